@@ -197,12 +197,12 @@ fn an_engine_that_cannot_run_on_the_device_says_why_and_what_would() {
             (
                 TinyEngine::Set,
                 zoned(ZONES, ZONE),
-                "tiny.engine = set cannot work: sets of one page are rewritten in place, and this device writes its zones only from front to back; nemo, log and fairywren work",
+                "tiny.engine = set cannot work: sets of one page are rewritten in place, and this device writes its zones only sequentially; nemo, log and fairywren work",
             ),
             (
                 TinyEngine::Kangaroo,
                 zoned(ZONES, ZONE),
-                "tiny.kangaroo.set_storage = in_place cannot work: sets of one page are rewritten in place, and this device writes its zones only from front to back; sets = \"zoned\" works",
+                "tiny.kangaroo.set_storage = in_place cannot work: sets of one page are rewritten in place, and this device writes its zones only sequentially; use set_storage = \"zoned\"",
             ),
             (
                 TinyEngine::FairyWren,

@@ -125,12 +125,12 @@ fn live_objects_are_those_that_a_get_finds_before_and_after_a_restart() {
                     let value = store.get(&key(number)).await.expect("get");
                     found += u64::from(value.is_some());
                 }
-                let living = store.stats().living;
-                let what = format!("{when} {rounds} rounds, {deleted} deleted: {living:?}");
-                let error = living.objects.abs_diff(found) as f64 / KEYS as f64;
+                let live = store.stats().live;
+                let what = format!("{when} {rounds} rounds, {deleted} deleted: {live:?}");
+                let error = live.objects.abs_diff(found) as f64 / KEYS as f64;
                 assert!(error <= 0.1, "{what}, found {found}");
-                let bytes = living.objects * 210;
-                assert!(living.bytes.abs_diff(bytes) <= bytes / 100, "{what}");
+                let bytes = live.objects * 210;
+                assert!(live.bytes.abs_diff(bytes) <= bytes / 100, "{what}");
             };
             let store = open_at(&device, clock.clone()).await;
             for _ in 0..rounds {

@@ -1,23 +1,24 @@
 //! The contract of every tiny engine, in two parts that a driver may lock apart.
 //!
-//! * A [`Stripe`] holds the objects that are not on flash yet, and whatever a
+//! * A [`Stripe`] holds the objects that are not on flash yet, and all that a
 //!   write changes.
-//! * The directory knows what is on flash: it answers searches, writes what
-//!   stripes have filled, evicts, and writes hot objects back. The directory
-//!   implements [`Engine`], and makes its stripe.
+//! * The directory knows what is on flash. It answers searches, writes full
+//!   stripes, evicts, and writes hot objects back. The directory implements
+//!   [`Engine`] and creates its stripe.
 //!
 //! Both are state machines. They answer from memory where they can, name the
 //! pages to read where they cannot, and hand out [`Task`]s: reads, writes and
-//! resets that keep the engine going. A driver carries these out, on a device or
-//! on a model of one, and returns the outcome. It may run any number of searches
-//! at a time, and all tasks that it was handed.
+//! resets. A driver carries the tasks out, on a device or on a model of one,
+//! and returns their outcomes. It may run any number of searches at a time, and
+//! all tasks that it was handed.
 //!
 //! ```text
 //! insert ──► stripe ──► Accepted / Busy     next_task ──► Task ──► I/O ──► complete
 //! search ──► Memory | Absent | Index | Pages ──► I/O ──► … ──► end_search
 //! ```
 //!
-//! The signatures say which lock a call needs, so that finer locks change none:
+//! The signatures show the lock that a call needs, so finer locks change none
+//! of them:
 //!
 //! | call | stripe | directory |
 //! |---|---|---|
@@ -28,29 +29,29 @@
 //!
 //! A driver that has two locks takes the stripe's first.
 //!
-//! Rules of the law, for engines:
-//! * A search names the places where a copy of the object may be, newest
-//!   first, and leaves out at most the oldest. The first that holds the hash is
-//!   the newest.
+//! To never return a stale value, engines obey these rules:
+//! * A search names the pages that may hold a copy of the object, newest first,
+//!   and leaves out at most the oldest. The first page that has the hash has
+//!   the newest copy.
 //! * A zone is reset only after every search that may read it has ended.
-//! * An object that a write replaces or removes, and that may still be on
-//!   flash, is outlived there by something newer: the new object, or a
-//!   tombstone. While that is only in memory, [`Accepted::outdates_flash`]
-//!   tells the driver, which makes a note of it durable before it acknowledges.
+//! * If a write replaces or removes an object that may be on flash, something
+//!   newer supersedes the copy there: the new object, or a tombstone. While
+//!   that is only in memory, [`Accepted::supersedes_flash`] tells the driver to
+//!   make a fence durable before it acknowledges the write.
 
 use std::fmt::Debug;
 
 use super::object::{Object, PageAddress};
 pub use super::statistics::Cause;
-use super::statistics::{Living, Memory, Statistics};
+use super::statistics::{LiveObjects, Memory, Statistics};
 use crate::hash::KeyHash;
 
-/// The answer of an engine to a write.
+/// The result of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Insert {
-    /// It is in memory now, and found there.
+    /// The object is in memory, where searches find it.
     Accepted(Accepted),
-    /// There is no room until tasks have been completed; try again then.
+    /// There is no room until a task has been completed. Try again then.
     Busy(Object),
 }
 
@@ -58,44 +59,44 @@ pub enum Insert {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accepted {
     /// An older copy of the object may be on flash.
-    pub outdates_flash: bool,
-    /// The object that this one replaces outdated the same, and the note that was
-    /// made of it still holds. It may not be durable yet.
-    pub noted_before: bool,
+    pub supersedes_flash: bool,
+    /// This object replaces one in memory that superseded the same copies, and
+    /// that one's fence still holds. The fence may not be durable yet.
+    pub fenced_before: bool,
 }
 
 /// The next step of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It is over: the object, or its tombstone, is in memory
+    /// The search is over: the object, or its tombstone, is in memory
     /// ([`Stripe::in_memory`]).
     Memory,
-    /// It is over: the object is nowhere.
+    /// The search is over: there is no copy.
     Absent,
     /// Read [`Search::index_pages`] and hand them to [`Engine::index_read`].
     Index,
-    /// Read [`Search::pages`], newest first, in [`waves`] of some at a time,
-    /// and take the object from the first that holds it.
+    /// Read [`Search::pages`], newest first, in [`waves`], and take the object
+    /// from the first page that holds it.
     Pages,
 }
 
-/// A search for one object, as far as its engine and its driver share it.
-/// Reused from one search to the next, it allocates nothing.
+/// The state of one search that engine and driver share. Reusing it avoids
+/// allocations.
 #[derive(Clone, Debug)]
 pub struct Search {
     /// The object that is searched for.
     pub hash: KeyHash,
-    /// Pages of index to read.
+    /// Index pages to read.
     pub index_pages: Vec<PageAddress>,
     /// Pages that may hold the object, newest first.
     pub pages: Vec<PageAddress>,
-    /// How many of the pages the driver has read. It says so before it ends
-    /// the search: the first of them mostly decide ([`waves`]).
+    /// Number of `pages` that the driver has read, which it sets before it ends
+    /// the search. Mostly the first ones decide ([`waves`]).
     pub read: usize,
 }
 
 impl Search {
-    /// A search for nothing yet.
+    /// A search that has not begun.
     pub fn new() -> Self {
         Search {
             hash: KeyHash(0),
@@ -105,7 +106,7 @@ impl Search {
         }
     }
 
-    /// Begins again, with another object.
+    /// Resets the state for another search.
     pub fn restart(&mut self, hash: KeyHash) {
         self.hash = hash;
         self.index_pages.clear();
@@ -114,12 +115,11 @@ impl Search {
     }
 }
 
-/// The groups in which pages of a search are best read: the first two at once,
-/// then four, and so on, until one of them decides.
+/// The groups in which a search should read its pages: two at once, then four,
+/// and so on, until one of them decides.
 ///
-/// An object that is overwritten often lies in many set-groups, and all of
-/// their filters name it; the newest copy is nearly always in the first or,
-/// where a filter was wrong, the second page.
+/// All filters of an often overwritten object match. The newest copy is nearly
+/// always in the first page or, after a false positive, in the second.
 pub fn waves(pages: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     let mut next = 0;
     let mut size = 2;
@@ -140,36 +140,37 @@ impl Default for Search {
 /// How a search ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// The object was in `Search::pages[rank]`, as that page's object number `slot`.
+    /// `Search::pages[rank]` has the object, as its object number `slot`.
     Flash {
-        /// The page, among those of the search.
+        /// Index in the pages of the search.
         rank: usize,
-        /// The object, among those of the page.
+        /// Index in the objects of the page.
         slot: usize,
     },
-    /// All of them were read, and none of them knows the hash.
+    /// All pages were read, and none has the hash.
     Nowhere,
-    /// It was dead, or a page could not be read, or the search was given up.
+    /// The object was deleted or expired, a page was unreadable, or the search
+    /// was abandoned.
     Unknown,
 }
 
 /// The content of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Page {
-    /// Objects of one set, or of a log.
+    /// Objects of one set or log page.
     Objects(Vec<Object>),
-    /// Part of an index; [`PAGE_BYTES`](super::PAGE_BYTES) long.
+    /// Part of an index, [`PAGE_BYTES`](super::PAGE_BYTES) long.
     Index(Box<[u8]>),
 }
 
-/// Names a task from `next_task` to `complete`.
+/// Identifies a task from `next_task` to `complete`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub u32);
 
-/// Something to be done on the device.
+/// Work for the driver to carry out on the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// Its name.
+    /// Its identifier.
     pub id: TaskId,
     /// Its work.
     pub work: Work,
@@ -178,67 +179,69 @@ pub struct Task {
 /// The work of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Read pages, for their objects.
+    /// Read pages of objects.
     Read(Vec<PageAddress>),
-    /// Write pages one after another from `first` on, where the zone's write
-    /// pointer is.
+    /// Write consecutive pages from `first` on, which is the zone's write
+    /// pointer.
     Append {
-        /// The place of the first page.
+        /// Address of the first page.
         first: PageAddress,
         /// The pages.
         pages: Vec<Page>,
     },
     /// Write a page in place.
     Write {
-        /// Its place.
+        /// Address of the page.
         at: PageAddress,
         /// Its content.
         page: Page,
     },
-    /// Write a summary of what was appended in front of it, when that is
-    /// durable; done when the summary is durable too.
+    /// Write a summary once the pages before it are durable. The task is done
+    /// when the summary is durable too.
     Seal {
-        /// The place of its first page.
+        /// Address of the summary's first page.
         first: PageAddress,
-        /// How many pages it takes.
+        /// Number of pages of the summary.
         pages: u32,
-        /// Whether nothing follows in its zone, which is finished then.
+        /// Whether the summary is the last write to its zone, which is finished
+        /// then.
         ends_zone: bool,
         /// Its content.
         summary: Summary,
     },
-    /// Empty a zone; done when that is durable. Zones are emptied in the order
-    /// in which this is asked for.
+    /// Reset a zone. The task is done when the reset is durable. Zones are
+    /// reset in the order of these tasks.
     Reset(u32),
 }
 
-/// Says to recovery what a run of pages holds; written behind them.
+/// Describes an extent to recovery; written behind its pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// Whether the pages are filters of an index group; otherwise objects of
-    /// a set-group.
+    /// Whether the pages are the filters of an index group. Otherwise they are
+    /// the objects of a set-group.
     pub of_index: bool,
-    /// Number of the set-group, or of the index group's first.
+    /// Sequence of the set-group, or of the index group's first one.
     pub sequence: u64,
-    /// Set-groups before this one were gone when it was written.
+    /// Set-groups before this one had been evicted when it was written.
     pub oldest: u64,
-    /// Objects in it.
+    /// Objects in the set-group; zero for an index group.
     pub objects: u64,
-    /// How filters are laid out: set-groups of an index group.
+    /// Set-groups of an index group with the filters' layout.
     pub columns: u32,
-    /// Bits of a filter. Of an index group of fingerprints, their buckets.
+    /// Bits of a Bloom filter, or buckets of fingerprints.
     pub rows: u32,
-    /// Bits that a key sets. Of an index group of fingerprints, zero.
+    /// Bits that a key sets in a Bloom filter; zero for fingerprints.
     pub probes: u32,
-    /// The filters of a set-group's sets, bit by bit, set after set; empty if
-    /// its extent has no room for them.
+    /// The concatenated filters of a set-group's sets; empty if its extent has
+    /// no room for them.
     pub filters: Box<[u8]>,
 }
 
-/// Written in each page, so that no other is taken for it.
+/// Identifies a page. Each page carries its label, so that no other page is
+/// taken for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Label {
-    /// The life of its place: it grows.
+    /// The life of the page's location, which increases from write to write.
     pub sequence: u64,
     /// The page within that life.
     pub number: u32,
@@ -251,34 +254,33 @@ pub enum Outcome {
     Read(Vec<Option<Page>>),
     /// A write or reset is done.
     Done,
-    /// A write or reset failed. The engine gives up the zone.
+    /// A write or reset failed. The engine stops using the zone.
     Failed,
-    /// A write failed for want of space below the device, which is not the
-    /// zone's fault. An engine may leave the place out for a while; otherwise
-    /// it gives it up.
+    /// A write failed because the device has less space than it reports. The
+    /// zone itself works: an engine may use it again later, or give it up.
     NoSpace,
 }
 
-/// Whether the objects of an engine are found again after a restart.
+/// Whether an engine's objects survive a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// A restart finds again the objects that were on flash.
+    /// A restart recovers the objects that were on flash.
     Persistent {
-        /// The driver carries out one task at a time, in the order in which the
-        /// engine hands them out: recovery relies on it.
+        /// The driver must carry out one task at a time, in the order in which
+        /// the engine hands them out. Recovery relies on it.
         ordered: bool,
     },
-    /// A restart begins with an empty cache: only memory tells where objects are.
+    /// A restart begins with an empty cache: only memory has the index.
     Volatile,
 }
 
 impl Durability {
-    /// Whether a restart finds objects again.
+    /// Whether a restart recovers objects.
     pub fn is_persistent(self) -> bool {
         matches!(self, Durability::Persistent { .. })
     }
 
-    /// Whether the engine's tasks are carried out one at a time.
+    /// Whether the driver must carry out the engine's tasks one at a time.
     pub fn is_ordered(self) -> bool {
         self == Durability::Persistent { ordered: true }
     }
@@ -287,46 +289,44 @@ impl Durability {
 /// Whether [`Engine::next_task`] would hand out a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// It may, or a task is under way.
+    /// It may, or a task is running.
     Yes,
-    /// It would not, and no task is under way.
+    /// It would not, and no task is running.
     No,
-    /// Only a call of it tells.
+    /// The engine cannot tell without a call.
     Unknown,
 }
 
 /// The part of an engine that takes writes.
 pub trait Stripe: Debug {
-    /// The newest copy of an object that is in memory. A tombstone says that
-    /// older copies count for nothing.
+    /// The newest copy of an object in memory, if any. A tombstone means that
+    /// all older copies are stale.
     fn in_memory(&self, hash: KeyHash) -> Option<&Object>;
 }
 
-/// The directory of an engine: what is on flash. See the [module](self).
+/// The directory of an engine: see the [module](self).
 pub trait Engine {
-    /// Takes the writes of this engine. Each call gets the stripe that
+    /// The engine's stripe. Each call gets the one that
     /// [`stripe`](Engine::stripe) made for this directory.
     type Stripe: Stripe;
 
-    /// Notes of the engine on one search, from its beginning to its end. A driver
-    /// keeps one beside each [`Search`], hands the same two over each time, and
-    /// reuses both.
+    /// The engine's own state of a search. A driver keeps one beside each
+    /// [`Search`], passes the same two each time, and reuses both.
     type Scratch: Clone + Debug + Default;
 
-    /// The stripe of a directory that has just been made or recovered.
+    /// Creates the stripe of a new or recovered directory.
     fn stripe(&self) -> Self::Stripe;
 
-    /// Whether the engine's objects are found again after a restart. The answer
-    /// never changes.
+    /// Whether the engine's objects survive a restart. Constant for an engine.
     fn durability(&self) -> Durability {
         Durability::Volatile
     }
 
-    /// Takes in an object or, with a tombstone, the news that it is dead.
+    /// Inserts an object, or deletes one if `object` is a tombstone.
     /// `now_seconds` is the time since the cache's epoch.
     fn insert(&self, stripe: &mut Self::Stripe, object: Object, now_seconds: u32) -> Insert;
 
-    /// Begins to search. Every search that is begun must be ended.
+    /// Begins a search. Every search must be ended.
     fn begin_search(
         &mut self,
         stripe: &mut Self::Stripe,
@@ -335,9 +335,9 @@ pub trait Engine {
         scratch: &mut Self::Scratch,
     ) -> Step;
 
-    /// Goes on with the index pages that were asked for. `None` stands for a
-    /// page that could not be read, in which no object is found. Engines without
-    /// pages of index are never asked.
+    /// Continues with the index pages of the search. `None` stands for an
+    /// unreadable page, with which the search finds nothing. Never called for
+    /// engines without index pages.
     fn index_read(
         &mut self,
         search: &mut Search,
@@ -360,7 +360,7 @@ pub trait Engine {
     /// The next task, if one can be carried out now.
     fn next_task(&mut self, stripe: &mut Self::Stripe) -> Option<Task>;
 
-    /// Takes in the outcome of a task. `now_seconds` as in `insert`.
+    /// Handles the outcome of a task. `now_seconds` is as in `insert`.
     fn complete(
         &mut self,
         stripe: &mut Self::Stripe,
@@ -369,49 +369,48 @@ pub trait Engine {
         now_seconds: u32,
     );
 
-    /// Whether [`next_task`](Engine::next_task) would hand out a task. Cheaper
-    /// than a call of it, where the engine can tell.
+    /// Whether [`next_task`](Engine::next_task) would hand out a task, at less
+    /// cost than a call.
     fn due(&self, stripe: &Self::Stripe) -> Due {
         let _ = stripe;
         Due::Unknown
     }
 
-    /// Whether the end of a search may give the engine work: a zone is reset
-    /// only after its last reader.
+    /// Whether the end of a search may unblock a task: a zone is reset only
+    /// after its last reader has finished.
     fn waits_for_readers(&self) -> bool {
         true
     }
 
-    /// Whether the engine leaves out places for want of space below the device
-    /// and tries them again later.
+    /// Whether the engine avoids some flash because the device has no space for
+    /// it, and will try it again.
     fn waits_for_space(&self) -> bool {
         false
     }
 
-    /// Counts since the engine was made.
+    /// Counts since the engine was created.
     fn statistics(&self, stripe: &Self::Stripe) -> Statistics;
 
-    /// Memory that both parts hold now, counted from the live structures.
+    /// Memory that both parts hold, counted from the live structures.
     fn memory(&self, stripe: &Self::Stripe) -> Memory;
 
-    /// The keys that a get finds, as far as the engine knows. An engine that
-    /// follows no keys counts the copies on flash, each as long as the objects
-    /// that it accepted.
-    fn living(&self, stripe: &Self::Stripe, now_seconds: u32) -> Living {
+    /// The engine's estimate of live objects. By default it counts all copies
+    /// on flash, at the mean length of the accepted objects.
+    fn live_objects(&self, stripe: &Self::Stripe, now_seconds: u32) -> LiveObjects {
         let _ = now_seconds;
         let objects = self.memory(stripe).objects_on_flash;
         let counted = self.statistics(stripe);
-        Living {
+        LiveObjects {
             objects,
             bytes: objects * counted.bytes_in / counted.objects_in.max(1),
         }
     }
 
-    // The rest is of persistent engines. What they say by default is true of a
-    // volatile one: a restart finds nothing.
+    // The remaining methods are for persistent engines. The defaults hold for
+    // volatile ones, of which a restart recovers nothing.
 
-    /// The label of a page that may be searched or is about to be written. The
-    /// driver labels the pages of a volatile engine.
+    /// The label of a page that is written or may be searched. The driver
+    /// labels the pages of a volatile engine.
     fn label(&self, page: PageAddress) -> Label {
         Label {
             sequence: 0,
@@ -419,60 +418,61 @@ pub trait Engine {
         }
     }
 
-    /// Whether a write of `hash` may outdate something that a restart would find
-    /// on flash, as far as memory knows.
-    fn may_outdate(&self, stripe: &Self::Stripe, hash: KeyHash) -> bool {
+    /// Whether a write of `hash` may supersede a copy that a restart would
+    /// recover, according to memory.
+    fn may_supersede(&self, stripe: &Self::Stripe, hash: KeyHash) -> bool {
         let _ = (stripe, hash);
         false
     }
 
-    /// Whether a lookup of `hash` could tell that a write of it outdates
-    /// nothing: memory alone does not know.
+    /// Whether a lookup of `hash` could show that a write of it supersedes
+    /// nothing, which memory alone cannot.
     fn could_be_absent(&self, stripe: &Self::Stripe, hash: KeyHash) -> bool {
         let _ = (stripe, hash);
         false
     }
 
-    /// Begins to write to flash, as far as that can be done now, the objects in
-    /// memory that a restart is to find; says whether anything is left to write.
+    /// Starts to flush the objects in memory, as far as possible now. Returns
+    /// whether any is left to write.
     fn drain(&mut self, stripe: &mut Self::Stripe) -> bool {
         let _ = stripe;
         false
     }
 
-    /// Whether every object ever accepted is on flash or outlived there, and a
-    /// restart finds it so.
+    /// Whether flash has every accepted object, or something that supersedes
+    /// it, and a restart recovers that.
     fn is_drained(&self, stripe: &Self::Stripe) -> bool {
         let _ = stripe;
         false
     }
 
-    /// Once [`durable`](Engine::durable) reaches this, everything that is in
-    /// memory now is on flash or outlived there.
+    /// Once [`durable`](Engine::durable) reaches this value, everything in
+    /// memory now is on flash or superseded there.
     fn durable_when(&self, stripe: &Self::Stripe) -> u64 {
         let _ = stripe;
         0
     }
 
-    /// Set-groups before this one are on flash, or gone.
+    /// Set-groups before this one are on flash or were evicted.
     fn durable(&self) -> u64 {
         0
     }
 
-    /// Set-groups before this one are gone from flash.
+    /// Set-groups before this one were evicted.
     fn oldest(&self) -> u64 {
         0
     }
 
-    /// Draws a page that a restart found, for the driver to read and to look up
-    /// one of its objects. `None` when enough were drawn, or none is left. The
-    /// engine does not keep the page from being emptied.
+    /// Draws a recovered page, of which the driver reads an object and looks it
+    /// up. `None` when enough were drawn or none is left. The page is not
+    /// pinned.
     fn draw(&self, stripe: &Self::Stripe, random: u64) -> Option<(PageAddress, Label)> {
         let _ = (stripe, random);
         None
     }
 
-    /// A drawn object is, or is not, the one that a get of its key finds on flash.
+    /// Records whether a lookup of a drawn object's key found that copy on
+    /// flash.
     fn surveyed(&self, stripe: &mut Self::Stripe, object: &Object, label: Label, is_found: bool) {
         let _ = (stripe, object, label, is_found);
     }

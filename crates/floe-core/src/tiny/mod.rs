@@ -34,4 +34,4 @@ pub use object::{
     PAGE_ROOM_BYTES, PREDICTION_MAX, PageAddress,
 };
 pub use plan::PlanError;
-pub use statistics::{Living, Memory, Statistics};
+pub use statistics::{LiveObjects, Memory, Statistics};

@@ -1,16 +1,15 @@
-//! Flash as a model, and a driver that runs an engine on it without I/O.
+//! Modelled flash, and a driver that runs an engine on it without I/O.
 //!
-//! It keeps what an engine decides by (hash, length, expiry), not bytes, so
-//! that millions of operations a second can be tried on gigabytes of flash.
-//! It also watches: a page that was never written, a write that is not at its
-//! zone's write pointer, or one in place where that is not allowed, is an
-//! error of the engine and ends the run.
+//! The model keeps only hash, length and expiry of objects, so it runs millions
+//! of operations per second on gigabytes of flash. It panics if an engine reads
+//! a page that was never written, writes a page that is not at its zone's write
+//! pointer, or writes in place where that is not allowed.
 
 use super::engine::{
     Engine, Found, Insert, Outcome, Page, Search, Step, Stripe as _, Task, Work, waves,
 };
 use super::object::{Expiry, Flash, Object, PageAddress};
-use super::statistics::{Living, Memory, Statistics};
+use super::statistics::{LiveObjects, Memory, Statistics};
 use crate::hash::KeyHash;
 
 /// The content of a page, without the objects' bytes.
@@ -30,7 +29,7 @@ struct Entry {
     prediction: u8,
 }
 
-/// A tombstone's length in the model: no object is as long.
+/// The length that marks a tombstone: no object is as long.
 const TOMBSTONE: u16 = u16::MAX;
 const _: () = assert!(super::OBJECT_BYTES_MAX < TOMBSTONE as usize);
 
@@ -60,18 +59,18 @@ impl Entry {
     }
 }
 
-/// Watches the commands that an engine gives, for example to time them on a
-/// model of an SSD.
+/// Observes the tasks of an engine, for example to time them on a model of an
+/// SSD.
 pub trait Watcher {
-    /// Pages are read, for a search or for the engine itself.
+    /// Pages are read, by a search or by a task.
     fn read(&mut self, pages: &[PageAddress], for_search: bool);
     /// Pages are written from `first` on.
     fn written(&mut self, first: PageAddress, pages: usize);
-    /// A zone is emptied.
+    /// A zone is reset.
     fn reset(&mut self, zone: u32);
 }
 
-/// Watches nothing.
+/// Observes nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unwatched;
 
@@ -95,14 +94,14 @@ pub struct Model<E: Engine, W = Unwatched> {
 }
 
 impl<E: Engine> Model<E> {
-    /// `engine` on empty flash, unwatched.
+    /// Runs `engine` on empty flash.
     pub fn new(engine: E, flash: Flash) -> Self {
         Model::watched(engine, flash, Unwatched)
     }
 }
 
 impl<E: Engine, W> Model<E, W> {
-    /// Another flash with the same content, unwatched, under another engine.
+    /// Copies the flash and runs another engine on the copy.
     pub fn fork<F: Engine>(&self, engine: F) -> Model<F> {
         Model {
             stripe: engine.stripe(),
@@ -116,7 +115,7 @@ impl<E: Engine, W> Model<E, W> {
         }
     }
 
-    /// The same flash and stripe under a directory made of this one.
+    /// Replaces the directory by one made from it; flash and stripe stay.
     pub fn map_engine<F: Engine<Stripe = E::Stripe>>(
         self,
         engine: impl FnOnce(E) -> F,
@@ -143,19 +142,19 @@ impl<E: Engine, W> Model<E, W> {
         &self.engine
     }
 
-    /// As [`Engine::statistics`].
+    /// See [`Engine::statistics`].
     pub fn statistics(&self) -> Statistics {
         self.engine.statistics(&self.stripe)
     }
 
-    /// As [`Engine::memory`].
+    /// See [`Engine::memory`].
     pub fn memory(&self) -> Memory {
         self.engine.memory(&self.stripe)
     }
 
-    /// As [`Engine::living`].
-    pub fn living(&self, now_seconds: u32) -> Living {
-        self.engine.living(&self.stripe, now_seconds)
+    /// See [`Engine::live_objects`].
+    pub fn live_objects(&self, now_seconds: u32) -> LiveObjects {
+        self.engine.live_objects(&self.stripe, now_seconds)
     }
 }
 
@@ -188,15 +187,14 @@ impl<E: Engine, W: Watcher> Model<E, W> {
         self.insert(object, now_seconds);
     }
 
-    /// Forgets an object.
+    /// Deletes an object.
     pub fn delete(&mut self, hash: KeyHash, now_seconds: u32) {
         self.insert(Object::tombstone(hash), now_seconds);
     }
 
-    /// How many keys of which flash holds a copy are found, each counted once:
-    /// neither what was replaced, deleted or has expired, nor what a search
-    /// misses. The searches count in the engine's statistics.
-    pub fn live_objects(&mut self, now_seconds: u32) -> u64 {
+    /// Counts the keys on flash that a lookup finds, each once, by looking up
+    /// all of them. The lookups count in the engine's statistics.
+    pub fn count_live_objects(&mut self, now_seconds: u32) -> u64 {
         let mut hashes: Vec<KeyHash> = Vec::new();
         for page in &self.pages {
             if let Stored::Objects(entries) = page {
@@ -216,16 +214,13 @@ impl<E: Engine, W: Watcher> Model<E, W> {
                 Insert::Accepted(_) => break,
                 Insert::Busy(again) => object = again,
             }
-            assert!(
-                self.step(now_seconds),
-                "the engine is busy and asks for nothing"
-            );
+            assert!(self.step(now_seconds), "the engine is busy and has no task");
         }
-        // Every task is done at once: a model of background work that always keeps up.
+        // All tasks run at once: background work always keeps up.
         while self.step(now_seconds) {}
     }
 
-    /// Does one task; says whether there was one.
+    /// Runs one task; returns whether there was one.
     fn step(&mut self, now_seconds: u32) -> bool {
         let Some(Task { id, work }) = self.engine.next_task(&mut self.stripe) else {
             return false;
@@ -236,7 +231,7 @@ impl<E: Engine, W: Watcher> Model<E, W> {
         true
     }
 
-    /// The length of an object, or `None`.
+    /// The length of an object, or `None` on a miss.
     pub fn get(&mut self, hash: KeyHash, now_seconds: u32) -> Option<u32> {
         let mut search = std::mem::take(&mut self.search);
         let mut step =
@@ -311,7 +306,7 @@ impl<E: Engine, W: Watcher> Model<E, W> {
                 assert_eq!(
                     first.0 % self.flash.zone_pages,
                     *pointer,
-                    "zone {zone} is appended to elsewhere than at its write pointer"
+                    "append to zone {zone} beyond or before its write pointer"
                 );
                 *pointer += pages.len() as u32;
                 assert!(
@@ -335,7 +330,7 @@ impl<E: Engine, W: Watcher> Model<E, W> {
                 ends_zone,
                 ..
             } => {
-                // A zone that is finished is padded by the drive.
+                // The drive pads a zone that is finished.
                 let zone_end = (self.flash.zone_of(first) + 1) * self.flash.zone_pages;
                 let count = if ends_zone { zone_end - first.0 } else { pages };
                 let blank = Page::Index(Box::default());

@@ -5,25 +5,25 @@ use crate::hash::KeyHash;
 /// Bytes of a page: the unit of reading, and of writing in place.
 pub const PAGE_BYTES: usize = 4096;
 
-/// Bytes of a page that its header takes.
+/// Bytes of a page's header.
 pub const PAGE_HEADER_BYTES: usize = 24;
 
-/// Bytes of a page that objects may take.
+/// Bytes of a page for objects.
 pub const PAGE_ROOM_BYTES: usize = PAGE_BYTES - PAGE_HEADER_BYTES;
 
-/// Bytes in front of each object in a page: lengths of key and value, flags.
+/// Bytes of an object's header: lengths of key and value, flags.
 pub const OBJECT_HEADER_BYTES: usize = 4;
 
-/// Bytes of an expiry time, where an object has one.
+/// Bytes of an expiry time, if an object has one.
 pub const EXPIRY_BYTES: usize = 4;
 
-/// The largest prediction: three bits of an object's header.
+/// The largest prediction: it has three bits of an object's header.
 pub const PREDICTION_MAX: u8 = 7;
 
-/// Bytes that a tombstone takes besides its header: the hash of its key.
+/// Bytes of a tombstone besides its header: the hash of its key.
 pub const TOMBSTONE_BYTES: usize = 8;
 
-/// Most bytes of key and value together: one object must fit an empty page.
+/// Most bytes of key and value together: an object must fit an empty page.
 pub const OBJECT_BYTES_MAX: usize = PAGE_ROOM_BYTES - OBJECT_HEADER_BYTES - EXPIRY_BYTES;
 
 /// Seconds since the cache's epoch; zero for never.
@@ -34,59 +34,58 @@ impl Expiry {
     /// Never expires.
     pub const NEVER: Expiry = Expiry(0);
 
-    /// Whether an object with this expiry is gone at `now_seconds`.
+    /// Whether an object with this expiry has expired at `now_seconds`.
     pub fn is_over(self, now_seconds: u32) -> bool {
         self != Expiry::NEVER && self.0 <= now_seconds
     }
 }
 
-/// An object as engines see it, or the news that there is none any more.
+/// An object or a tombstone, as engines see it.
 ///
-/// Engines decide by hash and length. The bytes travel along in `record`;
-/// whoever only wants the decisions leaves them empty (an empty box allocates
-/// nothing). Two keys with one hash are one object to an engine: the newer
-/// replaces the older, which is a cache forgetting; whoever reads compares the
-/// whole key.
+/// Engines decide by hash and length. `record` carries the bytes and is empty
+/// where only decisions matter (an empty box allocates nothing). An engine
+/// takes two keys with the same hash for one object: the newer replaces the
+/// older. Readers therefore compare the whole key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
     /// The hash of the key.
     pub hash: KeyHash,
     /// Bytes of key and value; zero for a tombstone.
     pub bytes: u32,
-    /// When it is gone.
+    /// The expiry time.
     pub expires: Expiry,
-    /// Whether it says that older objects of this hash are dead.
+    /// Whether this is a tombstone: all older copies of the hash are stale.
     pub tombstone: bool,
-    /// How long a set expects to wait for its next use, 0 (soon) to
-    /// [`PREDICTION_MAX`] (late). It is kept with the object, in its header;
-    /// engines that predict nothing leave it alone.
+    /// RRIP prediction of the next use, from 0 (soon) to [`PREDICTION_MAX`]
+    /// (late), stored in the object's header. Engines that do not predict
+    /// ignore it.
     pub prediction: u8,
-    /// Whether it was said of it that it outdates what is on flash; only of
-    /// objects in memory.
-    pub noted: bool,
-    /// Whether nothing older of it was on flash, or could be there after a
-    /// crash, when it came; only of objects in memory.
-    pub alone: bool,
+    /// Whether the driver was told to fence it, because it supersedes copies on
+    /// flash. Only used in memory.
+    pub fenced: bool,
+    /// Whether its insert found no older copy on flash or recoverable after a
+    /// crash. Only used in memory.
+    pub first_copy: bool,
     /// Key and value, encoded.
     pub record: Box<[u8]>,
 }
 
 impl Object {
-    /// An object of `bytes` bytes that never expires, without its bytes.
+    /// An object of `bytes` bytes that never expires, with an empty record.
     pub fn sized(hash: KeyHash, bytes: u32) -> Self {
         Object {
             hash,
             bytes,
             expires: Expiry::NEVER,
             tombstone: false,
-            noted: false,
-            alone: false,
+            fenced: false,
+            first_copy: false,
             prediction: 0,
             record: Box::default(),
         }
     }
 
-    /// The news that `hash` is dead.
+    /// A tombstone for `hash`.
     pub fn tombstone(hash: KeyHash) -> Self {
         Object {
             tombstone: true,
@@ -94,7 +93,7 @@ impl Object {
         }
     }
 
-    /// Bytes it takes in a page.
+    /// Bytes that it takes in a page.
     pub fn stored_bytes(&self) -> usize {
         if self.tombstone {
             return OBJECT_HEADER_BYTES + TOMBSTONE_BYTES;
@@ -107,8 +106,8 @@ impl Object {
         OBJECT_HEADER_BYTES + expiry + self.bytes as usize
     }
 
-    /// The object, or its tombstone if it fits no page: an older copy of it must
-    /// not stay alive.
+    /// The object, or its tombstone if it does not fit a page: older copies
+    /// must not stay alive.
     pub(super) fn or_tombstone(self) -> Self {
         if self.stored_bytes() > PAGE_ROOM_BYTES {
             return Object::tombstone(self.hash);
@@ -117,7 +116,7 @@ impl Object {
     }
 }
 
-/// A page's number on its device: zone after zone, page after page.
+/// A page's number: pages are numbered zone by zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageAddress(pub u32);
 
@@ -128,19 +127,19 @@ impl PageAddress {
     }
 }
 
-/// The shape of the flash that an engine lives on, in pages.
+/// The flash that an engine manages, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flash {
-    /// Zones that the engine may use; it numbers them from zero.
+    /// Zones that the engine may use, numbered from zero.
     pub zones: u32,
     /// Pages of a zone.
     pub zone_pages: u32,
-    /// Whether a page may be written again without resetting its zone.
+    /// Whether a page may be rewritten without a reset of its zone.
     pub in_place: bool,
 }
 
 impl Flash {
-    /// All pages.
+    /// Number of pages.
     pub fn pages(&self) -> u64 {
         u64::from(self.zones) * u64::from(self.zone_pages)
     }

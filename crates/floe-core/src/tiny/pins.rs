@@ -1,6 +1,6 @@
-//! Pins: a unit of flash is emptied only after its last reader has left.
+//! Pins: a zone or extent is reset only after its last reader has finished.
 
-/// The readers of each zone, or of each other unit that is emptied as a whole.
+/// The number of readers of each zone or extent.
 #[derive(Clone, Debug)]
 pub(super) struct Pins(Vec<u32>);
 

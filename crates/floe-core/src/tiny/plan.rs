@@ -1,10 +1,10 @@
-//! Why a configuration of a tiny engine cannot run on some flash.
+//! The error of a configuration that does not fit the flash.
 
 use std::fmt::Display;
 
 use super::object::Flash;
 
-/// A setting that cannot work: which, its value, why, and what would.
+/// A setting that cannot work: its name and value, the reason, and the cure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{setting} = {value} cannot work: {reason}; {cure}")]
 pub struct PlanError {
@@ -19,7 +19,7 @@ pub struct PlanError {
 }
 
 impl PlanError {
-    /// Says what cannot work, why, and what would.
+    /// An error for one setting.
     pub fn new(
         setting: &'static str,
         value: impl ToString,
@@ -55,8 +55,8 @@ pub(super) fn check_range<T: PartialOrd + Display + Copy>(
     Err(PlanError::new(setting, value, reason, nearest(best)))
 }
 
-/// Checks what every engine needs of flash: at least `zones_least` zones, and
-/// page numbers that fit.
+/// Checks that the flash has at least `zones_least` zones, and that page
+/// numbers fit their type.
 pub(super) fn check_flash(flash: &Flash, zones_least: u32) -> Result<(), PlanError> {
     if flash.zone_pages == 0 || flash.zones < zones_least {
         return Err(PlanError::new(
@@ -70,14 +70,14 @@ pub(super) fn check_flash(flash: &Flash, zones_least: u32) -> Result<(), PlanErr
         return Err(PlanError::new(
             "device",
             format!("{} pages", flash.pages()),
-            format!("one engine numbers {PAGES_MOST} pages at most"),
+            format!("one engine can number at most {PAGES_MOST} pages"),
             "divide the device among several instances",
         ));
     }
     Ok(())
 }
 
-/// Most pages of one engine: 8 TiB. One bit of a page's number is left for marks.
+/// Most pages of one engine: 8 TiB. One bit of a page's number is a flag.
 const PAGES_MOST: u32 = (1 << 31) - 1;
 
 /// Checks that pages may be written in place.
@@ -93,7 +93,7 @@ pub(super) fn check_in_place(
     Err(PlanError::new(
         setting,
         value,
-        "sets of one page are rewritten in place, and this device writes its zones only from front to back",
+        "sets of one page are rewritten in place, and this device writes its zones only sequentially",
         cure,
     ))
 }

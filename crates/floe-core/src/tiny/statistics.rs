@@ -2,21 +2,21 @@
 
 use super::object::{Object, PAGE_BYTES};
 
-/// Why bytes are written: the causes of application-level write amplification.
+/// The causes of application-level write amplification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Cause {
-    /// Objects reach flash for the first time, in sets of a set-group.
+    /// Objects are written to a set-group for the first time.
     FirstWrite,
-    /// Hot objects are kept when their set-group goes.
+    /// Hot objects are written back when their set-group is evicted.
     WriteBack,
-    /// Objects reach the log.
+    /// Objects are written to the log.
     Log,
-    /// Sets are rewritten with objects that are new to them.
+    /// Sets are rewritten with new objects.
     Set,
     /// Sets are moved so that their zone can be reset.
     Gc,
-    /// Filters.
+    /// Filters are written.
     Index,
 }
 
@@ -44,47 +44,46 @@ impl Cause {
     }
 }
 
-/// Counts since an engine was made.
+/// Counts since an engine was created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Objects accepted.
     pub objects_in: u64,
-    /// Bytes of key and value of the objects accepted: what write
-    /// amplification is measured against.
+    /// Bytes of key and value of the objects accepted, the base of write
+    /// amplification.
     pub bytes_in: u64,
-    /// Tombstones written by request.
+    /// Deletes accepted.
     pub deletes_in: u64,
     /// Bytes written to flash, by [`Cause`].
     pub written: [u64; Cause::ALL.len()],
-    /// Pages read for searches: of objects.
+    /// Object pages read by searches.
     pub pages_searched: u64,
-    /// Pages read for searches: of index.
+    /// Index pages read by searches.
     pub index_pages_searched: u64,
-    /// Pages read to keep the engine going: write-back, merging, GC.
+    /// Pages read for write-back, merging and GC.
     pub pages_maintained: u64,
-    /// Searches that went to flash.
+    /// Searches that read object pages.
     pub searches: u64,
-    /// Searches that had to read index pages.
+    /// Searches that read index pages.
     pub index_searches: u64,
-    /// Candidate pages that did not hold the object that was looked for,
-    /// though a filter said so.
+    /// Candidate pages that did not hold the object, although a filter matched.
     pub false_positives: u64,
-    /// Searches that found nothing in the newest of their candidate pages, and
-    /// left older ones unread.
+    /// Searches that found nothing in the newest candidate pages and left older
+    /// ones unread.
     pub searches_cut: u64,
-    /// Objects that were given up before they were on flash.
+    /// Objects evicted before they reached flash.
     pub dropped_early: u64,
     /// Bytes of those.
     pub bytes_dropped_early: u64,
-    /// Objects that left flash for lack of room.
+    /// Objects evicted from flash.
     pub evicted: u64,
-    /// Hot objects that were kept.
+    /// Hot objects written back.
     pub written_back: u64,
     /// Bytes of those.
     pub bytes_written_back: u64,
-    /// Pages of objects written.
+    /// Object pages written.
     pub object_pages_written: u64,
-    /// Bytes of objects in those, with their headers.
+    /// Stored bytes of objects in those pages.
     pub bytes_filled: u64,
     /// Zones reset.
     pub resets: u64,
@@ -109,7 +108,7 @@ impl Statistics {
         self.combined(other, |mine, others| mine + others)
     }
 
-    /// Counts an object, or a tombstone, that was accepted.
+    /// Counts an accepted object or tombstone.
     pub fn count_insert(&mut self, bytes: u32, tombstone: bool) {
         if tombstone {
             self.deletes_in += 1;
@@ -129,7 +128,7 @@ impl Statistics {
         self.written[cause as usize]
     }
 
-    /// Bytes written in all.
+    /// Bytes written for all causes.
     pub fn bytes_written(&self) -> u64 {
         self.written.iter().sum()
     }
@@ -139,7 +138,7 @@ impl Statistics {
         ratio(self.bytes_written(), self.bytes_in)
     }
 
-    /// Share of the object pages written that objects took, headers included.
+    /// Share of the written object pages that objects took, headers included.
     pub fn fill_rate(&self) -> f64 {
         ratio(
             self.bytes_filled,
@@ -152,7 +151,7 @@ impl Statistics {
         self.combined(earlier, |now, then| now - then)
     }
 
-    /// Every count, combined with the other's of its kind.
+    /// Combines each count with the same one of `other`.
     fn combined(&self, other: &Statistics, of: impl Fn(u64, u64) -> u64) -> Statistics {
         Statistics {
             written: std::array::from_fn(|cause| of(self.written[cause], other.written[cause])),
@@ -190,22 +189,22 @@ fn ratio(part: u64, whole: u64) -> f64 {
     }
 }
 
-/// Bytes of memory that an engine holds, by what for; counted from its live
-/// structures, not from a formula.
+/// Bytes of memory that an engine holds, by purpose, counted from its live
+/// structures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Copies of objects on flash, those included that newer ones replace.
+    /// Copies of objects on flash, including superseded ones.
     pub objects_on_flash: u64,
-    /// Indexes: exact ones, filters, caches of filters, maps.
+    /// Exact indexes, filters, caches of filters, maps.
     pub index_bytes: u64,
     /// Heat of objects.
     pub hotness_bytes: u64,
     /// Buffers of objects on their way to flash, without keys and values.
     pub buffer_bytes: u64,
-    /// Keys and values of objects on their way to flash, as they are allocated.
-    /// A model, which keeps none, counts what they would take.
+    /// Keys and values of objects on their way to flash, as allocated. A model,
+    /// which keeps none, counts what they would take.
     pub payload_bytes: u64,
-    /// An index on its way to flash.
+    /// Filters on their way to flash.
     pub index_buffer_bytes: u64,
     /// Everything else.
     pub other_bytes: u64,
@@ -223,7 +222,7 @@ impl Memory {
         self.other_bytes += other.other_bytes;
     }
 
-    /// All of it.
+    /// Total bytes.
     pub fn total_bytes(&self) -> u64 {
         self.index_bytes
             + self.hotness_bytes
@@ -233,31 +232,32 @@ impl Memory {
             + self.other_bytes
     }
 
-    /// Bits per copy on flash of `bytes` bytes; zero while there is none.
+    /// Bits of memory per copy on flash if `bytes` are held; zero without
+    /// copies.
     pub fn bits_per_object(&self, bytes: u64) -> f64 {
         ratio(bytes * 8, self.objects_on_flash)
     }
 }
 
-/// Keys that a get finds.
+/// Objects that a lookup finds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Living {
-    /// How many.
+pub struct LiveObjects {
+    /// Number of objects.
     pub objects: u64,
-    /// Bytes of these keys and their values.
+    /// Bytes of their keys and values.
     pub bytes: u64,
 }
 
-impl Living {
+impl LiveObjects {
     /// Adds another engine's.
-    pub fn add(&mut self, other: Living) {
+    pub fn add(&mut self, other: LiveObjects) {
         self.objects += other.objects;
         self.bytes += other.bytes;
     }
 }
 
-/// Bytes that an allocation of `bytes` takes of the heap, with what a general
-/// allocator adds: eight bytes for each, in steps of sixteen.
+/// Heap bytes of an allocation of `bytes`, with the overhead of a typical
+/// allocator: eight bytes each, rounded up to sixteen.
 pub(super) fn heap_bytes(bytes: usize) -> u64 {
     match bytes {
         0 => 0,
@@ -265,12 +265,12 @@ pub(super) fn heap_bytes(bytes: usize) -> u64 {
     }
 }
 
-/// Bytes that room for `count` values of `T` takes of the heap.
+/// Heap bytes of an allocation for `count` values of `T`.
 pub(super) fn room_bytes<T>(count: usize) -> u64 {
     heap_bytes(count * size_of::<T>())
 }
 
-/// Bytes that the keys and values of objects take of the heap.
+/// Heap bytes of the keys and values of objects.
 pub(super) fn payload_bytes<'a>(objects: impl IntoIterator<Item = &'a Object>) -> u64 {
     let of = |object: &Object| heap_bytes(object.record.len().max(object.bytes as usize));
     objects.into_iter().map(of).sum()

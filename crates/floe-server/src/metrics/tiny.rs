@@ -127,13 +127,13 @@ fn memory(samples: &mut Samples, stats: &TinyStats) {
         "floe_tiny_live_objects",
         "Tiny objects that a get finds; an estimate within 10 % of the most at one time",
         &[],
-        stats.living.objects as f64,
+        stats.live.objects as f64,
     );
     samples.gauge(
         "floe_tiny_live_bytes",
         "Bytes of keys and values of the tiny objects that a get finds; an estimate as of the objects",
         &[],
-        stats.living.bytes as f64,
+        stats.live.bytes as f64,
     );
     samples.gauge(
         "floe_tiny_copies_on_flash",

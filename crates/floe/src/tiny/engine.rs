@@ -12,8 +12,8 @@ use floe_core::layout::tiny::{TinyEngine, TinyFormatPlan};
 use floe_core::tiny::nemo::{Nemo, NemoPlan};
 use floe_core::tiny::{
     Due, Durability, Engine, FairyWren, FairyWrenPlan, Flash, Found, Insert, Kangaroo,
-    KangarooPlan, Label, Living, Log, LogPlan, Memory, Object, Outcome, PageAddress, PlanError,
-    Search, Set, SetPlan, Statistics, Step, Stripe, Task, TaskId,
+    KangarooPlan, Label, LiveObjects, Log, LogPlan, Memory, Object, Outcome, PageAddress,
+    PlanError, Search, Set, SetPlan, Statistics, Step, Stripe, Task, TaskId,
 };
 
 use super::config::TinyConfig;
@@ -277,16 +277,16 @@ impl Engine for AnyEngine {
         each!(self, engine, stripe => engine.memory(stripe))
     }
 
-    fn living(&self, stripe: &AnyStripe, now_seconds: u32) -> Living {
-        each!(self, engine, stripe => engine.living(stripe, now_seconds))
+    fn live_objects(&self, stripe: &AnyStripe, now_seconds: u32) -> LiveObjects {
+        each!(self, engine, stripe => engine.live_objects(stripe, now_seconds))
     }
 
     fn label(&self, page: PageAddress) -> Label {
         each!(self, engine => engine.label(page))
     }
 
-    fn may_outdate(&self, stripe: &AnyStripe, hash: KeyHash) -> bool {
-        each!(self, engine, stripe => engine.may_outdate(stripe, hash))
+    fn may_supersede(&self, stripe: &AnyStripe, hash: KeyHash) -> bool {
+        each!(self, engine, stripe => engine.may_supersede(stripe, hash))
     }
 
     fn could_be_absent(&self, stripe: &AnyStripe, hash: KeyHash) -> bool {

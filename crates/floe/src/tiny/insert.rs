@@ -87,7 +87,7 @@ impl Instance {
                 let covering = state.fences.covering(hash, engine.durable_when(stripe));
                 covering.is_none()
                     && stripe.in_memory(hash).is_none()
-                    && engine.may_outdate(stripe, hash)
+                    && engine.may_supersede(stripe, hash)
             }
         };
         state.fences.lookups += u64::from(pays);
@@ -111,7 +111,7 @@ impl Instance {
         let hash = object.hash;
         let place = match place {
             Some(place)
-                if state.engine.may_outdate(&state.stripe, hash)
+                if state.engine.may_supersede(&state.stripe, hash)
                     && self.has_too_many_fences(&mut state) =>
             {
                 if self.retire_fences(&mut state, place.last()) {

@@ -138,12 +138,12 @@ impl State {
         place: Place<'_>,
     ) -> Wait {
         let until = self.engine.durable_when(&self.stripe);
-        if !accepted.outdates_flash {
+        if !accepted.supersedes_flash {
             Wait::Nothing
         } else if let Some(number) = self.fences.covering(hash, until) {
             self.fences.spared += 1;
             Wait::Earlier(number)
-        } else if accepted.noted_before {
+        } else if accepted.fenced_before {
             self.fences.spared += 1;
             place.earlier()
         } else {

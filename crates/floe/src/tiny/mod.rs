@@ -41,7 +41,7 @@ use floe_core::layout::tiny::{KEY_BYTES_MAX, TinyNote, record};
 use floe_core::layout::{LayoutError, PlanMismatch};
 use floe_core::policy::admission::AdmissionStatistics;
 use floe_core::tiny::{
-    Durability, Engine as _, Expiry, Living, Memory, OBJECT_BYTES_MAX, Object, PlanError,
+    Durability, Engine as _, Expiry, LiveObjects, Memory, OBJECT_BYTES_MAX, Object, PlanError,
     Statistics,
 };
 use floe_device::{Clock, CounterSnapshot, DeviceError, SharedDevice};
@@ -137,7 +137,7 @@ pub struct TinyRecovery {
     /// Objects in them, superseded ones included.
     pub objects: u64,
     /// Rejected summaries.
-    pub disbelieved: u64,
+    pub rejected: u64,
     /// Keys whose copies on flash are superseded, although the newer copy was lost.
     pub fences: u64,
 }
@@ -160,7 +160,7 @@ pub struct TinyStats {
     /// up to 2,048 keys, then within 10 % of the largest number so far. Soon
     /// after a restart, and for the other engines, it includes some superseded
     /// copies.
-    pub living: Living,
+    pub live: LiveObjects,
     /// The admission policy's counts.
     pub admission: AdmissionStatistics,
     /// Bytes in the RAM tier.
@@ -442,7 +442,9 @@ impl Tiny {
         let now = self.handle.now_seconds();
         for instance in &*self.handle.instances {
             let state = instance.state.lock();
-            stats.living.add(state.engine.living(&state.stripe, now));
+            stats
+                .live
+                .add(state.engine.live_objects(&state.stripe, now));
             stats.engine.add(&state.engine.statistics(&state.stripe));
             stats.memory.add(&state.engine.memory(&state.stripe));
             stats.ram_bytes += state.ram.bytes();

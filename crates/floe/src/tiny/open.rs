@@ -12,7 +12,7 @@ use floe_core::layout::tiny::{
 };
 use floe_core::layout::{CacheId, LayoutError};
 use floe_core::policy::admission::{Admission, AdmissionConfig};
-use floe_core::tiny::nemo::{Known, Nemo, NemoPlan, Recovery, Survivor};
+use floe_core::tiny::nemo::{LoggedBounds, Nemo, NemoPlan, Recovery, Survivor};
 use floe_core::tiny::{
     Durability, Engine as _, Insert, Label, Object, PAGE_BYTES, Page, PageAddress, Summary,
 };
@@ -230,7 +230,7 @@ async fn recover(
         read_filters(nemo, &medium, &mut accepted).await;
         recovery.set_groups += accepted.set_groups() as u64;
         recovery.objects += accepted.objects();
-        recovery.disbelieved += accepted.disbelieved as u64;
+        recovery.rejected += accepted.rejected as u64;
         // Zones that may hold a summary are reset before all others, in order:
         // a later recovery might accept it. Others are reset when written.
         let needs_reset =
@@ -293,8 +293,8 @@ async fn recover(
 }
 
 /// The last notes about an instance.
-fn known(notes: &[TinyNote], at: u32) -> Known {
-    let mut known = Known { oldest: 0, next: 0 };
+fn known(notes: &[TinyNote], at: u32) -> LoggedBounds {
+    let mut known = LoggedBounds { oldest: 0, next: 0 };
     for note in notes {
         match *note {
             TinyNote::Gone { instance, below } if instance == at => {

@@ -31,49 +31,49 @@ pub enum EngineKind {
 pub struct TinyCase {
     /// The engine.
     pub engine: EngineKind,
-    /// Settings of `nemo`, where they differ from its `preset`.
+    /// Settings of `nemo` that differ from its `preset`.
     #[serde(default)]
     pub nemo: toml::Table,
-    /// Settings of `log`, likewise.
+    /// Settings of `log` that differ from its `preset`.
     #[serde(default)]
     pub log: toml::Table,
-    /// Settings of `set`, likewise.
+    /// Settings of `set` that differ from its `preset`.
     #[serde(default)]
     pub set: toml::Table,
-    /// Settings of `kangaroo`, likewise.
+    /// Settings of `kangaroo` that differ from its `preset`.
     #[serde(default)]
     pub kangaroo: toml::Table,
-    /// Settings of `fairywren`, likewise.
+    /// Settings of `fairywren` that differ from its `preset`.
     #[serde(default)]
     pub fairywren: toml::Table,
-    /// How much flash.
+    /// Size of the flash.
     pub flash_size: ByteSize,
-    /// Bytes of a zone; they divide the flash.
+    /// Bytes of a zone; must divide the flash.
     pub zone_size: ByteSize,
-    /// Memory in front of the engine, as a share of the flash. CacheLib, which
-    /// the papers' engines are part of, has such a tier.
+    /// Size of the RAM tier in front of the engine, as a share of the flash.
+    /// CacheLib, which the papers' engines are part of, has such a tier.
     #[serde(default = "default_ram")]
     pub ram: f64,
-    /// The policy that admits objects from that memory to flash.
+    /// The policy that admits objects from the RAM tier to flash.
     #[serde(default)]
     pub admission: AdmissionConfig,
     /// The workload.
     pub workload: TinyWorkload,
-    /// How much is written before measuring begins: bytes of objects that the
-    /// engine has accepted, as a multiple of the flash, so that every engine is
-    /// measured on the same requests. Flash was written at least as often.
+    /// Length of the warm-up: bytes of objects that the engine has accepted, as
+    /// a multiple of the flash, so that every engine is measured on the same
+    /// requests. Flash was written at least as often.
     #[serde(default = "default_warm_up")]
     pub warm_up: f64,
-    /// How much is written while measuring, likewise.
+    /// Length of the measurement, in the same unit.
     #[serde(default = "default_measured")]
     pub measured: f64,
-    /// Ends warm-up and measuring after so many operations each, at the latest.
+    /// Most operations of warm-up and measurement each.
     #[serde(default)]
     pub operations_max: Option<u64>,
     /// The simulated SSD.
     #[serde(default)]
     pub device: TinyDevice,
-    /// Count how often each of so many sets is accessed.
+    /// Number of sets whose accesses are counted.
     #[serde(default)]
     pub count_sets: Option<u32>,
 }
@@ -90,14 +90,14 @@ fn default_measured() -> f64 {
     1.0
 }
 
-/// The least flash: less is no device.
+/// Fewest zones of a flash.
 const ZONES_MIN: u64 = 4;
 
 impl TinyCase {
-    /// The shape of the flash; `in_place` as the engine needs it.
+    /// The geometry of the flash; `in_place` as the engine needs it.
     ///
     /// # Errors
-    /// When the sizes do not fit together.
+    /// If the sizes contradict each other.
     pub fn flash(&self, in_place: bool) -> Result<Flash, EvalError> {
         let (flash, zone) = (self.flash_size.bytes(), self.zone_size.bytes());
         if zone == 0 || !zone.is_multiple_of(PAGE_BYTES as u64) {
@@ -131,12 +131,12 @@ impl TinyCase {
         Ok(flash)
     }
 
-    /// Whether nothing is real, not even time.
+    /// Whether the run is modelled only, without real I/O or time.
     pub(crate) fn is_model(&self) -> bool {
         self.device.kind != TinyDeviceKind::File
     }
 
-    /// The device in words.
+    /// Description of the device.
     pub(crate) fn describe(&self) -> String {
         let kind = match self.device.kind {
             TinyDeviceKind::None => "modelled flash",
@@ -148,7 +148,7 @@ impl TinyCase {
         format!("{kind}, {} in zones of {}", self.flash_size, self.zone_size)
     }
 
-    /// Checks what has a range.
+    /// Checks the ranges of settings.
     pub(super) fn check(&self) -> Result<(), EvalError> {
         let ranges = [
             ("ram", self.ram, 0.0, 1.0),

@@ -13,7 +13,7 @@ use crate::error::EvalError;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TinyDeviceKind {
-    /// None: pages are kept, nothing is timed.
+    /// No SSD: pages are modelled, nothing is timed.
     #[default]
     None,
     /// Zones of a zoned drive.
@@ -26,31 +26,31 @@ pub enum TinyDeviceKind {
     File,
 }
 
-/// A simulated SSD: the presets `zn540`, `fdp` and `sn540`, cut to the size of
-/// the flash; or a real one.
+/// A simulated SSD: the presets `zn540`, `fdp` and `sn540`, scaled to the size
+/// of the flash; or a real device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TinyDevice {
     /// The kind.
     pub kind: TinyDeviceKind,
-    /// Share of the raw flash that a conventional or FDP drive keeps for
-    /// itself.
+    /// Over-provisioning of a conventional or FDP drive, as a share of the raw
+    /// flash.
     pub over_provisioning: f64,
-    /// To read a page of NAND, in microseconds; the preset's if absent. Those
-    /// are chosen for large transfers.
+    /// Time to read a NAND page, in microseconds; the preset's if absent.
+    /// Presets are chosen for large transfers.
     pub read_page_us: Option<f64>,
-    /// Time of a command beside its data, in microseconds; the preset's if
+    /// Overhead of a command besides its data, in microseconds; the preset's if
     /// absent.
     pub command_us: Option<f64>,
-    /// Operations per second, open loop. Without it reads are not simulated
-    /// and nothing is timed: only what the drive writes is counted.
+    /// Operations per second, open loop. If absent, reads are not simulated and
+    /// nothing is timed: only the drive's writes are counted.
     pub rate: Option<f64>,
-    /// Background commands under way at once.
+    /// Most background commands in flight.
     pub background_depth: u32,
-    /// With `file`: the file or block device, which is wiped; without it, a
-    /// file that is removed after the run.
+    /// With `file`: the file or block device, which is wiped. If absent, a file
+    /// that is removed after the run.
     pub path: Option<PathBuf>,
-    /// With `file`: clients that each have a request under way.
+    /// With `file`: number of clients, each with one request in flight.
     pub clients: u32,
 }
 
@@ -69,12 +69,12 @@ impl Default for TinyDevice {
     }
 }
 
-/// Superblocks that a conventional drive of any size should have about: its
-/// garbage collection behaves as that of a large one.
+/// Approximate number of superblocks of a conventional drive of any size, so
+/// that its garbage collection behaves like that of a large one.
 const SUPERBLOCKS: u64 = 512;
 
 impl TinyDevice {
-    /// The drive for `flash`.
+    /// Creates the drive for `flash`.
     pub(super) fn open(&self, flash: Flash, seed: u64) -> Result<Option<Ssd>, EvalError> {
         let config = match self.kind {
             TinyDeviceKind::None | TinyDeviceKind::File => return Ok(None),
@@ -122,7 +122,8 @@ impl TinyDevice {
         self.adjust(&mut config)?;
         let capacity = flash.pages() * PAGE_BYTES as u64;
         let raw = (capacity as f64 / (1.0 - self.over_provisioning)) as u64;
-        // A buffer for wide rows needs wide rows: small drives have few dies.
+        // Small drives have few dies, because a buffer for wide rows needs wide
+        // rows.
         if let Some(nand) = config.flash_mut() {
             nand.nand.dies = 8;
             nand.nand.stripe_dies = 1;

@@ -1,5 +1,5 @@
-//! Drives an engine: gets that miss are followed by sets, through the RAM
-//! tier, until enough was written; measures in bins of operations.
+//! Drives an engine through the RAM tier until enough was written. Each miss is
+//! followed by a set. Measures in bins of operations.
 
 use std::path::Path;
 use std::time::Instant;
@@ -27,7 +27,7 @@ pub(super) struct Driver<E: Engine> {
     admission: Admission,
     stream: Stream,
     counts: Counts,
-    /// Accesses of each set, where they are asked for.
+    /// Accesses of each set, if they are counted.
     sets: Vec<u64>,
     /// Nanoseconds from one operation to the next.
     interval_ns: f64,
@@ -37,22 +37,22 @@ pub(super) struct Driver<E: Engine> {
 /// The raw result of a run.
 pub(super) struct Outcome {
     pub(super) bins: Bins,
-    /// When measuring began.
+    /// Counts at the beginning of the measurement.
     pub(super) begin: Snapshot,
-    /// When it ended.
+    /// Counts at its end.
     pub(super) end: Snapshot,
     pub(super) flash: Flash,
     pub(super) sets: Vec<u64>,
     pub(super) left_out: u64,
     pub(super) skipped: u64,
-    /// Keys that flash holds and that are found, at its end; unknown on a device.
+    /// Live objects on flash at the end; unknown on a device.
     pub(super) live_objects: Option<u64>,
-    /// Whether its latencies mean anything.
+    /// Whether latencies were measured.
     pub(super) is_timed: bool,
 }
 
 impl Outcome {
-    /// Moments of what is measured, the last one included.
+    /// Snapshots of the measurement, including the last one.
     pub(super) fn measured(&self) -> impl Iterator<Item = &Snapshot> {
         let begin = self.begin.counts.operations;
         let edges = self.bins.edges.iter();
@@ -61,7 +61,7 @@ impl Outcome {
     }
 }
 
-/// Operations between two looks at how far the run is.
+/// Operations between two checks of the progress.
 const LOOK_EVERY: u64 = 4096;
 
 impl<E: Engine> Driver<E> {
@@ -96,7 +96,7 @@ impl<E: Engine> Driver<E> {
         })
     }
 
-    /// Runs the warm-up and what is measured.
+    /// Runs the warm-up and the measurement.
     pub(super) fn run(
         mut self,
         case: &TinyCase,
@@ -136,7 +136,7 @@ impl<E: Engine> Driver<E> {
                 ),
             });
         }
-        let live_objects = Some(self.model.live_objects(self.now_seconds));
+        let live_objects = Some(self.model.count_live_objects(self.now_seconds));
         Ok(Outcome {
             live_objects,
             bins,
@@ -150,7 +150,7 @@ impl<E: Engine> Driver<E> {
         })
     }
 
-    /// Until enough was accepted; false when the trace is over.
+    /// Runs until enough bytes were accepted; false if the trace ended.
     fn phase(
         &mut self,
         phase: &Phase,
@@ -206,7 +206,8 @@ impl<E: Engine> Driver<E> {
     }
 
     fn operation(&mut self, draw: Draw) -> Result<(), EvalError> {
-        // An expired object must not come back because a trace's clock was late.
+        // Time never goes back, although a trace's may: an expired object must
+        // not come back.
         self.now_seconds = self.now_seconds.max(draw.now_seconds);
         self.counts.operations += 1;
         if !self.sets.is_empty() {
@@ -260,7 +261,8 @@ impl<E: Engine> Driver<E> {
                     draw.hash,
                     Held {
                         bytes,
-                        // The engine knows its expiry and says so at the next search.
+                        // The engine has its expiry and checks it at the next
+                        // search.
                         expires: Expiry::NEVER,
                         is_clean: true,
                     },
@@ -288,8 +290,9 @@ impl<E: Engine> Driver<E> {
         self.keep(draw.hash, held, 0);
     }
 
-    /// Keeps an object in memory, if there is any, and writes what leaves it.
-    /// One that was found on flash and may expire stays there alone.
+    /// Inserts an object into the RAM tier, if there is one, and writes the
+    /// objects that it evicts. An object found on flash that may expire is not
+    /// inserted.
     fn keep(&mut self, hash: KeyHash, held: Held, ttl_seconds: u32) {
         let (seconds, now) = (self.now_seconds, self.now());
         let (model, admission) = (&mut self.model, &mut self.admission);
@@ -300,7 +303,8 @@ impl<E: Engine> Driver<E> {
             if admission.admit(hash, u64::from(left.bytes), now) {
                 model.put(hash, left.bytes, left.expires, seconds);
             } else {
-                // The value outdates the key's copies on flash all the same.
+                // The rejected value supersedes the key's copies on flash all
+                // the same.
                 model.delete(hash, seconds);
             }
         };
@@ -319,13 +323,13 @@ impl<E: Engine> Driver<E> {
     }
 }
 
-/// How long a part of a run is.
+/// The length of a phase.
 struct Phase {
     bytes: u64,
     operations_max: Option<u64>,
 }
 
-/// Shows how far a run is, a few times a second.
+/// Reports progress a few times per second.
 pub(super) struct Meter<'a> {
     bytes: u64,
     shown: Instant,

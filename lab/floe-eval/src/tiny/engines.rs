@@ -18,7 +18,7 @@ use super::progress::TinyProgress;
 use crate::error::EvalError;
 use crate::run::{ExtraFigure, RunResult};
 
-/// A run that is still to be given an engine.
+/// The parameters of a run.
 pub(super) struct Run<'a> {
     pub(super) case: &'a TinyCase,
     pub(super) name: &'a str,
@@ -29,7 +29,7 @@ pub(super) struct Run<'a> {
     pub(super) progress: &'a mut dyn FnMut(TinyProgress),
 }
 
-/// Runs the engine that the case names.
+/// Runs the case's engine.
 pub(super) fn run(run: Run<'_>) -> Result<RunResult, EvalError> {
     let case = run.case;
     match case.engine {
@@ -62,7 +62,7 @@ pub(super) fn run(run: Run<'_>) -> Result<RunResult, EvalError> {
             let flash = case.flash(false)?;
             let plan = FairyWrenPlan::new(&config, &flash).map_err(refuse)?;
             let equations = Equations {
-                // N'_Set counts pages, of which a set has two.
+                // N'_Set counts pages. A set has two.
                 set_pages: 2.0 * f64::from(plan.sets()),
                 log_pages: plan.log_pages() as f64,
                 log_full_share: plan.log_full_share(),
@@ -90,23 +90,23 @@ impl Run<'_> {
 struct Equations {
     set_pages: f64,
     log_pages: f64,
-    /// Share of the log that holds objects, dead or alive.
+    /// Share of the log that holds live or dead objects.
     log_full_share: f64,
 }
 
 impl Equations {
-    /// Puts what the equations say beside what was measured, as published and
+    /// Adds the results of the equations to the measured ones, as published and
     /// in full.
     ///
-    /// As published they assume that the log is full of objects which all
-    /// reach a set; only the share of rewrites that are passive (p) is taken
-    /// from the measurement. In full (`docs/tiny-results.md` has the
-    /// derivation) they know of three things more:
-    /// * The object that has reached the log's end is there in any case; what
-    ///   is expected of a list at a random time comes on top of it.
-    /// * Some of the log is free, and some of it was replaced while there.
-    /// * p is a share of rewrites, so that what they bring is averaged, not
-    ///   its inverse: 2 / (1 + p) instead of 2 - p.
+    /// The published equations assume a full log whose objects all reach a set.
+    /// Only the share of passive rewrites (p) is taken from the measurement.
+    /// The full ones (derived in `docs/tiny-results.md`) consider three more
+    /// effects:
+    /// * The object at the log's end exists in any case. The expected length of
+    ///   a list at a random time comes on top of it.
+    /// * Part of the log is free, and some of its objects were replaced there.
+    /// * p is a share of rewrites, so the objects per rewrite are averaged, not
+    ///   their inverse: 2 / (1 + p) instead of 2 - p.
     fn beside(&self, mut result: RunResult) -> RunResult {
         let measured = |metric: &str| {
             let mut figures = result.extra.iter();
@@ -150,8 +150,8 @@ impl Equations {
         result
     }
 
-    /// Eq. 6 in full: a page over the object that calls for the rewrite and
-    /// those that wait with it.
+    /// Eq. 6 in full: the bytes of a page, divided by those of the object that
+    /// causes the rewrite and of those that wait with it.
     fn passive_in_full(
         &self,
         passive: f64,
@@ -160,7 +160,7 @@ impl Equations {
         let page = PAGE_BYTES as f64;
         let object = measured("object_bytes")?;
         let alive = measured("log_alive_share")? * self.log_full_share;
-        // Bytes of objects in a page of the log, of which lists are made.
+        // Bytes of objects in a page of the log.
         let in_page = page / measured("alwa_log")?;
         let waiting = alive * in_page / passive;
         Some(page / (object + waiting))
@@ -200,7 +200,7 @@ fn presets<T: Default>(published: T) -> [(&'static str, T); 2] {
     [("floe", T::default()), ("published", published)]
 }
 
-/// A preset, the first by default, with what the experiment's table says over it.
+/// A preset, the first by default, overlaid with the experiment's table.
 fn settings<T: Serialize + DeserializeOwned>(
     option: &'static str,
     given: &toml::Table,

@@ -1,4 +1,4 @@
-//! From what a run counted to figures and series.
+//! Computes figures and series from the counts of a run.
 
 use floe_core::tiny::{Cause, Memory, OBJECT_HEADER_BYTES, PAGE_BYTES};
 
@@ -7,11 +7,11 @@ use super::series::{Snapshot, Stretch};
 use crate::metrics::{Distribution, Distributions, LatencySummary, Measures, media_figures};
 use crate::run::{ExtraFigure, ExtraSeries, RunResult};
 
-/// The device that buffers are amortised over: 2 TB with zones of the ZN540
-/// (Nemo, §5.5 and Table 6).
+/// The size of the device over which buffers are amortized: 2 TB with zones of
+/// the ZN540 (Nemo, §5.5 and Table 6).
 const LARGE_DEVICE_ZONES: f64 = 2e12 / (1077.0 * 1024.0 * 1024.0);
 
-/// The result of a run. `extra` is what is known of the engine beside.
+/// The result of a run. `extra` has additional figures of the engine.
 pub(super) fn result(name: &str, outcome: &Outcome, extra: Vec<ExtraFigure>) -> RunResult {
     let stretch = outcome.end.since(&outcome.begin);
     let elapsed_s = match outcome.is_timed {
@@ -56,14 +56,13 @@ fn ratio(part: f64, whole: f64) -> f64 {
     if whole == 0.0 { 0.0 } else { part / whole }
 }
 
-/// As [`ratio`], but no number where there is nothing to have a share of: such a
-/// bin has no point.
+/// As [`ratio`], but NaN if `whole` is zero: such a bin has no point.
 fn share(part: f64, whole: f64) -> f64 {
     part / whole
 }
 
-/// Bytes that the drive programmed per byte that it was given; 1 without a
-/// drive, as zones that are written once and reset have it.
+/// Bytes that the drive programmed per byte written to it; 1 without a drive,
+/// as for zones that are written once and reset.
 fn device_write_amplification(stretch: &Stretch) -> f64 {
     let of_device = |device: &floe_core::ssd::Statistics| {
         let programmed = device.programmed;
@@ -88,7 +87,7 @@ impl Figures {
         });
     }
 
-    /// Write amplification, by cause, and what is written at once.
+    /// Write amplification by cause, and the sizes of writes.
     fn writes(&mut self, stretch: &Stretch) {
         let engine = &stretch.engine;
         self.add("alwa", "ratio", engine.write_amplification());
@@ -170,12 +169,12 @@ impl Figures {
         self.add("read_amplification", "ratio", ratio(all, out));
     }
 
-    /// Bits of RAM per object on flash, on average while measuring: as it is
-    /// here, and with buffers, whose size is that of zones, amortised over a
-    /// large device. One set-group of buffer is a RAM cache's memory (Nemo,
-    /// §5.5) and does not count there.
+    /// Mean bits of RAM per object on flash: as measured, and with buffers,
+    /// whose size depends on the zone size, amortized over a large device. One
+    /// set-group of buffer is the memory of a RAM cache (Nemo, §5.5) and does
+    /// not count there.
     fn memory(&mut self, outcome: &Outcome) {
-        // Of all moments together, so that quotients are averages.
+        // Summed over all snapshots, so that ratios are averages.
         let (mut memory, mut moments) = (Memory::default(), 0);
         for moment in outcome.measured() {
             memory.add(&moment.memory);
@@ -204,8 +203,8 @@ impl Figures {
         let share = f64::from(outcome.flash.zones) / LARGE_DEVICE_ZONES;
         let amortised = index + hotness + other + beyond * share.min(1.0);
         self.add("bits_per_object", "bits", amortised);
-        // If the working set does not fill the flash: as many objects of
-        // this size as its pages hold, as the papers count.
+        // If the working set does not fill the flash, count as many objects of
+        // this size as its pages hold, like the papers.
         let mean = stored_object_bytes(outcome);
         let room = f64::from(outcome.flash.zones) * zone_bytes as f64;
         let objects = ratio(memory.objects_on_flash as f64, moments as f64);
@@ -217,15 +216,16 @@ impl Figures {
             self.add("live_objects", "count", live as f64);
             let per_live = ratio(held, live as f64);
             self.add("memory_bits_per_live_object", "bits", per_live);
-            // Buffers of set-groups are the memory cache in front, which is
-            // there anyway (Nemo, §5.5).
+            // Buffers of set-groups are part of the RAM cache in front, which
+            // exists anyway (Nemo, §5.5).
             let metadata = index + hotness + other + index_buffer * share.min(1.0);
             let paper = metadata * ratio(objects, live as f64);
             self.add("memory_bits_paper", "bits", paper);
         }
     }
 
-    /// Objects that move from a log into sets: the measured side of Nemo's Eq. 6 to 8.
+    /// Objects that move from a log into sets: the measured counterpart of
+    /// Nemo's Eq. 6 to 8.
     fn migrations(&mut self, stretch: &Stretch) {
         let engine = &stretch.engine;
         let (passive, active) = (
@@ -244,7 +244,7 @@ impl Figures {
         self.add("l2swa_active", "ratio", ratio(active * page, new_active));
         let l2swa = ratio((passive + active) * page, new_passive + new_active);
         self.add("l2swa", "ratio", l2swa);
-        // The rest was replaced, deleted or given up in the log.
+        // The rest was replaced, deleted or evicted in the log.
         let alive = ratio(new_passive + new_active, engine.bytes_in as f64);
         self.add("log_alive_share", "ratio", alive);
         let moved = engine.written_for(Cause::Gc) as f64;
@@ -257,7 +257,7 @@ impl Figures {
         self.add("passive_share", "ratio", ratio(passive, passive + active));
     }
 
-    /// How uneven accesses are over sets.
+    /// Distribution of accesses over sets.
     fn sets(&mut self, sets: &[u64]) {
         let sorted = sorted(sets);
         if sorted.is_empty() {
@@ -270,13 +270,13 @@ impl Figures {
     }
 }
 
-/// Bytes that an object takes on flash, on average.
+/// Mean bytes of an object on flash.
 fn stored_object_bytes(outcome: &Outcome) -> f64 {
     let engine = &outcome.end.engine;
     ratio(engine.bytes_in as f64, engine.objects_in as f64) + OBJECT_HEADER_BYTES as f64
 }
 
-/// Most accessed first.
+/// The counts in descending order.
 fn sorted(sets: &[u64]) -> Vec<u64> {
     let mut sorted = sets.to_vec();
     sorted.sort_unstable_by(|a, b| b.cmp(a));
@@ -289,7 +289,7 @@ fn top_share(sorted: &[u64], share: f64) -> f64 {
     ratio(top as f64, sorted.iter().sum::<u64>() as f64)
 }
 
-/// The series that other targets have, as far as a tiny run has them.
+/// The series of other targets that a tiny run has, too.
 fn whole(outcome: &Outcome, stretch: &Stretch, elapsed_s: f64) -> (Measures, Distributions) {
     let counts = &stretch.counts;
     let hits = (counts.gets - counts.misses) as f64;
@@ -322,7 +322,7 @@ fn rates(measures: &mut Measures, stretch: &Stretch, elapsed_s: f64) {
     measures.requests_per_s = ratio(stretch.counts.operations as f64, elapsed_s);
 }
 
-/// Bins in time, where there is a time.
+/// Bins over time, if the run is timed.
 fn bins(outcome: &Outcome) -> Vec<Measures> {
     if !outcome.is_timed {
         return Vec::new();
@@ -349,7 +349,7 @@ fn bins(outcome: &Outcome) -> Vec<Measures> {
         .collect()
 }
 
-/// A value of a bin: from its end and what happened in it.
+/// Computes a value of a bin from its end and its counts.
 type Value = fn(&Snapshot, &Stretch) -> f64;
 
 /// The series over operations: name, title, unit, value.
@@ -421,7 +421,7 @@ const OVER_OPERATIONS: [(&str, &str, &str, Value); 9] = [
     }),
 ];
 
-/// Series that panels may name beside the nine.
+/// Series that panels may use besides the nine common ones.
 pub(crate) fn series_names() -> impl Iterator<Item = &'static str> {
     let over = OVER_OPERATIONS.iter().map(|(name, ..)| *name);
     over.chain(["p50_trend", "p99_trend", "p9999_trend", "set_accesses"])

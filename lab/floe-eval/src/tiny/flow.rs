@@ -1,7 +1,7 @@
-//! An engine on a real file or block device, driven by `floe::Tiny` in real
-//! time: several clients, each of which sends its next request when the last
-//! is answered. A get that misses is followed by a set, as on modelled flash;
-//! every value that is found is compared with what was stored.
+//! Runs an engine on a real file or block device, driven by `floe::Tiny` in
+//! real time. Each client sends its next request after the response to the
+//! last. A miss is followed by a set, as on modelled flash. Every value found
+//! is compared with the stored one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,20 +33,21 @@ use crate::trace::Op;
 /// Bytes of a key; the rest of an object is its value.
 const KEY_BYTES: u32 = 8;
 
-/// Zones that the flow keeps for itself.
+/// Zones that the driver reserves for metadata.
 const METADATA_ZONES: u64 = 2;
 
-/// How often progress is shown.
+/// Interval of progress reports.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Runs a case on its device; blocks, and must be called outside of any runtime.
+/// Runs a case on its device. Blocks, and must be called outside of any
+/// runtime.
 pub(super) fn run(run: Run<'_>) -> Result<RunResult, EvalError> {
     let case = run.case;
     case.check()?;
     if case.device.rate.is_some() || case.count_sets.is_some() {
         return Err(EvalError::Option {
             option: "tiny.device",
-            reason: "of kind file is driven by clients, as fast as they are answered: without rate and count-sets".into(),
+            reason: "of kind file runs as fast as its clients; remove rate and count-sets".into(),
         });
     }
     let flash = case.flash(true)?;
@@ -65,7 +66,7 @@ pub(super) fn run(run: Run<'_>) -> Result<RunResult, EvalError> {
 /// The flash and its file.
 struct Place {
     path: PathBuf,
-    /// A folder that is made and removed.
+    /// A folder that is created and removed.
     scratch: Option<PathBuf>,
 }
 
@@ -152,7 +153,7 @@ async fn drive(run: Run<'_>, flash: Flash, place: &Place) -> Result<RunResult, E
     })
 }
 
-/// The memory that the flow says it holds, and how far the process grew since
+/// The memory that the driver reports, and the growth of the process since
 /// before it was opened.
 fn held(tiny: &Tiny, before: Option<u64>, now: Option<u64>) -> Vec<ExtraFigure> {
     let stats = tiny.stats();
@@ -174,7 +175,7 @@ fn held(tiny: &Tiny, before: Option<u64>, now: Option<u64>) -> Vec<ExtraFigure> 
     figures
 }
 
-/// The engine's settings, as the models have them.
+/// The engine's settings, the same as on the model.
 fn config(case: &TinyCase, flash_bytes: u64, seed: u64) -> Result<TinyConfig, EvalError> {
     Ok(TinyConfig {
         engine: match case.engine {
@@ -250,8 +251,8 @@ impl Load {
         }
     }
 
-    /// Lets all clients work until so much more was accepted; false when the
-    /// trace is over.
+    /// Runs all clients until `bytes` more were accepted; false if the trace
+    /// ended.
     async fn phase(
         self: &Arc<Self>,
         case: &TinyCase,
@@ -357,7 +358,7 @@ impl Load {
         Ok(())
     }
 
-    /// Ends a bin, if it is time or `now`.
+    /// Ends a bin if it is due or `now` is set.
     fn close_bin(&self, now: bool) {
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -417,7 +418,7 @@ fn key(hash: KeyHash) -> [u8; KEY_BYTES as usize] {
     hash.0.to_le_bytes()
 }
 
-/// The bytes of every object of this hash: they name it.
+/// The bytes of every object of this hash, which identify it.
 fn value(hash: KeyHash, len: usize) -> Vec<u8> {
     let mut value = vec![0; len];
     let word = hash.0.rotate_left(17).to_le_bytes();

@@ -4,19 +4,18 @@
 //! workload ──► RAM tier ──► engine on floe_core::tiny::model ──► what it does to flash ──► simulated SSD
 //! ```
 //!
-//! The engine decides at once, on a model of flash that keeps hashes and
-//! lengths; so a run is as fast as its engine. What it writes and reads may be
-//! carried out besides by a simulated SSD, in virtual time, for latencies and
-//! for what the drive writes itself.
+//! The engine runs on a model of flash that keeps hashes and lengths, so a run
+//! is as fast as its engine. Optionally, a simulated SSD executes its reads and
+//! writes in virtual time, to measure latencies and the drive's own writes.
 //!
 //! | file | for |
 //! |---|---|
 //! | `case` | the keys of `[tiny]` |
 //! | `engines` | the engines by name |
-//! | `workload` | what is asked |
-//! | `ram` | the tier in front |
-//! | `driver` | from one request to the next |
-//! | `flow` | the same on a real file or device, through `floe::Tiny` |
+//! | `workload` | the requests |
+//! | `ram` | the RAM tier |
+//! | `driver` | executes requests |
+//! | `flow` | the driver for a real file or device, through `floe::Tiny` |
 //! | `watch`, `timing`, `device` | the simulated SSD |
 //! | `series`, `figures` | measuring |
 
@@ -47,12 +46,12 @@ use crate::run::RunResult;
 
 /// Runs a case. The same case and seed give the same result, except on a real
 /// device. Blocks, and must be called outside of any runtime. Calls `progress`
-/// a few times a second; files are looked for around the experiment at
-/// `experiment`, and a file without a path lies in the folder `scratch`.
+/// a few times per second. Files are searched next to the experiment at
+/// `experiment`; a file without a path is created in the folder `scratch`.
 ///
 /// # Errors
-/// When the case makes no sense, or a file cannot be read:
-/// [`EvalError::Absent`] when it is not there.
+/// If the case is invalid or a file cannot be read; [`EvalError::Absent`] if it
+/// does not exist.
 pub fn run(
     case: &TinyCase,
     name: &str,

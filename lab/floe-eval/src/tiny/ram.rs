@@ -1,7 +1,7 @@
-//! The RAM tier in front of a tiny engine: what is written or read goes there
-//! first, what leaves it goes to flash unless flash has it.
+//! The RAM tier in front of a tiny engine. Written and read objects enter it
+//! first. Objects that it evicts are written to flash unless flash has them.
 //!
-//! The papers' engines lie under CacheLib's memory cache. Without one, the few
+//! The papers' engines run behind CacheLib's memory cache. Without one, the few
 //! most popular keys, which are a large part of all writes, would reach flash
 //! again and again.
 
@@ -15,11 +15,11 @@ use quick_cache::{Lifecycle, Weighter};
 pub(super) struct Held {
     pub(super) bytes: u32,
     pub(super) expires: Expiry,
-    /// Flash has it too.
+    /// Whether flash has the object, too.
     pub(super) is_clean: bool,
 }
 
-/// Overhead of an entry beside its key and value, as in Floe's own RAM tier.
+/// Overhead of an entry besides key and value, as in Floe's own RAM tier.
 const ENTRY_BYTES: u64 = 160;
 
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +48,7 @@ pub(super) struct RamTier {
 }
 
 impl RamTier {
-    /// A tier of so many bytes; `None` for none.
+    /// A tier of `bytes` bytes; `None` if that is zero.
     pub(super) fn new(bytes: u64, object_bytes: u64) -> Option<Self> {
         let items = bytes / (object_bytes + ENTRY_BYTES);
         (items > 0).then(|| RamTier {
@@ -76,8 +76,8 @@ impl RamTier {
         self.cache.remove(&hash.0);
     }
 
-    /// Keeps an object; says which ones had to leave for it, all of them: those
-    /// that are not clean have to go to flash.
+    /// Inserts an object; returns all evicted ones. Those that are not clean
+    /// must be written to flash.
     pub(super) fn insert(
         &mut self,
         hash: KeyHash,
@@ -87,7 +87,7 @@ impl RamTier {
         let is_replaced = self.cache.contains_key(&hash.0);
         self.cache
             .insert_with_lifecycle(hash.0, held, &mut self.evicted);
-        // The cache reports what was replaced as evicted, too.
+        // The cache reports replaced objects as evicted, too.
         let replaced = self.evicted.iter().position(|(left, _)| *left == hash);
         if let Some(at) = replaced.filter(|_| is_replaced) {
             self.evicted.swap_remove(at);

@@ -1,4 +1,4 @@
-//! Counts at moments of a run, and what happened between them.
+//! Snapshots of a run's counts, and the differences between them.
 
 use floe_core::Tick;
 use floe_core::ssd;
@@ -14,12 +14,12 @@ pub(super) struct Counts {
     pub(super) gets: u64,
     pub(super) sets: u64,
     pub(super) deletes: u64,
-    /// Gets that the RAM tier answered.
+    /// Hits in the RAM tier.
     pub(super) ram_hits: u64,
-    /// Gets that the engine answered.
+    /// Hits in the engine.
     pub(super) engine_hits: u64,
     pub(super) misses: u64,
-    /// Bytes of objects handed out.
+    /// Bytes of objects returned.
     pub(super) bytes_out: u64,
 }
 
@@ -38,7 +38,7 @@ impl Counts {
     }
 }
 
-/// Everything that is counted, at a moment.
+/// All counts at one time.
 #[derive(Clone, Debug)]
 pub(super) struct Snapshot {
     pub(super) counts: Counts,
@@ -50,7 +50,7 @@ pub(super) struct Snapshot {
     pub(super) now: Tick,
 }
 
-/// A stretch of a run.
+/// The counts of a stretch of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Stretch {
     pub(super) counts: Counts,
@@ -60,7 +60,7 @@ pub(super) struct Stretch {
 }
 
 impl Snapshot {
-    /// The counters since an earlier moment.
+    /// The counts since an earlier snapshot.
     pub(super) fn since(&self, earlier: &Snapshot) -> Stretch {
         let device = self.device.as_ref().zip(earlier.device.as_ref());
         Stretch {
@@ -77,12 +77,12 @@ impl Snapshot {
     }
 }
 
-/// The run in bins of equal numbers of operations. There are never more than
-/// [`BINS_MAX`]: then each two become one. The length of the run need not be
-/// known in advance.
+/// The run in bins of equal numbers of operations. At [`BINS_MAX`] bins,
+/// neighbours are merged, so the length of the run need not be known in
+/// advance.
 #[derive(Debug)]
 pub(super) struct Bins {
-    /// The moment before the first bin, then the end of each.
+    /// The snapshot before the first bin, then the end of each.
     pub(super) edges: Vec<Snapshot>,
     /// Latencies of each bin.
     pub(super) latencies: Vec<Latencies>,
@@ -94,7 +94,7 @@ pub(super) struct Bins {
 
 const BINS_MAX: usize = 200;
 
-/// Operations of a bin at the beginning.
+/// Initial number of operations per bin.
 const BIN_OPERATIONS: u64 = 4096;
 
 impl Bins {
@@ -149,7 +149,7 @@ impl Bins {
         self.latencies = pairs.collect();
     }
 
-    /// Each bin's number, beginning and end.
+    /// Number, beginning and end of each bin.
     pub(super) fn stretches(&self) -> impl Iterator<Item = (usize, &Snapshot, &Snapshot)> {
         let pairs = self.edges.windows(2).enumerate();
         pairs.map(|(bin, pair)| (bin, &pair[0], &pair[1]))

@@ -1,4 +1,4 @@
-//! Runs of a small exact engine, whose figures are known.
+//! Runs of a small exact engine, whose figures can be computed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,13 +16,12 @@ use super::figures;
 use crate::results::run_figures;
 use crate::run::RunResult;
 
-/// A log of pages with an index of every object: filled, written page by page,
-/// zone after zone.
+/// A log of pages with an exact index, written page by page, zone after zone.
 struct Exact {
     flash: Flash,
 }
 
-/// All of its state: every write changes the index.
+/// The engine's whole state, because every write changes the index.
 #[derive(Debug, Default)]
 struct Pages {
     index: BTreeMap<KeyHash, PageAddress>,
@@ -91,7 +90,7 @@ impl Engine for Exact {
     }
 
     fn insert(&self, pages: &mut Pages, object: Object, _: u32) -> Insert {
-        let outdates_flash = pages.index.remove(&object.hash).is_some();
+        let supersedes_flash = pages.index.remove(&object.hash).is_some();
         if let Some(at) = pages.open.iter().position(|open| open.hash == object.hash) {
             pages.open_bytes -= pages.open.remove(at).stored_bytes();
         }
@@ -105,7 +104,7 @@ impl Engine for Exact {
             pages.open.push(object);
         }
         Insert::Accepted(Accepted {
-            outdates_flash,
+            supersedes_flash,
             ..Accepted::default()
         })
     }
@@ -191,8 +190,9 @@ fn the_figures_are_those_that_can_be_worked_out() {
     assert!((figure(&run, "alwa") - 4096.0 / (19.0 * 200.0)).abs() < 0.01);
     assert_eq!(figure(&run, "alwa"), figure(&run, "alwa_log"));
     assert!((figure(&run, "fill_rate") - 19.0 * 204.0 / 4096.0).abs() < 0.001);
-    // FIFO over uniform requests: a miss is followed by an insert, so what is
-    // cached is a share of all objects, less the zone that is rewritten.
+    // FIFO over uniform requests: each miss is followed by an insert, so the
+    // cached share of all objects is known, less the zone that is being
+    // rewritten.
     let cached = 19.0 * 200.0 / 4096.0 / 2.0 * (1.0 - 0.5 / 16.0);
     let miss = figure(&run, "miss_ratio");
     assert!((miss - (1.0 - cached)).abs() < 0.03, "{miss} {cached}");
@@ -249,7 +249,8 @@ fn what_is_not_admitted_is_not_written() {
     let filled = seen.series.iter().find(|s| s.name == "fill_rate_trend");
     let points = filled.map_or(&[][..], |series| &series.points);
     assert!(points.iter().all(|(_, rate)| *rate > 0.5), "{points:?}");
-    // Nothing comes back while it is remembered; what remembers errs at times.
+    // No key repeats while the policy remembers it, except for the policy's
+    // false positives.
     let share = written(&seen) / written(&all);
     assert!(share < 0.05, "{share}");
     assert!(figure(&seen, "miss_ratio") > 0.95);
@@ -293,7 +294,7 @@ fn a_zoned_drive_is_timed() {
         get.p50_ms <= get.p99_ms && get.p99_ms <= get.p9999_ms,
         "{get:?}"
     );
-    // The rest of the last row of dies, which a zone that is not yet full waits for.
+    // The unprogrammed rest of the last row of dies counts.
     assert!((figure(&run, "dlwa") - 1.0).abs() < 0.05);
     assert!(
         (run.whole.requests_per_s / 50_000.0 - 1.0).abs() < 0.02,
@@ -364,10 +365,10 @@ fn what_cannot_run_is_refused() {
     );
 }
 
-/// Figure 12 in small: the order of engines, within wide bounds, and not its
-/// values. So few zones need more over-provisioning than the paper's 5 %; with
-/// 20 % Kangaroo is no longer far above
-/// FairyWREN, whose hot sets have few zones to spare.
+/// Figure 12 at a small scale: the order of the engines within wide bounds, not
+/// their values. So few zones need more over-provisioning than the paper's 5 %.
+/// With 20 %, Kangaroo is no longer far above FairyWREN, whose hot sets have
+/// few spare zones.
 #[test]
 fn nemo_writes_a_third_of_fairywren_and_the_log_least() {
     let measured = |engine: &str| {
@@ -408,8 +409,7 @@ fn nemo_writes_a_third_of_fairywren_and_the_log_least() {
     assert!(ours < 1.25, "{all}");
 }
 
-/// Memory is divided by what a get finds; copies that newer ones replaced are
-/// not objects.
+/// Memory is divided by live objects, not by copies.
 #[test]
 fn memory_per_object_counts_payload_and_only_what_is_found() {
     for engine in ["nemo", "log", "set", "kangaroo", "fairywren"] {
@@ -436,7 +436,7 @@ fn memory_per_object_counts_payload_and_only_what_is_found() {
             figure(&run, "bits_total"),
         );
         if engine == "nemo" {
-            // Overwritten copies stay until their set-group goes.
+            // Overwritten copies stay until their set-group is evicted.
             assert!(live < 0.8 * copies, "{live} of {copies}");
             assert!(honest > total, "{honest}, per copy {total}");
         }
@@ -445,8 +445,8 @@ fn memory_per_object_counts_payload_and_only_what_is_found() {
     }
 }
 
-/// On a file the engines do what they do on modelled flash, about: with several
-/// clients requests come in another order, and the RAM tier keeps what was found.
+/// On a file, engines behave roughly as on modelled flash. Several clients
+/// reorder requests, and the RAM tier keeps objects that were found.
 #[test]
 fn engines_run_on_a_file_as_on_the_model() {
     for (engine, tolerance) in [

@@ -1,12 +1,12 @@
-//! The commands of an engine, in the time of a simulated SSD.
+//! Executes an engine's commands in the time of a simulated SSD.
 //!
-//! The engine decides at once, on the model; here its commands are carried out
-//! in their own time. A search's pages are read in parallel, after its index
-//! pages. The engine's background commands are one queue, in order, a
-//! number of commands at a time. A zone is reset when all that was queued
-//! before it is done and every search that began earlier has ended. Pages that
-//! are still in the queue are found in memory. When the queue is too long, the
-//! next request waits: its latency counts from when it was due.
+//! The engine has decided on the model already; this executes its commands. A
+//! search reads its index pages, then its object pages in parallel. The
+//! engine's background commands form one queue in order, with a limit of
+//! commands in flight. A zone is reset when all commands queued before it are
+//! done and every search that began earlier has ended. Searches find pages of
+//! queued commands in memory. If the queue is too long, the next request waits.
+//! Its latency counts from its due time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -22,20 +22,20 @@ use crate::metrics::histogram;
 /// Bytes of one command of an append.
 const APPEND_BYTES: u64 = 256 << 10;
 
-/// Ids of background commands begin here; below are searches.
+/// Lowest id of background commands; searches have lower ones.
 const BACKGROUND: u64 = 1 << 40;
 
-/// Most searches under way.
+/// Most searches in flight.
 const SEARCHES_MAX: usize = 4096;
 
 /// Latencies of a stretch.
 #[derive(Clone, Debug)]
 pub(super) struct Latencies {
-    /// Of searches that read flash.
+    /// Latencies of searches that read flash.
     pub(super) search: Histogram<u64>,
-    /// Of page reads.
+    /// Latencies of page reads.
     pub(super) read: Histogram<u64>,
-    /// Of write commands.
+    /// Latencies of write commands.
     pub(super) write: Histogram<u64>,
 }
 
@@ -51,7 +51,7 @@ impl Default for Latencies {
 
 impl Latencies {
     pub(super) fn merge(&mut self, other: &Latencies) {
-        // All have the same digits and resize by themselves.
+        // All histograms have the same precision and resize automatically.
         let _ = self.search.add(&other.search);
         let _ = self.read.add(&other.read);
         let _ = self.write.add(&other.write);
@@ -71,18 +71,18 @@ pub(super) struct Timing {
     now: Tick,
     searches: Vec<Search>,
     idle_searches: Vec<u32>,
-    /// Numbers of searches under way, oldest first.
+    /// Numbers of searches in flight, oldest first.
     under_way: BTreeSet<u64>,
     next_number: u64,
     current: Option<u32>,
     queue: VecDeque<Piece>,
     queued_bytes: u64,
     queued_bytes_max: u64,
-    /// Background commands under way, with their submission and meaning.
+    /// Background commands in flight, with their submission time and meaning.
     background: BTreeMap<u64, (Tick, Piece)>,
     next_background: u64,
     zones: Vec<Zone>,
-    /// Pages written in place that are still on their way.
+    /// Pages written in place whose write is not done.
     pending: BTreeMap<u32, u32>,
     done: Vec<Completion>,
     broken: Option<String>,
@@ -91,7 +91,7 @@ pub(super) struct Timing {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Zone {
-    /// How often it was emptied, as the engine has it.
+    /// Number of resets in the engine's view.
     generation: u32,
     /// Pages of this generation that are on flash, from its start.
     durable_pages: u32,
@@ -118,7 +118,7 @@ enum Piece {
     InPlace(PageAddress),
     Reset {
         zone: u32,
-        /// Searches with smaller numbers may read it.
+        /// Searches with lower numbers may read the zone.
         before: u64,
     },
 }
@@ -134,8 +134,8 @@ impl Piece {
     }
 }
 
-/// The reclaim-unit handle of each zone's data: the one that fewest zones being
-/// written use. Pages written in place have the first.
+/// Chooses a reclaim-unit handle for each zone's data: the one with the fewest
+/// zones being written. Pages written in place have the first handle.
 #[derive(Debug)]
 struct Handles {
     /// Zones being written, per handle.
@@ -210,8 +210,8 @@ impl Timing {
         self.ssd.statistics()
     }
 
-    /// Lets time pass until `due`, and until the background is not too far
-    /// behind.
+    /// Advances time to `due`, and further while the background queue is too
+    /// long.
     pub(super) fn advance(&mut self, due: Tick) -> Result<(), EvalError> {
         while self.broken.is_none() {
             let is_behind =
@@ -225,7 +225,7 @@ impl Timing {
                 Some(at) if at <= until => self.step(at.max(self.now)),
                 Some(_) => self.now = until,
                 None if is_behind => {
-                    self.broken = Some("background work waits for ever".into());
+                    self.broken = Some("background work never ends".into());
                 }
                 None => self.now = due,
             }
@@ -239,7 +239,7 @@ impl Timing {
         }
     }
 
-    /// Waits for everything under way.
+    /// Waits for all commands in flight.
     pub(super) fn drain(&mut self) -> Result<(), EvalError> {
         self.submit_background();
         while let Some(at) = self.ssd.next_wakeup() {
@@ -263,7 +263,7 @@ impl Timing {
         self.submit_background();
     }
 
-    /// A request that was due at `due` begins to search.
+    /// Begins a search for a request that was due at `due`.
     pub(super) fn begin(&mut self, due: Tick) {
         if !self.has_reads {
             return;
@@ -281,7 +281,7 @@ impl Timing {
         self.current = Some(at);
     }
 
-    /// All that it reads is known.
+    /// Ends the search: all of its reads are known.
     pub(super) fn end(&mut self) {
         let Some(at) = self.current.take() else {
             return;
@@ -494,6 +494,6 @@ impl Timing {
 }
 
 pub(super) fn record(latencies: &mut Histogram<u64>, latency: Duration) {
-    // Such histograms grow to hold any value.
+    // The histogram resizes to hold any value.
     let _ = latencies.record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
 }

@@ -5,7 +5,7 @@ use floe_core::tiny::{Flash, PageAddress};
 
 use super::timing::Timing;
 
-/// Commands since the beginning.
+/// Counts of commands since the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Commands {
     pub(super) writes: u64,

@@ -1,10 +1,10 @@
 //! An append log over zones: objects are packed into pages, pages into
-//! segments, segments are appended to one zone after another.
+//! segments, and segments are appended to one zone after another.
 //!
-//! A page's address is fixed when its first object is packed, and its objects
-//! stay in memory until the segment is on flash. One append is out at a time,
-//! in order, so that what is on flash is always older than what is in memory.
-//! The engine keeps the index; the log tells it when addresses change.
+//! A page gets its address when its first object is packed. Its objects stay in
+//! memory until the segment is on flash. Only one append is in flight, so
+//! objects on flash are always older than those in memory. The engine keeps the
+//! index; the log reports changed addresses to it.
 
 use std::collections::VecDeque;
 
@@ -22,13 +22,13 @@ pub(super) struct AppendLog {
     segments_max: usize,
     /// Zones that can be written.
     free: VecDeque<u32>,
-    /// Written zones, oldest first, with the number of pages that were written.
+    /// Written zones, oldest first, with the number of their written pages.
     full: VecDeque<(u32, u32)>,
-    /// The zone that segments are opened in.
+    /// The zone that the next segment gets its pages from.
     active: Option<Active>,
-    /// Segments in memory, oldest first. The last may be open.
+    /// Segments in memory, oldest first. The last one may be open.
     segments: VecDeque<Segment>,
-    /// Pages of which the memory is used again.
+    /// Emptied pages, whose memory is reused.
     spare: Vec<Vec<Object>>,
     zones: u32,
 }
@@ -36,8 +36,8 @@ pub(super) struct AppendLog {
 #[derive(Clone, Copy, Debug)]
 struct Active {
     zone: u32,
-    /// Pages of it that were given to segments.
-    given: u32,
+    /// Pages of the zone that segments have.
+    assigned: u32,
 }
 
 #[derive(Debug)]
@@ -48,7 +48,7 @@ struct Segment {
     used: usize,
     pages_max: u32,
     state: State,
-    /// Ends its zone.
+    /// The segment is the last one of its zone.
     last_of_zone: bool,
 }
 
@@ -57,8 +57,8 @@ enum State {
     Open,
     Ready,
     Writing,
-    /// Its append failed, and there was no other zone.
-    Homeless,
+    /// Its append failed, or an earlier one did, and it has no new address yet.
+    Displaced,
 }
 
 /// The size of an append, for statistics.
@@ -90,10 +90,10 @@ impl AppendLog {
         }
     }
 
-    /// Packs an object into the open segment and says where it will be.
+    /// Packs an object into the open segment and returns its page.
     ///
     /// # Errors
-    /// Gives the object back when no room is left in memory or on flash.
+    /// Returns the object if there is no room in memory or on flash.
     pub(super) fn push(&mut self, object: Object) -> Result<PageAddress, Object> {
         let bytes = object.stored_bytes();
         if !self.has_room(bytes) {
@@ -115,7 +115,7 @@ impl AppendLog {
         Ok(at)
     }
 
-    /// Whether the open segment takes `bytes` more, after opening one if need be.
+    /// Whether the open segment, or a new one, has room for `bytes` more.
     pub(super) fn has_room(&mut self, bytes: usize) -> bool {
         if let Some(open) = self.segments.back_mut().filter(|s| s.state == State::Open) {
             let full = open.pages.len() as u32 == open.pages_max;
@@ -128,10 +128,10 @@ impl AppendLog {
     }
 
     fn open_segment(&mut self) -> bool {
-        if self.segments.len() >= self.segments_max || self.is_homeless() {
+        if self.segments.len() >= self.segments_max || self.has_displaced() {
             return false;
         }
-        let Some((first, pages_max, last_of_zone)) = self.give(self.segment_pages) else {
+        let Some((first, pages_max, last_of_zone)) = self.assign_pages(self.segment_pages) else {
             return false;
         };
         self.segments.push_back(Segment {
@@ -145,27 +145,28 @@ impl AppendLog {
         true
     }
 
-    /// Gives up to `pages` pages of the active zone, or of the next free one.
-    fn give(&mut self, pages: u32) -> Option<(PageAddress, u32, bool)> {
-        let Active { zone, given } = match self.active {
+    /// Assigns up to `pages` pages of the active zone or the next free one.
+    /// Returns the first page, their number, and whether they end the zone.
+    fn assign_pages(&mut self, pages: u32) -> Option<(PageAddress, u32, bool)> {
+        let Active { zone, assigned } = match self.active {
             Some(active) => active,
             None => Active {
                 zone: self.free.pop_front()?,
-                given: 0,
+                assigned: 0,
             },
         };
-        let pages = pages.min(self.flash.zone_pages - given);
-        let last_of_zone = given + pages == self.flash.zone_pages;
+        let pages = pages.min(self.flash.zone_pages - assigned);
+        let last_of_zone = assigned + pages == self.flash.zone_pages;
         self.active = (!last_of_zone).then_some(Active {
             zone,
-            given: given + pages,
+            assigned: assigned + pages,
         });
-        let first = PageAddress(self.flash.first_page(zone).0 + given);
+        let first = PageAddress(self.flash.first_page(zone).0 + assigned);
         Some((first, pages, last_of_zone))
     }
 
-    /// The next append, if one can be sent. Its objects stay in memory until
-    /// [`AppendLog::written`].
+    /// Starts the next append, if one is ready. Its objects stay in memory
+    /// until [`AppendLog::written`].
     pub(super) fn next_append(&mut self) -> Option<(PageAddress, Vec<Page>)> {
         let segment = self
             .segments
@@ -176,7 +177,7 @@ impl AppendLog {
         Some((segment.first, pages))
     }
 
-    /// The append that was out is on flash.
+    /// Handles the end of the append in flight.
     pub(super) fn written(&mut self) -> Written {
         let Some(segment) = self.segments.pop_front() else {
             return Written::default();
@@ -197,8 +198,9 @@ impl AppendLog {
         written
     }
 
-    /// The append that was out failed. Its zone is given up as it is, and what
-    /// is in memory goes elsewhere once there is room ([`AppendLog::rehouse`]).
+    /// Handles a failed append. Its zone takes no more writes, and the segments
+    /// in memory get new addresses once there is room
+    /// ([`AppendLog::place_displaced`]).
     pub(super) fn failed(&mut self) {
         let Some(front) = self.segments.front() else {
             return;
@@ -206,10 +208,10 @@ impl AppendLog {
         let zone = self.flash.zone_of(front.first);
         let good = front.first.0 - self.flash.first_page(zone).0;
         self.full.push_back((zone, good));
-        // Appends are sent in order, so nothing was written to later zones.
+        // Appends run in order, so later zones have no data.
         let mut untouched: Vec<u32> = self.active.take().map(|a| a.zone).into_iter().collect();
         for segment in &mut self.segments {
-            segment.state = State::Homeless;
+            segment.state = State::Displaced;
             untouched.push(self.flash.zone_of(segment.first));
         }
         self.segments.retain(|segment| !segment.pages.is_empty());
@@ -219,28 +221,32 @@ impl AppendLog {
             .extend(untouched.into_iter().filter(|later| *later != zone));
     }
 
-    /// Finds another place for what a failed append left in memory, and tells
-    /// the index of each object's old and new page. For all of it or for
-    /// nothing: the new places of some may be the old ones of others.
-    pub(super) fn rehouse(&mut self, mut moved: impl FnMut(&Object, PageAddress, PageAddress)) {
-        if !self.can_rehouse() {
+    /// Gives the segments that a failed append left in memory new pages, and
+    /// reports each object's old and new page. Either all segments move or
+    /// none, because the new page of one object may be the old page of another.
+    pub(super) fn place_displaced(
+        &mut self,
+        mut moved: impl FnMut(&Object, PageAddress, PageAddress),
+    ) {
+        if !self.can_place_displaced() {
             return;
         }
         for at in 0..self.segments.len() {
-            if self.segments[at].state != State::Homeless {
+            if self.segments[at].state != State::Displaced {
                 continue;
             }
             let pages = self.segments[at].pages.len() as u32;
             let zone_pages = self.flash.zone_pages;
-            let short = |active: Active| zone_pages - active.given < pages;
+            let short = |active: Active| zone_pages - active.assigned < pages;
             if let Some(active) = self.active.take_if(|active| short(*active)) {
-                // The zone's end is too short for the segment and stays unused.
+                // The rest of the zone is too short for the segment and stays
+                // unused.
                 match at.checked_sub(1) {
                     Some(before) => self.segments[before].last_of_zone = true,
-                    None => self.full.push_back((active.zone, active.given)),
+                    None => self.full.push_back((active.zone, active.assigned)),
                 }
             }
-            let Some((first, _, last_of_zone)) = self.give(pages) else {
+            let Some((first, _, last_of_zone)) = self.assign_pages(pages) else {
                 return;
             };
             let segment = &mut self.segments[at];
@@ -257,13 +263,13 @@ impl AppendLog {
         }
     }
 
-    /// Whether there is room for everything that waits for another place.
-    fn can_rehouse(&self) -> bool {
+    /// Whether all displaced segments fit.
+    fn can_place_displaced(&self) -> bool {
         let zone_pages = self.flash.zone_pages;
-        let mut left = self.active.map_or(0, |active| zone_pages - active.given);
+        let mut left = self.active.map_or(0, |active| zone_pages - active.assigned);
         let mut zones = self.free.len();
-        let mut homeless = self.segments.iter().filter(|s| s.state == State::Homeless);
-        homeless.all(|segment| {
+        let mut displaced = self.segments.iter().filter(|s| s.state == State::Displaced);
+        displaced.all(|segment| {
             let pages = segment.pages.len() as u32;
             if left < pages {
                 left = zone_pages;
@@ -277,49 +283,48 @@ impl AppendLog {
         })
     }
 
-    /// Whether segments wait for another place.
-    pub(super) fn is_homeless(&self) -> bool {
+    /// Whether segments wait for a new address.
+    pub(super) fn has_displaced(&self) -> bool {
         self.segments
             .back()
-            .is_some_and(|segment| segment.state == State::Homeless)
+            .is_some_and(|segment| segment.state == State::Displaced)
     }
 
-    /// Whether `page` is in memory.
     pub(super) fn buffers(&self, page: PageAddress) -> bool {
         self.segment_of(page).is_some()
     }
 
-    /// Whether `page` is in memory and may not be on flash yet, nor on its way.
+    /// Whether `page` is in memory, and neither on flash nor being written.
     pub(super) fn only_in_memory(&self, page: PageAddress) -> bool {
         self.segment_of(page)
             .is_some_and(|segment| matches!(segment.state, State::Open | State::Ready))
     }
 
-    /// Whether objects may still join `page`'s segment.
+    /// Whether the segment of `page` still takes objects.
     pub(super) fn is_open(&self, page: PageAddress) -> bool {
         self.segment_of(page)
             .is_some_and(|segment| segment.state == State::Open)
     }
 
-    /// The objects of a page that is in memory.
+    /// The objects of a page in memory.
     pub(super) fn page(&self, page: PageAddress) -> Option<&[Object]> {
         let segment = self.segment_of(page)?;
         Some(&segment.pages[(page.0 - segment.first.0) as usize])
     }
 
-    /// The object of `hash` in a page that is in memory.
+    /// The object `hash` in a page in memory.
     pub(super) fn find(&self, page: PageAddress, hash: KeyHash) -> Option<&Object> {
         self.page(page)?.iter().find(|object| object.hash == hash)
     }
 
-    /// The page that is being filled.
+    /// The page that takes the next object, unless it is full.
     pub(super) fn page_open(&self) -> Option<PageAddress> {
         let open = self.segments.back().filter(|s| s.state == State::Open)?;
         let last = open.pages.len().checked_sub(1)?;
         Some(PageAddress(open.first.0 + last as u32))
     }
 
-    /// Takes an object out of a page of the open segment.
+    /// Removes an object from a page of the open segment.
     pub(super) fn remove(&mut self, page: PageAddress, hash: KeyHash) -> Option<Object> {
         let segment = self.segments.back_mut()?;
         if segment.state != State::Open || page < segment.first {
@@ -342,26 +347,26 @@ impl AppendLog {
         })
     }
 
-    /// Pages that can be given to segments.
+    /// Pages that segments can still get.
     pub(super) fn pages_free(&self) -> u64 {
         let of_active = self
             .active
-            .map_or(0, |active| self.flash.zone_pages - active.given);
+            .map_or(0, |active| self.flash.zone_pages - active.assigned);
         self.free.len() as u64 * u64::from(self.flash.zone_pages) + u64::from(of_active)
     }
 
-    /// All pages.
+    /// Pages of the log's zones.
     pub(super) fn pages(&self) -> u64 {
         u64::from(self.zones) * u64::from(self.flash.zone_pages)
     }
 
-    /// Takes out the oldest written zone, with the number of its written pages.
-    /// Segments that wait for a place keep their old addresses, and with them
-    /// their old zone.
+    /// Removes the oldest written zone, and returns it with the number of its
+    /// written pages. A displaced segment still has its old addresses and so
+    /// holds its old zone.
     pub(super) fn take_oldest(&mut self) -> Option<(u32, u32)> {
         let (zone, _) = *self.full.front()?;
         let held = self.segments.iter().any(|segment| {
-            segment.state == State::Homeless && self.flash.zone_of(segment.first) == zone
+            segment.state == State::Displaced && self.flash.zone_of(segment.first) == zone
         });
         if held {
             return None;
@@ -369,14 +374,13 @@ impl AppendLog {
         self.full.pop_front()
     }
 
-    /// A zone was reset.
+    /// Adds a zone that was reset.
     pub(super) fn give_back(&mut self, zone: u32) {
         debug_assert!((self.first_zone..self.first_zone + self.zones).contains(&zone));
         self.free.push_back(zone);
     }
 
-    /// Memory of segments, without the keys and values of objects, and of the
-    /// lists of zones.
+    /// Bytes of memory of segments and lists of zones, without keys and values.
     pub(super) fn buffer_bytes(&self) -> u64 {
         let of_page = |page: &Vec<Object>| room_bytes::<Object>(page.capacity());
         let buffered = self.segments.iter().flat_map(|segment| &segment.pages);
@@ -393,7 +397,7 @@ impl AppendLog {
             + room_bytes::<(u32, u32)>(self.full.capacity())
     }
 
-    /// Memory of the keys and values of objects in segments.
+    /// Bytes of memory of the keys and values in segments.
     pub(super) fn payload_bytes(&self) -> u64 {
         let pages = self.segments.iter().flat_map(|segment| &segment.pages);
         payload_bytes(pages.flatten())
@@ -413,31 +417,31 @@ mod tests {
     use super::*;
     use crate::hash::KeyHash;
 
-    /// No zone has two fates, and no two objects in memory with a place of
-    /// their own share it.
+    /// Checks that each zone is in one list, and that no two placed segments
+    /// share a page.
     fn check(log: &AppendLog, cleaned: &[u32]) -> Result<(), TestCaseError> {
         let zones = log.free.iter().chain(log.full.iter().map(|(zone, _)| zone));
         let active = log.active.iter().map(|active| &active.zone);
         let mut zones: Vec<u32> = zones.chain(active).chain(cleaned).copied().collect();
         zones.sort_unstable();
         prop_assert!(zones.windows(2).all(|pair| pair[0] != pair[1]), "{zones:?}");
-        let housed = log.segments.iter().filter(|s| s.state != State::Homeless);
-        let mut pages: Vec<u32> = housed
+        let placed = log.segments.iter().filter(|s| s.state != State::Displaced);
+        let mut pages: Vec<u32> = placed
             .flat_map(|s| s.first.0..s.first.0 + s.pages.len() as u32)
             .collect();
         let count = pages.len();
         pages.sort_unstable();
         pages.dedup();
         prop_assert_eq!(pages.len(), count);
-        let is_homeless = |segment: &Segment| segment.state == State::Homeless;
-        let homeless = log.segments.iter().filter(|s| is_homeless(s)).count();
-        prop_assert!(homeless == 0 || homeless == log.segments.len());
+        let has_displaced = |segment: &Segment| segment.state == State::Displaced;
+        let displaced = log.segments.iter().filter(|s| has_displaced(s)).count();
+        prop_assert!(displaced == 0 || displaced == log.segments.len());
         Ok(())
     }
 
     proptest! {
         #[test]
-        fn whatever_fails_every_page_has_one_place(
+        fn after_any_failure_every_page_has_one_address(
             steps in prop::collection::vec(0u8..10, 1..400),
         ) {
             let flash = Flash { zones: 5, zone_pages: 7, in_place: false };
@@ -458,7 +462,7 @@ mod tests {
                         is_out = false;
                     }
                     5..8 => is_out = log.next_append().is_some(),
-                    8 if log.is_homeless() => log.rehouse(|_, _, _| ()),
+                    8 if log.has_displaced() => log.place_displaced(|_, _, _| ()),
                     8 => cleaned.extend(log.take_oldest().map(|(zone, _)| zone)),
                     _ => cleaned.drain(..).for_each(|zone| log.give_back(zone)),
                 }

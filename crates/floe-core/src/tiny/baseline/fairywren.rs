@@ -1,30 +1,30 @@
 //! `fairywren`: a small log in front of sets in zones, after FairyWREN
 //! (McAllister et al., OSDI '24) as Nemo's authors ran it (§3, §5.1).
 //!
-//! A set is two pages. New objects join the cold one; what was used moves to
-//! the hot one, which is rewritten one time in five. Each half has a ring of
-//! zones of its own, and a map says where each set's halves are. Collecting a
-//! zone and emptying the log are one operation: a set that must move takes
-//! along its objects from the log.
+//! A set is two pages. New objects join the cold one. Used objects move to the
+//! hot one, which is rewritten one time in five. Each half has its own ring of
+//! zones, and a map has the page of each half. Collecting a zone and emptying
+//! the log are one operation: a set that moves takes its objects in the log
+//! along.
 //!
 //! Deviations from the published code, and why:
-//! * Each half has a filter of its own, of 24 bytes, where the code has one of
-//!   8 bytes per set; that has 60 % false positives at 33 objects. A search
-//!   reads one half then, not both.
-//! * The code turns the hot half over "every fifth rewrite" by a counter per
-//!   set; here every fifth rewrite of any set does, which is as often and
-//!   takes no memory.
-//! * A hot zone's collection moves hot halves alone. Taking their sets' objects
-//!   along from the log would rewrite the cold halves, too, and fill the cold
-//!   ring, whose collection then fills the hot one.
-//! * Only passive rewrites count towards the hot half's turn, for the same reason.
-//! * The papers do not say how the rings share the free zones. Here they have
-//!   as many each ([`FairyWrenConfig::hot_free_zones_percent`]). With 40, 50 and 65 %
-//!   for the hot ring amplification is 12.7, 12.3 and 12.1 where the paper has
-//!   15.2 (`experiments/nemo-fig12.toml`).
-//! * What leaves the cold half while an older copy may be in the hot half
-//!   leaves a tombstone, until both are rewritten together.
-//! * One log for all sets instead of partitions: see the log's index.
+//! * Each half has its own filter of 24 bytes. The code has one of 8 bytes per
+//!   set, which has 60 % false positives at 33 objects. With two, a search
+//!   reads one half instead of both.
+//! * The code counts rewrites per set and includes the hot half every fifth
+//!   time. Here every fifth rewrite of any set includes it, which is as often
+//!   and needs no memory.
+//! * The collection of a hot zone moves hot halves only. Taking their sets'
+//!   objects in the log along would rewrite the cold halves, too, and fill the
+//!   cold ring, whose collection then fills the hot one.
+//! * Only passive rewrites count towards the fifth, for the same reason.
+//! * The papers do not say how the rings share the free zones. Here each has
+//!   half of them ([`FairyWrenConfig::hot_free_zones_percent`]). With 40, 50
+//!   and 65 % for the hot ring, the amplification is 12.7, 12.3 and 12.1, where
+//!   the paper has 15.2 (`experiments/nemo-fig12.toml`).
+//! * An object that leaves the cold half while the hot half may hold an older
+//!   copy leaves a tombstone, until both halves are rewritten together.
+//! * All sets share one log instead of partitions: see the log's index.
 
 use serde::{Deserialize, Serialize};
 
@@ -41,30 +41,33 @@ use crate::tiny::statistics::{Memory, Statistics};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FairyWrenConfig {
-    /// Share of the flash, in percent, that the log has.
+    /// The log's share of the flash, in percent.
     pub log_percent: u32,
-    /// Share of the rest, in percent, that sets leave free for garbage collection.
+    /// Share of the rest, in percent, that sets leave free for garbage
+    /// collection.
     pub over_provisioning_percent: u32,
-    /// Share of the free zones, in percent, that belongs to the hot halves.
+    /// The hot halves' share of the free zones, in percent.
     pub hot_free_zones_percent: u32,
-    /// The hot half is rewritten one time in so many.
+    /// One in this many rewrites includes the hot half.
     pub hot_rewrite_interval: u32,
-    /// Objects of one set that must have gathered in the log to join it.
+    /// Objects of a set that the log must hold for them to join the set.
     pub threshold: u32,
-    /// Share of the log, in percent, at or below which it is emptied.
+    /// Free share of the log, in percent, at or below which its oldest zone is
+    /// emptied.
     pub log_free_percent: u32,
-    /// Share of each ring's zones, in thousandths, at or below which its
-    /// oldest is collected.
+    /// Free share of a ring's zones, in thousandths, at or below which its
+    /// oldest zone is collected.
     pub zones_free_permille: u32,
-    /// Pages of a segment: one append to the log. 64 pages are 256 KiB.
+    /// Pages of a segment, the unit of appends to the log. 64 pages are 256
+    /// KiB.
     pub segment_pages: u32,
-    /// Segments of the log that may be in memory.
+    /// Most segments of the log in memory.
     pub segments_buffered: u32,
-    /// Bytes of the filter of each half of a set; a multiple of 8, up to 512.
+    /// Bytes of the filter of each half of a set: a multiple of 8, up to 512.
     pub filter_bytes: u32,
-    /// Objects that half a set is expected to hold; filters are best at this many.
+    /// Expected objects in half a set, which filters are optimized for.
     pub objects_per_page: u32,
-    /// Rewrites of sets that may be under way at a time.
+    /// Most concurrent rewrites of sets.
     pub max_rewrites: u32,
 }
 
@@ -88,8 +91,8 @@ impl Default for FairyWrenConfig {
 }
 
 impl FairyWrenConfig {
-    /// With filters as small as the published ones: 8 bytes, here for each half
-    /// of a set, there for both together.
+    /// The published size of filters: 8 bytes, here for each half of a set,
+    /// there for both together.
     pub fn published() -> Self {
         FairyWrenConfig {
             filter_bytes: 8,
@@ -98,7 +101,7 @@ impl FairyWrenConfig {
     }
 }
 
-/// A `fairywren` that can run.
+/// A validated configuration of `fairywren`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FairyWrenPlan(HierarchyPlan);
 
@@ -106,7 +109,8 @@ impl FairyWrenPlan {
     /// Checks `config` against `flash`.
     ///
     /// # Errors
-    /// Names the setting that cannot work and the nearest value that does.
+    /// [`PlanError`] names the setting that does not fit and the nearest value
+    /// that does.
     pub fn new(config: &FairyWrenConfig, flash: &Flash) -> Result<FairyWrenPlan, PlanError> {
         check_range(
             "tiny.fairywren.hot_rewrite_interval",
@@ -144,7 +148,7 @@ impl FairyWrenPlan {
         Ok(FairyWrenPlan(plan))
     }
 
-    /// Sets of two pages that the flash is divided into.
+    /// Number of sets, of two pages each.
     pub fn sets(&self) -> u32 {
         self.0.sets
     }
@@ -154,8 +158,9 @@ impl FairyWrenPlan {
         u64::from(self.0.log_zones) * u64::from(self.0.flash.zone_pages)
     }
 
-    /// Share of the log that is in use on average: some is kept free, and half
-    /// of the zone that is written and half of that which is emptied are free.
+    /// Mean share of the log in use. Some zones are kept free, and on average
+    /// half of the zone being written and half of the zone being emptied are
+    /// free.
     pub fn log_full_share(&self) -> f64 {
         let kept_free = f64::from(self.0.log_free_percent) / 100.0;
         (1.0 - kept_free - 1.0 / f64::from(self.0.log_zones)).max(0.0)

@@ -1,14 +1,14 @@
-//! A Bloom filter for each page of objects, in one array.
+//! A Bloom filter for each page of objects, all in one array.
 //!
-//! A filter here is rebuilt whenever its page is rewritten, so nothing is ever
-//! removed from one, and an empty filter says that its page holds nothing.
+//! A filter is rebuilt whenever its page is rewritten, so nothing is ever
+//! removed from one. An empty filter means an empty page.
 
 use crate::hash::KeyHash;
 
 /// Most bits that a key sets.
 const PROBES_MAX: u32 = 12;
 
-/// Filters of many pages, each of the same number of 64-bit words.
+/// Filters of many pages, all of the same number of 64-bit words.
 #[derive(Clone, Debug)]
 pub struct PageFilters {
     words: Vec<u64>,
@@ -17,20 +17,20 @@ pub struct PageFilters {
 }
 
 impl PageFilters {
-    /// Empty filters for `pages` pages, of `bytes_per_page` bytes each (a
-    /// multiple of 8), at best when a page holds `objects_expected` objects.
+    /// Empty filters of `bytes_per_page` bytes (a multiple of 8) for `pages`
+    /// pages, with the best number of probes for `objects_expected` objects.
     pub fn new(pages: usize, bytes_per_page: u32, objects_expected: u32) -> Self {
         let bits_per_object = f64::from(bytes_per_page * 8) / f64::from(objects_expected.max(1));
         PageFilters {
             words: vec![0; pages * bytes_per_page as usize / 8],
             words_per_page: bytes_per_page as usize / 8,
-            // Bloom's optimum, ln 2 bits set per bit and object.
+            // The optimum of a Bloom filter: ln 2 probes per bit and object.
             probes: ((bits_per_object * std::f64::consts::LN_2).round() as u32)
                 .clamp(1, PROBES_MAX),
         }
     }
 
-    /// Whether `page` may hold `hash`. "No" is certain.
+    /// Whether `page` may hold `hash`. False is certain.
     pub fn may_hold(&self, page: usize, hash: KeyHash) -> bool {
         let words = &self.words[page * self.words_per_page..][..self.words_per_page];
         let mut probe = Probe::new(hash, words.len());
@@ -40,8 +40,8 @@ impl PageFilters {
         })
     }
 
-    /// The pages that may hold `hash`, all of them asked one after another. What
-    /// is hashed is hashed once for all.
+    /// All pages that may hold `hash`. The bits are computed once for all
+    /// pages.
     pub fn candidates(&self, hash: KeyHash) -> impl Iterator<Item = usize> {
         let mut bits = [(0, 0); PROBES_MAX as usize];
         let mut probe = Probe::new(hash, self.words_per_page);
@@ -56,14 +56,14 @@ impl PageFilters {
         })
     }
 
-    /// Whether `page` certainly holds nothing.
+    /// Whether the filter of `page` is empty, and so is the page.
     pub fn is_empty(&self, page: usize) -> bool {
         self.words[page * self.words_per_page..][..self.words_per_page]
             .iter()
             .all(|word| *word == 0)
     }
 
-    /// Makes the filter of `page` that of `hashes`.
+    /// Rebuilds the filter of `page` from `hashes`.
     pub fn rebuild(&mut self, page: usize, hashes: impl Iterator<Item = KeyHash>) {
         let words = &mut self.words[page * self.words_per_page..][..self.words_per_page];
         words.fill(0);
@@ -76,14 +76,14 @@ impl PageFilters {
         }
     }
 
-    /// Bytes that the filters take.
+    /// Bytes of memory of the filters.
     pub fn memory_bytes(&self) -> u64 {
         (self.words.capacity() * size_of::<u64>()) as u64
     }
 }
 
-/// Walks the bits of one hash: steps of a 32-bit generator that is seeded by
-/// bits which choose neither the set nor the log's tag.
+/// Generates the bits of a hash with a 32-bit generator. Its seed bits choose
+/// neither the set nor the log's tag.
 struct Probe {
     state: u64,
     words: u64,
@@ -114,8 +114,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_put_in_is_found_and_the_rest_as_rarely_as_computed() {
-        // Bytes per page, objects, upper limit of the share of false positives.
+    fn filters_match_their_objects_and_few_others() {
+        // Bytes per page, objects, upper limit of the false-positive rate.
         for (bytes, objects, limit) in [(8, 16, 0.20), (24, 16, 0.008), (32, 16, 0.003)] {
             let pages = 400;
             let mut filters = PageFilters::new(pages, bytes, objects);

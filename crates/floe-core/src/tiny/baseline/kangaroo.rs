@@ -1,27 +1,27 @@
 //! `kangaroo`: a small log in front of many sets, after Kangaroo (McAllister
 //! et al., SOSP '21).
 //!
-//! Objects wait in the log until several of one set have gathered, or it needs
-//! room. Then they join their set together; a lonely one is forgotten, or goes
-//! to the log's end if it was used. What stays in a set is decided by RRIParoo.
+//! Objects stay in the log until several of one set have gathered or the log
+//! needs room. Then they join their set together. An object without such
+//! company is evicted, or appended to the log again if it was used. RRIParoo
+//! decides which objects stay in a set.
 //!
-//! Where a page may be rewritten in place, sets are, and the device collects
+//! Where pages may be rewritten in place, sets are, and the device collects
 //! garbage. On zones the host does ([`SetStorage::Zoned`]): each rewrite is
-//! appended, and the sets that still are in the oldest zone are moved as they
-//! are. That is the Kangaroo that Nemo's authors ran on a ZNS drive (Nemo
-//! §3.1, case 3.1; §5.1), whose amplifications of the two steps multiply.
+//! appended, and valid sets in the oldest zone are moved unchanged. This is the
+//! Kangaroo that Nemo's authors ran on a ZNS drive (Nemo §3.1, case 3.1; §5.1).
+//! The amplifications of its two steps multiply.
 //!
 //! Deviations from the published code, and why:
-//! * Filters are larger by default: 24 bytes per set where it has 8, which
-//!   costs 17 % false positives at 16 objects per set.
-//! * An object that is dropped from the log, or is deleted or expires there,
-//!   never leaves an older copy of itself behind in its set; the published
-//!   code has no deletes.
-//! * On zones nothing is kept free beyond what collection needs. FairyWREN's
-//!   code keeps 1.5 % free, and taken over from there (`zones_free_permille`)
-//!   that was a third of the 5 % that there are to spare; nothing says that
-//!   Nemo's Kangaroo had it.
-//! * One log for all sets instead of 64 partitions: see the log's index.
+//! * Filters are larger by default: 24 bytes per set instead of 8, which has 17
+//!   % false positives at 16 objects per set.
+//! * An object that is evicted, deleted or expires in the log never leaves an
+//!   older copy in its set. The published code has no deletes.
+//! * On zones, nothing is kept free beyond the needs of collection. FairyWREN's
+//!   code keeps 1.5 % free (`zones_free_permille`), which would be a third of
+//!   the 5 % of over-provisioning. Nothing indicates that Nemo's Kangaroo did
+//!   so.
+//! * All sets share one log instead of 64 partitions: see the log's index.
 
 use serde::{Deserialize, Serialize};
 
@@ -38,10 +38,11 @@ use crate::tiny::statistics::{Memory, Statistics};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SetStorage {
-    /// At fixed pages, which are rewritten in place. The device collects garbage.
+    /// Sets have fixed pages, which are rewritten in place. The device collects
+    /// garbage.
     #[default]
     InPlace,
-    /// In zones; rewrites are appended. The host collects garbage.
+    /// Rewritten sets are appended to zones. The host collects garbage.
     Zoned,
 }
 
@@ -51,29 +52,33 @@ crate::parse_by_name!(SetStorage);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct KangarooConfig {
-    /// Share of the flash, in percent, that the log has.
+    /// The log's share of the flash, in percent.
     pub log_percent: u32,
-    /// Share of the rest, in percent, that sets leave free for garbage collection.
+    /// Share of the rest, in percent, that sets leave free for garbage
+    /// collection.
     pub over_provisioning_percent: u32,
     /// The storage of sets.
     pub set_storage: SetStorage,
-    /// Objects of one set that must have gathered in the log to join it.
+    /// Objects of a set that the log must hold for them to join the set.
     pub threshold: u32,
-    /// Share of the log, in percent, at or below which it is emptied.
+    /// Free share of the log, in percent, at or below which its oldest zone is
+    /// emptied.
     pub log_free_percent: u32,
-    /// Pages of a segment: one append to the log. 64 pages are 256 KiB.
+    /// Pages of a segment, the unit of appends to the log. 64 pages are 256
+    /// KiB.
     pub segment_pages: u32,
-    /// Segments of the log that may be in memory.
+    /// Most segments of the log in memory.
     pub segments_buffered: u32,
-    /// Bytes of each set's filter; a multiple of 8, up to 512.
+    /// Bytes of each set's filter: a multiple of 8, up to 512.
     pub filter_bytes: u32,
-    /// Objects that a set is expected to hold; filters are best at this many.
+    /// Expected objects in a set, which filters are optimized for.
     pub objects_per_set: u32,
-    /// Zoned: share of the sets' zones, in thousandths, at or below which the
-    /// oldest zone is collected. What is kept free comes out of `over_provisioning_percent`;
-    /// with 0 it is the one zone that collection writes to.
+    /// Zoned: free share of the sets' zones, in thousandths, at or below which
+    /// the oldest zone is collected. Free zones count towards
+    /// `over_provisioning_percent`. 0 keeps one zone free, which collection
+    /// writes to.
     pub zones_free_permille: u32,
-    /// Rewrites of sets that may be under way at a time.
+    /// Most concurrent rewrites of sets.
     pub max_rewrites: u32,
 }
 
@@ -96,7 +101,7 @@ impl Default for KangarooConfig {
 }
 
 impl KangarooConfig {
-    /// With the published filters: 8 bytes per set.
+    /// The published size of filters: 8 bytes per set.
     pub fn published() -> Self {
         KangarooConfig {
             filter_bytes: 8,
@@ -105,7 +110,7 @@ impl KangarooConfig {
     }
 }
 
-/// A `kangaroo` that can run.
+/// A validated configuration of `kangaroo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KangarooPlan(HierarchyPlan);
 
@@ -113,7 +118,8 @@ impl KangarooPlan {
     /// Checks `config` against `flash`.
     ///
     /// # Errors
-    /// Names the setting that cannot work and the nearest value that does.
+    /// [`PlanError`] names the setting that does not fit and the nearest value
+    /// that does.
     pub fn new(config: &KangarooConfig, flash: &Flash) -> Result<KangarooPlan, PlanError> {
         let log = LogShape {
             settings: &shape::KANGAROO,
@@ -128,7 +134,7 @@ impl KangarooPlan {
             zones_free_permille: config.zones_free_permille,
         };
         if config.set_storage == SetStorage::InPlace {
-            let cure = "sets = \"zoned\" works";
+            let cure = "use set_storage = \"zoned\"";
             check_in_place(flash, "tiny.kangaroo.set_storage", "in_place", cure)?;
         }
         let plan = match config.set_storage {
@@ -138,7 +144,7 @@ impl KangarooPlan {
         Ok(KangarooPlan(plan))
     }
 
-    /// Sets that the flash is divided into.
+    /// Number of sets.
     pub fn sets(&self) -> u32 {
         self.0.sets
     }

@@ -1,15 +1,14 @@
-//! The baselines: engines that Nemo is compared with, each after a published
-//! one. A setting chooses them (`tiny.engine`).
+//! The baselines that Nemo is compared with, each after a published engine. The
+//! setting `tiny.engine` selects one.
 //!
-//! They keep their index in memory only, and find nothing again after a
-//! restart.
+//! They keep their index in memory only. A restart begins with an empty cache.
 //!
 //! | file | for |
 //! |---|---|
 //! | `log`, `set`, `kangaroo`, `fairywren` | the engines and their settings |
-//! | `hier`, `shape` | a log in front of sets, and how flash is divided between them |
+//! | `hier`, `shape` | a log in front of sets, and the division of flash between them |
 //! | `append` | an append log over zones |
-//! | `filter`, `rrip` | Bloom filters of pages, and which objects stay in a full page |
+//! | `filter`, `rrip` | Bloom filters of pages, and eviction from full pages |
 
 mod append;
 pub mod fairywren;

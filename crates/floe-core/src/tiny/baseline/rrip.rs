@@ -1,36 +1,35 @@
-//! The choice of objects that stay in a full page: by age, or by predicted time
-//! to the next use.
+//! Eviction from full pages: by age, or by predicted time to the next use.
 //!
-//! The second is RRIParoo (Kangaroo, McAllister et al., SOSP '21, §4.4). Each
-//! object carries a three-bit prediction on flash. Memory holds one bit per
-//! slot that says whether the object was used since its page was written; a
-//! used object's prediction becomes 0 at the next rewrite. When objects must
-//! go, all are aged until the least promising has the highest prediction, and
-//! the highest go first.
+//! The latter is RRIParoo (Kangaroo, McAllister et al., SOSP '21, §4.4). Each
+//! object has a three-bit prediction on flash. Memory has one bit per slot, set
+//! if the object was used since its page was written. The next rewrite sets a
+//! used object's prediction to 0. To evict, all objects are aged until one has
+//! the highest prediction, and the objects with the highest predictions go
+//! first.
 
 use crate::tiny::object::{Object, PAGE_ROOM_BYTES, PREDICTION_MAX};
 
-/// The choice of objects that leave a full page.
+/// The eviction policy of a full page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SetPolicy {
-    /// The oldest.
+    /// Evicts the oldest objects.
     #[default]
     Fifo,
-    /// Those that RRIP expects to be used last.
+    /// Evicts the objects that RRIP predicts to be used last.
     Rrip,
 }
 
 crate::parse_by_name!(SetPolicy);
 
-/// The prediction of an object that was used `hits` times in the log: long for
-/// those that never were, one step short of the highest.
+/// The prediction of an object with `hits` hits in the log. Without any it is
+/// long: one step below the highest.
 pub(super) fn prediction_after(hits: u8) -> u8 {
     PREDICTION_MAX - 1 - hits.min(PREDICTION_MAX - 1)
 }
 
-/// Objects of a page that were used, by slot. Slots past the last bit are not
-/// tracked: pages list first what is needed soonest.
+/// One bit per used object of a page, by slot. Slots beyond the last bit are
+/// not tracked, because pages list the objects needed soonest first.
 pub(super) type HitBits = u32;
 
 /// Marks `slot` as used.
@@ -40,7 +39,7 @@ pub(super) fn mark(bits: &mut HitBits, slot: usize) {
     }
 }
 
-/// Predicts that objects which were used will be used soon.
+/// Predicts an early next use of the used objects.
 pub(super) fn promote(objects: &mut [Object], mut bits: HitBits) {
     while bits != 0 {
         let slot = bits.trailing_zeros() as usize;
@@ -56,8 +55,7 @@ pub(super) fn bytes_of(objects: &[Object]) -> usize {
     objects.iter().map(Object::stored_bytes).sum()
 }
 
-/// Makes every object older by as much as the least promising needs to have
-/// the highest prediction.
+/// Ages all objects equally, so that at least one has the highest prediction.
 pub(super) fn age(objects: &mut [Object]) {
     let live = objects.iter().filter(|object| !object.tombstone);
     let Some(most) = live.map(|object| object.prediction).max() else {
@@ -69,8 +67,9 @@ pub(super) fn age(objects: &mut [Object]) {
     }
 }
 
-/// Adds `incoming` to a page; what no longer fits goes to `evicted`, by
-/// prediction. Among equals the incoming stay: they have just paid for the write.
+/// Adds `incoming` to a page. Objects that no longer fit move to `evicted`, by
+/// prediction. Among equals the incoming stay, because they have just cost a
+/// write.
 pub(super) fn merge(page: &mut Vec<Object>, incoming: &mut Vec<Object>, evicted: &mut Vec<Object>) {
     if bytes_of(page) + bytes_of(incoming) <= PAGE_ROOM_BYTES {
         page.append(incoming);
@@ -99,7 +98,8 @@ pub(super) fn trim(page: &mut Vec<Object>, evicted: &mut Vec<Object>) {
     }));
 }
 
-/// Adds `object` to a page that is ordered by age, the oldest first.
+/// Adds `object` to a page ordered by age, and evicts the oldest objects if it
+/// is full.
 pub(super) fn queue(page: &mut Vec<Object>, object: Object, evicted: &mut Vec<Object>) {
     let mut bytes = object.stored_bytes() + bytes_of(page);
     let too_old = page
@@ -144,7 +144,8 @@ mod tests {
     #[test]
     fn those_used_last_go_first_by_prediction() {
         let mut page = vec![object(1, 1500, 3), object(2, 1500, 1), object(3, 900, 2)];
-        // The least promising was used: it is the most promising now.
+        // The object with the latest prediction was used, so it now has the
+        // earliest.
         promote(&mut page, 0b001);
         let mut incoming = vec![object(4, 1000, prediction_after(0))];
         let mut evicted = Vec::new();

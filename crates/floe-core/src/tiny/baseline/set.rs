@@ -1,15 +1,15 @@
 //! `set`: a set-associative cache, after CacheLib's big hash (Berg et al., OSDI '20).
 //!
-//! A key's hash names its set, a page that is rewritten in place for every
-//! object that joins it, so about a page is written per object. Memory holds a
-//! Bloom filter per set, and the objects that wait for their write.
+//! A key's hash selects its set, a page that is rewritten in place for every
+//! object that joins it. So about a page is written per object. Memory holds a
+//! Bloom filter per set and the objects that wait to be written.
 //!
 //! Deviations from CacheLib, and why:
-//! * Filters are larger by default. The published 8 bytes per set (4 bits per
-//!   object, as in Nemo §5.2) let 17 % of searches for absent objects read a
-//!   page for nothing; 24 bytes let 0.4 %. [`SetConfig::published`] has 8.
-//! * A delete reads the set's page only where the filter says that there may
-//!   be something to delete, and writes it only where there is.
+//! * Filters are larger by default. With the published 8 bytes per set (4 bits
+//!   per object, as in Nemo §5.2), 17 % of searches for absent objects read a
+//!   page in vain; with 24 bytes, 0.4 %. [`SetConfig::published`] has 8.
+//! * A delete reads the set's page only if the filter matches, and writes it
+//!   only if it held the object.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -30,16 +30,16 @@ use crate::tiny::statistics::{Memory, Statistics, payload_bytes, room_bytes};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SetConfig {
-    /// Share of the flash, in percent, that is left unused so that the device
-    /// collects garbage cheaply. CacheLib's production has 50.
+    /// Share of the flash, in percent, left unused to make the device's garbage
+    /// collection cheap. CacheLib uses 50 in production.
     pub over_provisioning_percent: u32,
-    /// Bytes of each set's filter; a multiple of 8, up to 512.
+    /// Bytes of each set's filter: a multiple of 8, up to 512.
     pub filter_bytes: u32,
-    /// Objects that a set is expected to hold; filters are best at this many.
+    /// Expected objects in a set, which filters are optimized for.
     pub objects_per_set: u32,
-    /// The choice of objects that leave a full set.
+    /// The eviction policy of a full set.
     pub eviction: SetPolicy,
-    /// Objects that may wait for their write.
+    /// Most objects that wait to be written.
     pub writes_buffered: u32,
 }
 
@@ -56,7 +56,7 @@ impl Default for SetConfig {
 }
 
 impl SetConfig {
-    /// With the published filters: 8 bytes per set, 4 bits per object.
+    /// The published size of filters: 8 bytes per set, 4 bits per object.
     pub fn published() -> Self {
         SetConfig {
             filter_bytes: 8,
@@ -65,7 +65,7 @@ impl SetConfig {
     }
 }
 
-/// A `set` that can run.
+/// A validated configuration of `set`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetPlan {
     config: SetConfig,
@@ -76,7 +76,8 @@ impl SetPlan {
     /// Checks `config` against `flash`.
     ///
     /// # Errors
-    /// Names the setting that cannot work and the nearest value that does.
+    /// [`PlanError`] names the setting that does not fit and the nearest value
+    /// that does.
     pub fn new(config: &SetConfig, flash: &Flash) -> Result<SetPlan, PlanError> {
         check_flash(flash, 1)?;
         check_in_place(flash, "tiny.engine", "set", "nemo, log and fairywren work")?;
@@ -92,12 +93,12 @@ impl SetPlan {
         let sets = flash.pages() * u64::from(100 - config.over_provisioning_percent) / 100;
         Ok(SetPlan {
             config: config.clone(),
-            // check_flash: pages fit 31 bits.
+            // `check_flash` ensures that page numbers fit 31 bits.
             sets: sets.max(1) as u32,
         })
     }
 
-    /// Sets that the flash is divided into.
+    /// Number of sets.
     pub fn sets(&self) -> u32 {
         self.sets
     }
@@ -122,23 +123,23 @@ pub(super) fn check_filter(setting: &'static str, bytes: u32) -> Result<(), Plan
 pub struct Set {
     plan: SetPlan,
     filters: PageFilters,
-    /// With RRIP: the used objects of each set. Empty with FIFO.
+    /// The used objects of each set, for RRIP. Empty for FIFO.
     hits: Vec<HitBits>,
-    /// Sets whose page could not be written; nothing is looked for there.
+    /// Sets whose page could not be written. They stay empty.
     dead: BTreeSet<u32>,
     objects: u64,
-    /// Memory that is used again from one write to the next.
+    /// Memory that writes reuse.
     evicted: Vec<Object>,
     hashes_spare: Vec<Vec<KeyHash>>,
     statistics: Statistics,
 }
 
-/// The stripe: objects that wait for their write or are being written.
+/// The stripe: objects that wait to be written or are being written.
 #[derive(Debug)]
 pub struct Writes {
     /// Oldest first.
     pending: VecDeque<Pending>,
-    /// The number of the first of them.
+    /// The number of the first pending write.
     first: u32,
     statistics: Statistics,
 }
@@ -148,11 +149,11 @@ struct Pending {
     set: u32,
     object: Object,
     state: State,
-    /// The page as it will be written.
+    /// The new content of the page.
     page: Vec<Object>,
-    /// Objects of the set before this one.
+    /// Objects on the page before the rewrite.
     objects_before: usize,
-    /// While the page is written: what is on it.
+    /// Hashes of the page's objects, while it is being written.
     hashes: Vec<KeyHash>,
 }
 
@@ -175,14 +176,14 @@ impl Stripe for Writes {
 }
 
 impl Writes {
-    /// Whether `pending[at]` is the oldest of its set that is not over.
+    /// Whether `pending[at]` is the oldest unfinished write of its set.
     fn is_next_of_its_set(&self, at: usize) -> bool {
         let set = self.pending[at].set;
         let mut earlier = self.pending.range(..at);
         !earlier.any(|other| other.set == set && other.state != State::Over)
     }
 
-    /// Ends a write, and forgets those at the front that are over.
+    /// Ends a write, and removes finished ones at the front.
     fn end(&mut self, at: usize) {
         self.pending[at].state = State::Over;
         while self
@@ -228,8 +229,8 @@ impl Set {
         fast_range(hash.0, self.plan.sets as usize) as u32
     }
 
-    /// Puts the object among those of its page; gives back the page to write,
-    /// or `None` where nothing changes.
+    /// Adds the object to its page. Returns the new content, or `None` if
+    /// nothing changes.
     fn rewrite(
         &mut self,
         pending: &mut Pending,
@@ -263,7 +264,7 @@ impl Set {
         Some(page)
     }
 
-    /// The page of a set was read, or is known to be empty.
+    /// Handles the current content of a page, read or known to be empty.
     fn got(&mut self, writes: &mut Writes, at: usize, page: Vec<Object>, now_seconds: u32) {
         let pending = &mut writes.pending[at];
         match self.rewrite(pending, page, now_seconds) {
@@ -335,7 +336,7 @@ impl Engine for Set {
             pending.state != State::Over && pending.object.hash == object.hash
         };
         let newest = writes.pending.iter_mut().rev().find(of_hash);
-        let outdates_flash = self.filters.may_hold(set as usize, object.hash)
+        let supersedes_flash = self.filters.may_hold(set as usize, object.hash)
             || newest
                 .as_ref()
                 .is_some_and(|older| older.state != State::Queued);
@@ -343,10 +344,10 @@ impl Engine for Set {
         if let Some(older) = newest
             && older.state == State::Queued
         {
-            // It never began to be written: the newer takes its place.
+            // Its write has not begun, so the newer object replaces it.
             older.object = object;
-        } else if self.dead.contains(&set) || (tombstone && !outdates_flash) {
-            // Nothing to be deleted, or nowhere to be kept.
+        } else if self.dead.contains(&set) || (tombstone && !supersedes_flash) {
+            // There is nothing to delete, or the set cannot be written.
         } else if writes.pending.len() >= self.plan.config.writes_buffered as usize {
             return Insert::Busy(object);
         } else {
@@ -361,7 +362,7 @@ impl Engine for Set {
         }
         writes.statistics.count_insert(bytes, tombstone);
         Insert::Accepted(Accepted {
-            outdates_flash,
+            supersedes_flash,
             ..Accepted::default()
         })
     }
@@ -409,12 +410,13 @@ impl Engine for Set {
                 State::Queued if writes.is_next_of_its_set(at) => {
                     let set = writes.pending[at].set;
                     if self.dead.contains(&set) {
-                        // Written there, it would be found, and what replaces it would not.
+                        // If this object were written, a later one that
+                        // replaces it might not be.
                         writes.end(at);
                         return self.next_task(writes);
                     }
                     if self.filters.is_empty(set as usize) {
-                        // Nothing is there: nothing is read, and time does not matter.
+                        // The page is empty: no read, and no expiry to check.
                         self.got(writes, at, Vec::new(), 0);
                         return self.next_task(writes);
                     }
@@ -439,8 +441,8 @@ impl Engine for Set {
                 if let Some(Page::Objects(objects)) = page {
                     self.got(writes, at, objects, now_seconds);
                 } else {
-                    // The set is forgotten, and written anew: its page may be
-                    // readable again some day.
+                    // The set's objects are lost. The page is rewritten, which
+                    // may make it readable again.
                     let pending = &mut writes.pending[at];
                     self.filters
                         .rebuild(pending.set as usize, std::iter::empty());
@@ -450,7 +452,7 @@ impl Engine for Set {
                 }
             }
             Some(State::Writing) => self.written(writes, at, &outcome),
-            _ => debug_assert!(false, "nothing is known of {id:?}"),
+            _ => debug_assert!(false, "unknown task {id:?}"),
         }
     }
 

@@ -1,4 +1,4 @@
-//! How flash is divided between a log and sets.
+//! Divides flash between a log and sets.
 
 use super::hier::{HierarchyPlan, LOG_PAGES_MAX};
 use super::set::check_filter;
@@ -55,14 +55,14 @@ macro_rules! settings {
 pub(super) static KANGAROO: Settings = settings!("tiny.kangaroo", ".objects_per_set");
 pub(super) static FAIRYWREN: Settings = settings!("tiny.fairywren", ".objects_per_page");
 
-/// Zones that a log needs at least: one is written, one emptied, one free.
+/// Fewest zones of a log: one being written, one being emptied, one free.
 const LOG_ZONES_LEAST: u32 = 3;
 
-/// Zones that a ring needs besides those that its sets fill: one is written,
-/// one is kept for collection, one is gained by it.
+/// Fewest zones of a ring besides those that its sets fill: one being written,
+/// one reserved for collection, one that collection gains.
 const RING_SPARE_LEAST: u32 = 3;
 
-/// A log in front of sets in place.
+/// Plans a log in front of sets in place.
 pub(super) fn in_place(
     log: &LogShape,
     over_provisioning_percent: u32,
@@ -83,8 +83,9 @@ pub(super) fn in_place(
     })
 }
 
-/// A log in front of sets of one or two parts, each in a ring of zones.
-/// `hot_free_zones_percent` of the zones that sets do not fill are the second part's.
+/// Plans a log in front of sets of one or two parts, each in a ring of zones.
+/// The second part has `hot_free_zones_percent` of the zones that sets do not
+/// fill.
 pub(super) fn zoned(
     log: &LogShape,
     over_provisioning_percent: u32,
@@ -124,7 +125,7 @@ pub(super) fn zoned(
     let hot_zones = if parts == 1 { 0 } else { filled + hot_spare };
     let cold = log_zones..flash.zones - hot_zones;
     let hot = flash.zones - hot_zones..flash.zones;
-    // One zone less would leave the collection without the zone it writes to.
+    // With one zone less, collection would have no zone to write to.
     let collect_at = |zones: u32| (zones * log.zones_free_permille).div_ceil(1000).max(1);
     let limit = |collect_at: u32, spare: u32| collect_at.min(spare - RING_SPARE_LEAST + 1);
     Ok(HierarchyPlan {
@@ -163,7 +164,7 @@ fn plan(log: &LogShape, flash: &Flash, log_zones: u32, sets: u32) -> HierarchyPl
     }
 }
 
-/// Checks what the log is told, and says how many zones it has.
+/// Checks the log's settings; returns its number of zones.
 fn log_zones(log: &LogShape, flash: &Flash, others_least: u32) -> Result<u32, PlanError> {
     check_flash(flash, LOG_ZONES_LEAST + others_least)?;
     let names = log.settings;
@@ -183,7 +184,7 @@ fn log_zones(log: &LogShape, flash: &Flash, others_least: u32) -> Result<u32, Pl
         return Err(PlanError::new(
             names.log_percent,
             log.percent,
-            format!("the log's index names {LOG_PAGES_MAX} pages at most"),
+            format!("the log's index can address at most {LOG_PAGES_MAX} pages"),
             format!(
                 "the nearest that works is {}",
                 LOG_PAGES_MAX * 100 / flash.pages()

@@ -1,4 +1,4 @@
-//! Set-groups that are being filled, in memory.
+//! Set-groups in memory.
 
 use super::hashes::Homes;
 use crate::hash::KeyHash;
@@ -8,19 +8,19 @@ use crate::tiny::statistics::{payload_bytes, room_bytes};
 /// A set in memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Set {
-    /// Of the objects, in their order.
+    /// One mark per object, in the same order as `objects`.
     marks: Vec<Mark>,
     objects: Vec<Object>,
 }
 
-/// The part of an object that looking for one, and moving one, needs: a quarter
-/// of the memory that the objects themselves take.
+/// The fields of an object that lookups and moves read: a quarter of an
+/// object's size.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     hash: KeyHash,
-    /// Its other set, or [`NO_SET`].
+    /// The other set of the object, or [`NO_SET`].
     other: u32,
-    /// Bytes that it takes.
+    /// Bytes that the object takes in a page.
     stored_bytes: u16,
 }
 
@@ -44,22 +44,22 @@ impl Set {
     }
 }
 
-/// What is asked of every set that a key or a move leads to, most of which
-/// are then left alone. It lies apart from the sets: of these nothing is
-/// loaded for it.
+/// Summary of a set, read before the set itself. Most lookups and moves end
+/// here, so it lies apart from the sets and spares loading them.
 #[derive(Clone, Copy, Debug, Default)]
-struct Front {
-    /// A bit for each hash that is in the set; others may share it.
-    seen: u64,
+struct SetSummary {
+    /// One bit per hash in the set, as [`hash_bit`] chooses it. Hashes may
+    /// share a bit.
+    hash_bits: u64,
     used_bytes: u16,
 }
 
-/// Objects that a set takes memory for when it is full: sets hold about as many as
-/// others, so that twice as much would stay half empty.
-const MORE_OBJECTS: usize = 2;
+/// Objects by which a full set's capacity grows. Sets hold similar numbers of
+/// objects, so doubling would leave half of the memory unused.
+const CAPACITY_STEP_OBJECTS: usize = 2;
 
-/// The bit of [`Front::seen`].
-fn bit_of(hash: KeyHash) -> u64 {
+/// The bit of [`SetSummary::hash_bits`] for a hash.
+fn hash_bit(hash: KeyHash) -> u64 {
     1 << (hash.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58)
 }
 
@@ -67,27 +67,27 @@ fn bit_of(hash: KeyHash) -> u64 {
 #[derive(Clone, Debug)]
 pub(super) struct SetGroup {
     sets: Vec<Set>,
-    /// By set.
-    fronts: Vec<Front>,
-    /// Objects that a set takes memory for when the first comes.
-    expected: usize,
+    /// Indexed by set.
+    summaries: Vec<SetSummary>,
+    /// Capacity in objects that a set allocates for its first one.
+    first_capacity_objects: usize,
     objects: u64,
     used_bytes: u64,
-    /// Bytes of those that were written back into it.
+    /// Stored bytes of objects that were written back into it.
     pub(super) written_back_bytes: u64,
-    /// It is flushed before it is full.
+    /// The set-group was sealed by a drain, not because it was full.
     pub(super) is_cut_short: bool,
 }
 
 impl SetGroup {
-    /// An empty one of so many sets, which are expected to hold as many
-    /// objects as those of one that holds `objects`.
+    /// An empty set-group of `sets` sets. `objects` is the object count of an
+    /// earlier set-group, from which the sets' first capacity follows.
     pub(super) fn new(sets: u32, objects: u64) -> Self {
         let mean = objects.div_ceil(u64::from(sets)) as usize;
         SetGroup {
             sets: vec![Set::default(); sets as usize],
-            fronts: vec![Front::default(); sets as usize],
-            expected: mean.max(MORE_OBJECTS),
+            summaries: vec![SetSummary::default(); sets as usize],
+            first_capacity_objects: mean.max(CAPACITY_STEP_OBJECTS),
             objects: 0,
             used_bytes: 0,
             written_back_bytes: 0,
@@ -107,19 +107,19 @@ impl SetGroup {
         self.used_bytes
     }
 
-    /// The place of an object in a set.
+    /// Index of an object in a set.
     fn position(&self, home: u32, hash: KeyHash) -> Option<usize> {
-        if self.fronts[home as usize].seen & bit_of(hash) == 0 {
+        if self.summaries[home as usize].hash_bits & hash_bit(hash) == 0 {
             return None;
         }
         self.sets[home as usize].position(hash)
     }
 
-    /// Room in a set; none in [`NO_SET`].
+    /// Free bytes of a set; zero for [`NO_SET`].
     fn room(&self, home: u32) -> usize {
-        self.fronts
-            .get(home as usize)
-            .map_or(0, |front| PAGE_ROOM_BYTES - usize::from(front.used_bytes))
+        self.summaries.get(home as usize).map_or(0, |summary| {
+            PAGE_ROOM_BYTES - usize::from(summary.used_bytes)
+        })
     }
 
     pub(super) fn find(&self, hash: KeyHash, homes: Homes) -> Option<&Object> {
@@ -136,15 +136,15 @@ impl SetGroup {
         })
     }
 
-    /// Keeps the order of the others, which is that of arrival.
+    /// Removes an object. The others stay in their order of arrival.
     fn take(&mut self, home: u32, at: usize) -> Object {
         let set = &mut self.sets[home as usize];
         let mark = set.marks.remove(at);
         self.objects -= 1;
         self.used_bytes -= u64::from(mark.stored_bytes);
-        let front = &mut self.fronts[home as usize];
-        front.used_bytes -= mark.stored_bytes;
-        front.seen = set.hashes().fold(0, |seen, hash| seen | bit_of(hash));
+        let summary = &mut self.summaries[home as usize];
+        summary.used_bytes -= mark.stored_bytes;
+        summary.hash_bits = set.hashes().fold(0, |bits, hash| bits | hash_bit(hash));
         set.objects.remove(at)
     }
 
@@ -156,14 +156,14 @@ impl SetGroup {
         };
         self.objects += 1;
         self.used_bytes += u64::from(mark.stored_bytes);
-        let front = &mut self.fronts[home as usize];
-        front.used_bytes += mark.stored_bytes;
-        front.seen |= bit_of(mark.hash);
+        let summary = &mut self.summaries[home as usize];
+        summary.used_bytes += mark.stored_bytes;
+        summary.hash_bits |= hash_bit(mark.hash);
         let set = &mut self.sets[home as usize];
         if set.marks.len() == set.marks.capacity() {
             let more = match set.marks.is_empty() {
-                true => self.expected,
-                false => MORE_OBJECTS,
+                true => self.first_capacity_objects,
+                false => CAPACITY_STEP_OBJECTS,
             };
             set.marks.reserve_exact(more);
             set.objects.reserve_exact(more);
@@ -185,19 +185,19 @@ impl SetGroup {
         Ok(())
     }
 
-    /// Makes room for `object` by moving one object of its sets to that one's
-    /// other set, and puts it there.
+    /// Makes room for `object` by moving one object of its sets to that
+    /// object's other set, and places it.
     pub(super) fn place_by_moving(&mut self, object: Object, homes: Homes) -> Result<(), Object> {
         let needed = object.stored_bytes();
         for home in homes.iter() {
             let set = &self.sets[home as usize];
             let lacking = needed.saturating_sub(self.room(home));
             let movable = set.marks.iter().position(|resident| {
-                // It makes enough room, and has some: at least what is lacking,
-                // at most what its other set has. Put as one comparison, of
-                // which a processor can guess that it fails.
-                let fitting = (self.room(resident.other) + 1).saturating_sub(lacking);
-                usize::from(resident.stored_bytes).wrapping_sub(lacking) < fitting
+                // The move frees enough bytes (at least `lacking`), and they
+                // fit the other set. One comparison instead of two, because the
+                // branch predictor can learn that it mostly fails.
+                let limit = (self.room(resident.other) + 1).saturating_sub(lacking);
+                usize::from(resident.stored_bytes).wrapping_sub(lacking) < limit
             });
             if let Some(at) = movable {
                 let other = set.marks[at].other;
@@ -210,8 +210,8 @@ impl SetGroup {
         Err(object)
     }
 
-    /// The same by moving as many objects as it takes: what is long finds
-    /// room where it lies in pieces. It looks at far more sets than moving one.
+    /// As [`SetGroup::place_by_moving`], but moves as many objects as needed,
+    /// which also places long objects. It reads far more sets.
     pub(super) fn place_by_moving_several(
         &mut self,
         object: Object,
@@ -226,12 +226,12 @@ impl SetGroup {
         Err(object)
     }
 
-    /// Moves objects of `home` to their other sets until `needed` bytes fit it;
-    /// says whether they do. Where they cannot, nothing is moved.
+    /// Moves objects of `home` to their other sets until `needed` bytes are
+    /// free. Returns whether they are; if not, nothing was moved.
     fn make_room(&mut self, home: u32, needed: usize) -> bool {
         let set = &self.sets[home as usize];
         let mut room = self.room(home);
-        // Places of those that move, and the sets that take them.
+        // Index of each object to move, and the set that takes it.
         let mut moves: Vec<(usize, u32)> = Vec::new();
         for (at, mark) in set.marks.iter().enumerate() {
             if room >= needed {
@@ -253,7 +253,7 @@ impl SetGroup {
         if room < needed {
             return false;
         }
-        // From behind, so that the places before stay what they are.
+        // In descending order, so that the remaining indexes stay valid.
         for (at, other) in moves.into_iter().rev() {
             let moved = self.take(home, at);
             self.add(other, moved, Some(home));
@@ -261,40 +261,43 @@ impl SetGroup {
         true
     }
 
-    /// Takes the oldest object out of the set `home`; tombstones stay. `None`
-    /// if there is nothing else.
-    pub(super) fn turn_out(&mut self, home: u32) -> Option<Object> {
+    /// Removes the oldest object of the set `home` that is no tombstone, if
+    /// there is one.
+    pub(super) fn evict(&mut self, home: u32) -> Option<Object> {
         let objects = &self.sets[home as usize].objects;
         let oldest = objects.iter().position(|object| !object.tombstone)?;
         Some(self.take(home, oldest))
     }
 
-    /// Puts an object, or what stands for it, back into the set it came from.
+    /// Puts an evicted object, or its tombstone, back into the set that it came
+    /// from.
     pub(super) fn put_back(&mut self, home: u32, object: Object, homes: Homes) {
         self.add(home, object, homes.other_than(home));
     }
 
-    /// Puts an object that was just removed back into one of its sets; there
-    /// is room in the one that it came from.
+    /// Puts an object that was just removed back. The set that it came from has
+    /// room for it.
     pub(super) fn restore(&mut self, object: Object, homes: Homes) {
         let placed = self.place(object, homes);
-        debug_assert!(placed.is_ok(), "what was removed fits again");
+        debug_assert!(placed.is_ok(), "a removed object fits again");
     }
 
     pub(super) fn fits(&self, home: u32, bytes: usize) -> bool {
         self.room(home) >= bytes
     }
 
-    /// Memory held, without keys and values.
+    /// Bytes of memory held, without keys and values.
     pub(super) fn memory_bytes(&self) -> u64 {
         let of_set = |set: &Set| {
             room_bytes::<Mark>(set.marks.capacity()) + room_bytes::<Object>(set.objects.capacity())
         };
         let objects: u64 = self.sets.iter().map(of_set).sum();
-        room_bytes::<Set>(self.sets.len()) + room_bytes::<Front>(self.fronts.len()) + objects
+        room_bytes::<Set>(self.sets.len())
+            + room_bytes::<SetSummary>(self.summaries.len())
+            + objects
     }
 
-    /// Memory of keys and values.
+    /// Bytes of memory that keys and values take.
     pub(super) fn payload_bytes(&self) -> u64 {
         payload_bytes(self.sets.iter().flat_map(|set| &set.objects))
     }

@@ -2,116 +2,118 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::filters::{Shape, columns_shape_rows, columns_with, filter_bits, mean, objects_for};
+use super::filters::{Shape, columns_with, filter_bits, mean, objects_for, rows_with};
 use super::fingerprints;
 use crate::tiny::engine::Durability;
 use crate::tiny::object::{Flash, OBJECT_BYTES_MAX, OBJECT_HEADER_BYTES, PAGE_ROOM_BYTES};
 use crate::tiny::plan::{PlanError, check_flash, check_range, nearest};
 
-/// The kind of filters of sets.
+/// The kind of the sets' filters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FilterKind {
     /// Bloom filters, as published (§4.3).
     #[default]
     Bloom,
-    /// Fingerprints of objects that share the room of a page: less of it for
-    /// filters that are as rarely wrong, and some more time to ask them. Of
-    /// each object there is a byte at least, so that they are wrong in 0.3 %
-    /// at most, whatever is asked for.
+    /// Fingerprints of objects, which share the room of a page. At the same
+    /// false-positive rate they take less room and a little more time to probe.
+    /// Each object has at least one byte, so the rate is at most 0.3 %,
+    /// whatever is configured.
     Fingerprints,
 }
 
-/// How filters are sized.
+/// The number of objects per set that filters are sized for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FilterSizing {
-    /// For the objects that sets of late really held: so that filters are
-    /// wrong as often as they may be on average over these sets, of which
-    /// some hold far more than others where lengths vary.
+    /// For the measured distribution of objects over recent sets, so that the
+    /// average false-positive rate over these sets is the configured one. Where
+    /// lengths vary, some sets hold far more objects than others.
     #[default]
     Measured,
-    /// For as many objects as those sets held on average.
+    /// For the mean number of objects in recent sets.
     Mean,
-    /// For 40 objects in every set, as published (§5.1): at 246 bytes an
-    /// object that is 41 bits for each of the 14 that there are.
+    /// For 40 objects in every set, as published (§5.1). At 246 bytes a set has
+    /// 14 objects, so each takes 41 bits.
     Published,
 }
 
-/// The hot objects that outlive their set-group.
+/// The hot objects that are written back when their set-group is evicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WriteBack {
     /// None.
     Off,
-    /// Those that still fit the set-group that is about to be flushed (§4.2).
+    /// Those that fit the set-group that is about to be flushed (§4.2).
     Published,
-    /// Those, and the rest into the set-groups that are still being filled,
-    /// up to `write_back_share` of a set-group.
+    /// Those, and the rest into the open set-groups, up to `write_back_share`
+    /// of a set-group.
     #[default]
     Everywhere,
 }
 
-/// The choice of sets whose filters leave the cache of the index.
+/// The eviction policy of the index cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IndexCache {
-    /// Those that came first, as published (§5.1).
+    /// The oldest first, as published (§5.1).
     #[default]
     Fifo,
-    /// Those that came first and were not asked since: a second chance.
+    /// The oldest that was not probed since it was cached or last spared: a
+    /// second chance.
     Clock,
 }
 
-/// Nemo's settings. The defaults are Floe's own; [`NemoConfig::published`] are
+/// Nemo's settings. The defaults are Floe's own; [`NemoConfig::published`] has
 /// the paper's (Table 3).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NemoConfig {
-    /// Pages of a set-group, which are its sets: whole zones or a whole part
-    /// of one. `None` is one zone.
+    /// Pages of a set-group with its summary: whole zones or an equal part of
+    /// one. `None` is one zone.
     pub set_group_pages: Option<u32>,
-    /// Bytes of key and value of an object, about: the first filters are made
-    /// for it, and set-groups leave room for the filters of twice as many
-    /// objects. Where there are more, these filters are not written behind the
-    /// set-group, and a restart reads the objects instead: more slowly.
+    /// Expected bytes of key and value of an object. The first filters are
+    /// sized for it. A summary has room for the filters of twice as many
+    /// objects as that gives. If sets hold more, the summary has no filters,
+    /// and a restart reads the objects instead, which takes longer.
     pub object_bytes: u32,
-    /// Set-groups in memory that take in objects.
+    /// Open set-groups: those in memory that take in objects.
     pub memory_set_groups: u32,
-    /// Objects that are turned out of full sets before a set-group is
-    /// flushed, per set of a set-group: 4,096 of 275,712 in the paper (§4.2,
-    /// "probabilistic flushing", as a count).
+    /// Objects that are evicted from full sets before a set-group is flushed,
+    /// per set: 4,096 of 275,712 in the paper (§4.2, "probabilistic flushing",
+    /// as a count).
     pub flush_threshold: f64,
-    /// Share of a set-group from which on it is flushed and nothing turned
-    /// out. With two candidates and relocation sets are fuller than that when
-    /// an object finds no room, unless lengths vary widely: then a few long
-    /// objects would have set-groups flushed that are not full.
+    /// Fill rate from which on a set-group is flushed without such evictions.
+    /// With two candidates and relocation, sets are fuller than that when an
+    /// object finds no room, unless lengths vary widely: then the evictions
+    /// keep a few long objects from flushing set-groups early.
     pub flush_fill: f64,
-    /// Sets that an object may lie in: 1 as published, or 2.
+    /// Candidate sets per object: 1 as published, or 2.
     pub candidates: u32,
-    /// With two candidates: whether an object in a full set may move to its
-    /// other one, while in memory, to make room.
+    /// With two candidates: whether an object in memory may move from a full
+    /// set to its other one.
     pub relocate: bool,
-    /// The hot objects that outlive their set-group.
+    /// The hot objects that are written back when their set-group is evicted.
     pub write_back: WriteBack,
-    /// Most bytes written back per set-group evicted, as a share of it.
+    /// Most bytes written back per evicted set-group, as a share of its size.
     pub write_back_share: f64,
     /// The kind of filters.
     pub filter_kind: FilterKind,
-    /// How filters are sized.
+    /// The number of objects per set that filters are sized for.
     pub filter_sizing: FilterSizing,
-    /// Share of the filters of sets without an object that say it is there.
+    /// False-positive rate of a set's filter.
     pub filter_false_positive_rate: f64,
     /// Share of the index on flash that is cached in memory.
     pub index_cache_share: f64,
-    /// The choice of sets whose filters leave that cache.
+    /// The eviction policy of that cache.
     pub index_cache_eviction: IndexCache,
-    /// Of the sets whose filters had to be read, one in so many is cached.
-    /// What is not cached need not be copied, and displaces nothing.
+    /// One in this many sets whose filters were read from flash is cached. The
+    /// others cost no copy and evict nothing.
     pub index_cache_admit_one_in: u32,
-    /// Share of a set-group's life, at its end, in which hits are noted.
+    /// Share of a set-group's life, at its end, in which hits are recorded.
     pub hotness_window: f64,
-    /// Hotness fades each time this share of the flash has been written.
+    /// Hot objects are cooled each time this share of the flash has been
+    /// written.
     pub cooling_period: f64,
 }
 
@@ -165,40 +167,40 @@ pub struct NemoPlan {
     pub(super) flash: Flash,
     /// Pages of an extent: sets and the summary behind them.
     pub(super) extent_pages: u32,
-    /// Bits of a filter that a summary has room for. Filters of more bits are
-    /// left out of it.
+    /// Most bits of a filter that fit a summary. Longer filters are left out of
+    /// it.
     pub(super) rows_max: u32,
     /// Sets of a set-group.
     pub(super) sets: u32,
-    /// Objects turned out before a flush.
-    pub(super) turned_out_max: u32,
-    /// Bytes of objects from which on a set-group is flushed before that.
+    /// Objects evicted from full sets before a set-group is flushed.
+    pub(super) early_evictions_max: u32,
+    /// Stored bytes from which on a set-group is flushed without further
+    /// evictions.
     pub(super) flush_bytes: u64,
 }
 
-/// Objects in a set that the published filters are made for.
+/// Objects per set that the published filters are sized for.
 const PUBLISHED_OBJECTS_PER_SET: f64 = 40.0;
 
 /// Set-groups of one index group, as published.
 const PUBLISHED_INDEX_GROUP: u32 = 50;
 
-/// Bytes of a summary besides its filters, more than enough.
+/// Upper bound of the bytes of a summary besides its filters.
 const SUMMARY_HEAD_BYTES: u64 = 128;
 
-/// How many times the objects that are expected in a set summaries have room
-/// for the filters of.
+/// A summary has room for the filters of this many times the expected objects.
 const FILTER_SLACK: f64 = 2.0;
 
 /// Fewest pages of an extent.
 const EXTENT_PAGES_MIN: u32 = 2;
 
-/// Pages of a summary for so many sets with filters of so many bits.
+/// Pages of a summary for `sets` sets with filters of `rows` bits.
 fn summary_pages(sets: u64, rows: u32) -> u64 {
     let filter_bytes = (sets * u64::from(rows)).div_ceil(8);
     (SUMMARY_HEAD_BYTES + filter_bytes).div_ceil(PAGE_ROOM_BYTES as u64)
 }
 
-/// Sets of an extent of so many pages, the rest of which is the summary's.
+/// Sets that fit an extent beside their summary.
 fn sets_of(extent_pages: u32, rows: u32) -> Option<u32> {
     let pages = u64::from(extent_pages);
     let mut sets = pages.checked_sub(summary_pages(pages, rows))?;
@@ -208,8 +210,8 @@ fn sets_of(extent_pages: u32, rows: u32) -> Option<u32> {
     u32::try_from(sets).ok().filter(|sets| *sets > 0)
 }
 
-/// Fewest set-groups on flash that make a cache: with fewer, one eviction
-/// takes too much.
+/// Fewest set-groups on flash. With fewer, one eviction would drop too large a
+/// share of the cache.
 const SET_GROUPS_MIN: u32 = 4;
 
 impl NemoPlan {
@@ -260,10 +262,10 @@ impl NemoPlan {
         )?;
         let objects = expected_objects(config);
         let rows_max = match config.filter_sizing {
-            FilterSizing::Published => columns_shape_rows(PUBLISHED_INDEX_GROUP),
+            FilterSizing::Published => rows_with(PUBLISHED_INDEX_GROUP),
             FilterSizing::Measured | FilterSizing::Mean => {
                 let bits = filter_bits(objects * FILTER_SLACK, config.filter_false_positive_rate);
-                columns_shape_rows(columns_with(bits))
+                rows_with(columns_with(bits))
             }
         };
         let sets = sets_of(extent_pages, rows_max).ok_or_else(|| {
@@ -315,7 +317,7 @@ impl NemoPlan {
         )?;
         Ok(NemoPlan {
             flush_bytes: (config.flush_fill * f64::from(sets) * PAGE_ROOM_BYTES as f64) as u64,
-            turned_out_max: (config.flush_threshold * f64::from(sets)).round() as u32,
+            early_evictions_max: (config.flush_threshold * f64::from(sets)).round() as u32,
             config: config.clone(),
             flash: *flash,
             extent_pages,
@@ -324,8 +326,9 @@ impl NemoPlan {
         })
     }
 
-    /// Pages of a summary whose filters take `filter_bytes`; the rest of the
-    /// extent where it shares a zone with others, so that they follow on.
+    /// Pages of a summary whose filters take `filter_bytes`. If the extent
+    /// shares its zone, the summary takes the rest of the extent, so that the
+    /// next one follows without a gap.
     pub(super) fn summary_pages(&self, filter_bytes: usize) -> u32 {
         if self.extent_pages < self.flash.zone_pages {
             return self.extent_pages - self.sets;
@@ -334,24 +337,23 @@ impl NemoPlan {
         bytes.div_ceil(PAGE_ROOM_BYTES) as u32
     }
 
-    /// Whether a summary has room for filters of so many bytes.
+    /// Whether filters of `filter_bytes` fit a summary.
     pub(super) fn summary_holds(&self, filter_bytes: usize) -> bool {
         let room = (self.extent_pages - self.sets) as usize * PAGE_ROOM_BYTES;
         SUMMARY_HEAD_BYTES as usize + filter_bytes <= room
     }
 
-    /// Where in an extent its summary begins: this many pages from its start,
-    /// which are its sets.
+    /// Sets of a set-group; its summary begins that many pages into its extent.
     pub fn sets(&self) -> u32 {
         self.sets
     }
 
-    /// A restart finds set-groups again. One task at a time makes that sound.
+    /// A restart recovers set-groups. Recovery relies on one task at a time.
     pub fn durability(&self) -> Durability {
         Durability::Persistent { ordered: true }
     }
 
-    /// Set-groups in memory that take in objects.
+    /// Open set-groups.
     pub fn memory_set_groups(&self) -> u32 {
         self.config.memory_set_groups
     }
@@ -366,22 +368,22 @@ impl NemoPlan {
         (self.flash.pages() / u64::from(self.extent_pages)) as u32
     }
 
-    /// Set-groups whose filters share an index group, when they are made for
-    /// sets of `objects_per_set` objects.
+    /// Set-groups of an index group whose filters are sized for
+    /// `objects_per_set` objects.
     pub(super) fn index_group_columns(&self, objects_per_set: f64) -> u32 {
         match self.config.filter_sizing {
             FilterSizing::Published => PUBLISHED_INDEX_GROUP,
             FilterSizing::Measured | FilterSizing::Mean => {
-                let wrong = self.config.filter_false_positive_rate;
+                let rate = self.config.filter_false_positive_rate;
                 match self.config.filter_kind {
-                    FilterKind::Bloom => columns_with(filter_bits(objects_per_set, wrong)),
-                    FilterKind::Fingerprints => fingerprints::columns_with(objects_per_set, wrong),
+                    FilterKind::Bloom => columns_with(filter_bits(objects_per_set, rate)),
+                    FilterKind::Fingerprints => fingerprints::columns_with(objects_per_set, rate),
                 }
             }
         }
     }
 
-    /// How the filters of an index group are laid out that are made for sets of
+    /// The layout of an index group whose filters are sized for sets of
     /// `objects` objects.
     pub(super) fn shape_for(&self, objects: f64) -> Shape {
         let columns = self.index_group_columns(objects);
@@ -391,7 +393,7 @@ impl NemoPlan {
         }
     }
 
-    /// Objects in a set that filters are made for before anything is known.
+    /// Objects per set that the first filters are sized for.
     pub(super) fn expected_objects(&self) -> f64 {
         match self.config.filter_sizing {
             FilterSizing::Published => PUBLISHED_OBJECTS_PER_SET,
@@ -399,21 +401,22 @@ impl NemoPlan {
         }
     }
 
-    /// Objects in a set that filters are made for, when sets hold so many.
+    /// Objects per set that filters are sized for. `objects` has the count of
+    /// each set of a recent set-group.
     pub(super) fn filter_objects(&self, objects: impl Iterator<Item = usize> + Clone) -> f64 {
         match self.config.filter_sizing {
             FilterSizing::Published => PUBLISHED_OBJECTS_PER_SET,
             FilterSizing::Mean => mean(objects),
             FilterSizing::Measured => match self.config.filter_kind {
                 FilterKind::Bloom => objects_for(objects, self.config.filter_false_positive_rate),
-                // Sets that hold more share the room of those that hold less.
+                // Sets of a stripe share its room, so only the mean matters.
                 FilterKind::Fingerprints => mean(objects),
             },
         }
     }
 }
 
-/// Objects in a set, before anything is known.
+/// Objects in a set of objects of the configured size.
 fn expected_objects(config: &NemoConfig) -> f64 {
     let bytes = OBJECT_HEADER_BYTES as f64 + f64::from(config.object_bytes);
     (PAGE_ROOM_BYTES as f64 / bytes).max(1.0)

@@ -1,4 +1,4 @@
-//! The directory: set-groups on flash, and the filters that lead to them.
+//! The directory: set-groups on flash, and their filters.
 
 use super::config::NemoPlan;
 use super::extents::Extents;
@@ -11,23 +11,24 @@ use crate::hash::KeyHash;
 use crate::tiny::object::PageAddress;
 use crate::tiny::statistics::Statistics;
 
-/// The directory of the engine: what is on flash.
+/// The directory of the engine. It knows what is on flash.
 #[derive(Debug)]
 pub struct Nemo {
     pub(super) plan: NemoPlan,
-    /// Objects in a set that the next filters are made for.
+    /// Objects per set that the next index group is sized for.
     pub(super) filter_objects: f64,
     pub(super) index: Index,
     pub(super) pool: Pool,
-    /// Filters of set-groups that a crash could bring back are forgotten.
-    pub(super) forgot_leaving: bool,
-    /// The set-group that was to be written was forgotten: no zone takes it.
-    pub(super) gave_up: bool,
-    /// As [`Engine::durable`](crate::tiny::Engine::durable): not beyond what was given up.
+    /// The index dropped filters of set-groups that a crash could bring back.
+    pub(super) dropped_unsettled_filters: bool,
+    /// The last sealed set-group was dropped because no zone could take it.
+    pub(super) dropped_sealed: bool,
+    /// As [`Engine::durable`](crate::tiny::Engine::durable). It does not count
+    /// a set-group that was dropped.
     pub(super) durable: u64,
     pub(super) extents: Extents,
     pub(super) flush: Flush,
-    /// Most pages that a search reads: see [`candidates_max`].
+    /// Most pages that a search reads; see [`candidates_max`].
     pub(super) candidates_max: usize,
     pub(super) statistics: Statistics,
 }
@@ -42,8 +43,8 @@ impl Nemo {
             filter_objects,
             index: Index::new(shape, sets, config),
             pool: Pool::new(sets, plan.extents(), config.hotness_window),
-            forgot_leaving: false,
-            gave_up: false,
+            dropped_unsettled_filters: false,
+            dropped_sealed: false,
             durable: 0,
             extents: Extents::new(plan.flash, plan.extent_pages),
             flush: Flush::new(),
@@ -63,7 +64,7 @@ impl Nemo {
         Some(self.extents.page(resident.extent, candidate.home))
     }
 
-    /// Whether the filters of all its sets are in memory.
+    /// Whether the filters of all of the key's sets are in memory.
     pub(super) fn knows(&self, homes: Homes) -> bool {
         homes.iter().all(|home| self.index.knows(home))
     }

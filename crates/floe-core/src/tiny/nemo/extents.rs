@@ -1,5 +1,5 @@
-//! The places of set-groups and index groups: extents of equal size, each whole
-//! zones or an equal part of one.
+//! Allocation of flash to set-groups and index groups, in extents of equal
+//! size: whole zones, or an equal part of one.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -8,63 +8,64 @@ use crate::tiny::engine::Label;
 use crate::tiny::object::{Flash, PageAddress};
 use crate::tiny::pins::Pins;
 
-/// An extent's number: its first page is that times its size.
+/// An extent's number. Its first page is the number times the extent's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent(pub(super) u32);
 
 /// The use of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
-    Nobody,
-    /// A set-group, by its sequence.
+    Unused,
+    /// Holds the set-group with this sequence.
     SetGroup(u64),
-    /// An index group, by its first set-group's sequence.
+    /// Holds the index group whose first set-group has this sequence.
     IndexGroup(u64),
 }
 
-/// Hands out extents, and gives zones back when nothing in them is needed.
+/// Allocates extents, and hands out zones to reset once nothing in them is
+/// needed.
 #[derive(Debug)]
 pub(super) struct Extents {
     flash: Flash,
     /// Pages of an extent.
     pages: u32,
-    /// Extents that can be handed out, in the order in which their zones
-    /// became empty.
+    /// Extents that can be allocated, in the order in which their zones became
+    /// empty.
     free: VecDeque<Extent>,
-    /// Zones that hold nothing needed, in the order in which that came to be,
-    /// which is the order in which they are reset: otherwise, after a crash,
-    /// something could be back of which the newer copy is gone.
+    /// Zones to reset, in the order in which they became dead. Another order
+    /// could bring back, after a crash, an older copy whose newer copy is gone.
     dead_zones: VecDeque<u32>,
     /// The use of each extent.
     owners: Vec<Owner>,
-    /// Of each zone: extents in use.
+    /// Extents in use, by zone.
     used: Vec<u32>,
-    /// Of each zone: extents handed out since its last reset.
-    handed_out: Vec<u32>,
-    /// Of each extent: searches inside.
+    /// Extents allocated since the last reset, by zone.
+    allocated: Vec<u32>,
+    /// Searches that read an extent, by extent.
     readers: Pins,
-    /// Of each zone: whether a write to it failed.
+    /// Whether a write to or reset of the zone failed, by zone.
     retired: Vec<bool>,
     shortage: Shortage,
 }
 
-/// A device that is smaller than it says: a sparse file on a disk that is full.
+/// State for a device with less space than it reports, such as a sparse file on
+/// a full disk. An extent is excluded while it has no space.
 #[derive(Debug)]
 struct Shortage {
-    /// Of each extent: was written and emptied, so that there is space below
-    /// the device for it unless others have taken that.
-    gave_back: Vec<bool>,
-    /// Of each zone: there was no space for a write to it. Once it is emptied
-    /// its extents are left out.
+    /// Whether the extent's last reset freed space, by extent. Then the space
+    /// is there unless another file has taken it.
+    has_space: Vec<bool>,
+    /// Whether a write failed for want of space, by zone. Once the zone is
+    /// reset, its extents are excluded.
     starved: Vec<bool>,
-    /// Extents that are left out, in the order in which they can be written.
-    left_out: Vec<Extent>,
-    /// When space was short last.
+    /// Excluded extents, in the order in which they can be written.
+    excluded: Vec<Extent>,
+    /// When a write last failed for want of space.
     since_seconds: u32,
 }
 
-/// How long extents without space below the device are left out.
-const LEFT_OUT_SECONDS: u32 = 60;
+/// How long extents without space stay excluded.
+const EXCLUDED_SECONDS: u32 = 60;
 
 impl Extents {
     pub(super) fn new(flash: Flash, pages: u32) -> Self {
@@ -75,15 +76,15 @@ impl Extents {
             pages,
             free: (0..count).map(Extent).collect(),
             dead_zones: VecDeque::new(),
-            owners: vec![Owner::Nobody; count as usize],
+            owners: vec![Owner::Unused; count as usize],
             used: vec![0; zones],
-            handed_out: vec![0; zones],
+            allocated: vec![0; zones],
             readers: Pins::new(count),
             retired: vec![false; zones],
             shortage: Shortage {
-                gave_back: vec![false; count as usize],
+                has_space: vec![false; count as usize],
                 starved: vec![false; zones],
-                left_out: Vec::new(),
+                excluded: Vec::new(),
                 since_seconds: 0,
             },
         }
@@ -93,8 +94,8 @@ impl Extents {
         self.free.len()
     }
 
-    /// Extents that will be free once zones that wait have been reset.
-    pub(super) fn coming(&self) -> usize {
+    /// Extents that the reset of dead zones will make free.
+    pub(super) fn freeable(&self) -> usize {
         let starved = &self.shortage.starved;
         let dead_zones = self.dead_zones.iter();
         let zones = dead_zones.filter(|zone| !starved[**zone as usize]).count() as u32;
@@ -110,24 +111,24 @@ impl Extents {
         self.owners[extent.0 as usize] = owner;
         for zone in self.zones(extent) {
             self.used[zone as usize] += 1;
-            self.handed_out[zone as usize] += 1;
+            self.allocated[zone as usize] += 1;
         }
         Some(extent)
     }
 
-    /// The content of an extent is not needed any more.
+    /// Marks an extent's content as no longer needed.
     pub(super) fn release(&mut self, extent: Extent) {
         for zone in self.zones(extent) {
             self.used[zone as usize] -= 1;
             let parts = self.parts();
-            let over = self.used[zone as usize] == 0 && self.handed_out[zone as usize] == parts;
+            let over = self.used[zone as usize] == 0 && self.allocated[zone as usize] == parts;
             if over && !self.retired[zone as usize] {
                 self.dead_zones.push_back(zone);
             }
         }
     }
 
-    /// Gives up the zones of an extent that could not be written.
+    /// Stops using the zones of an extent whose write failed.
     pub(super) fn retire(&mut self, extent: Extent) {
         for zone in self.zones(extent) {
             self.retired[zone as usize] = true;
@@ -139,49 +140,50 @@ impl Extents {
         self.release(extent);
     }
 
-    /// There was no space below the device for an extent: as many as are in use
-    /// do not fit. It is left out for a while, once it is emptied, and so are
-    /// those that nothing is known to lie below.
-    pub(super) fn leave_out(&mut self, extent: Extent, now_seconds: u32) {
+    /// Handles a write that failed for want of space: no more extents fit than
+    /// are in use. Excludes this extent once its zone is reset, and every free
+    /// extent that is not known to have space.
+    pub(super) fn exclude(&mut self, extent: Extent, now_seconds: u32) {
         let parts = self.parts();
         for zone in self.zones(extent) {
             self.shortage.starved[zone as usize] = true;
-            // The rest of it is not written before it is emptied.
-            self.handed_out[zone as usize] = parts;
+            // Extents in the rest of the zone are not written before its reset.
+            self.allocated[zone as usize] = parts;
         }
         let (flash, pages, shortage) = (self.flash, self.pages, &mut self.shortage);
         for other in std::mem::take(&mut self.free) {
             let mut zones = zones_of(flash, pages, other);
             if zones.any(|zone| shortage.starved[zone as usize]) {
-                // Until its zone is emptied.
-            } else if shortage.gave_back[other.0 as usize] {
+                // The reset of its zone frees it.
+            } else if shortage.has_space[other.0 as usize] {
                 self.free.push_back(other);
             } else {
-                shortage.left_out.push(other);
+                shortage.excluded.push(other);
             }
         }
         shortage.since_seconds = now_seconds;
         self.release(extent);
     }
 
-    /// Whether extents are left out for want of space.
-    pub(super) fn any_left_out(&self) -> bool {
-        !self.shortage.left_out.is_empty() || self.shortage.starved.contains(&true)
+    /// Whether any extent has no space.
+    pub(super) fn any_excluded(&self) -> bool {
+        !self.shortage.excluded.is_empty() || self.shortage.starved.contains(&true)
     }
 
-    /// Takes what was left out in again, if it is time: there may be space.
-    pub(super) fn take_in_again(&mut self, now_seconds: u32) {
+    /// Makes excluded extents free again once `EXCLUDED_SECONDS` have passed,
+    /// because there may be space now.
+    pub(super) fn readmit(&mut self, now_seconds: u32) {
         let shortage = &mut self.shortage;
-        if now_seconds < shortage.since_seconds.saturating_add(LEFT_OUT_SECONDS) {
+        if now_seconds < shortage.since_seconds.saturating_add(EXCLUDED_SECONDS) {
             return;
         }
         let (flash, pages, retired) = (self.flash, self.pages, &self.retired);
         let usable =
             |extent: &Extent| !zones_of(flash, pages, *extent).any(|zone| retired[zone as usize]);
-        self.free.extend(shortage.left_out.drain(..).filter(usable));
+        self.free.extend(shortage.excluded.drain(..).filter(usable));
     }
 
-    /// The next zone to reset, if no search reads in it.
+    /// Takes the next zone to reset, unless a search reads it.
     pub(super) fn take_dead_zone(&mut self) -> Option<u32> {
         let zone = *self.dead_zones.front()?;
         let mut extents = self.extents_of(zone);
@@ -195,39 +197,38 @@ impl Extents {
         !self.dead_zones.is_empty()
     }
 
-    /// A zone was reset, or that failed: then it is given up.
+    /// Handles the end of a reset. A zone whose reset failed is no longer used.
     pub(super) fn was_reset(&mut self, zone: u32, succeeded: bool) {
         if !succeeded {
             self.retired[zone as usize] = true;
             self.shortage.starved[zone as usize] = false;
             return;
         }
-        self.handed_out[zone as usize] = 0;
+        self.allocated[zone as usize] = 0;
         let extents = self.extents_of(zone);
         let zones = || zones_of(self.flash, self.pages, Extent(extents.start));
-        // Of several zones of an extent the last one counts.
-        if !zones().all(|zone| self.handed_out[zone as usize] == 0 && !self.retired[zone as usize])
-        {
+        // An extent of several zones is free when all of them are reset.
+        if !zones().all(|zone| self.allocated[zone as usize] == 0 && !self.retired[zone as usize]) {
             return;
         }
         let shortage = &mut self.shortage;
         let starved = zones().any(|zone| shortage.starved[zone as usize]);
         zones().for_each(|zone| shortage.starved[zone as usize] = false);
         for extent in extents.clone() {
-            shortage.gave_back[extent as usize] = !starved;
+            shortage.has_space[extent as usize] = !starved;
         }
         let extents = extents.map(Extent);
         match starved {
-            true => shortage.left_out.extend(extents),
+            true => shortage.excluded.extend(extents),
             false => self.free.extend(extents),
         }
     }
 
-    /// The label of a page.
+    /// The label that the page at `page` has or gets.
     pub(super) fn label(&self, page: PageAddress) -> Label {
         let sequence = match self.owners.get((page.0 / self.pages) as usize) {
             Some(Owner::SetGroup(sequence) | Owner::IndexGroup(sequence)) => *sequence,
-            Some(Owner::Nobody) | None => 0,
+            Some(Owner::Unused) | None => 0,
         };
         Label {
             sequence,
@@ -235,8 +236,8 @@ impl Extents {
         }
     }
 
-    /// Takes back, after a restart, what is in use. The zones of all other
-    /// extents that anything may have been written to are to be reset first.
+    /// Restores the extents in use after a restart. All other zones that
+    /// `written` names are reset before they are used.
     pub(super) fn recover(&mut self, used: &[(Extent, Owner)], written: impl Fn(u32) -> bool) {
         let parts = self.parts();
         self.free.clear();
@@ -249,11 +250,11 @@ impl Extents {
         for zone in 0..self.flash.zones {
             let at = zone as usize;
             if self.used[at] > 0 {
-                // Where a write would go on is not known: the rest of the zone
-                // is left alone until all of it can be reset.
-                self.handed_out[at] = parts;
+                // The zone's write pointer is unknown, so its other extents
+                // stay unused until the whole zone is reset.
+                self.allocated[at] = parts;
             } else if written(zone) {
-                self.handed_out[at] = parts;
+                self.allocated[at] = parts;
                 self.dead_zones.push_back(zone);
             }
         }
@@ -261,7 +262,7 @@ impl Extents {
             .map(Extent)
             .filter(|extent| {
                 self.zones(*extent)
-                    .all(|zone| self.handed_out[zone as usize] == 0)
+                    .all(|zone| self.allocated[zone as usize] == 0)
             })
             .collect();
         self.free.extend(fresh);
@@ -283,7 +284,7 @@ impl Extents {
         zones_of(self.flash, self.pages, extent)
     }
 
-    /// The extents that share a zone, or the one that it is a part of.
+    /// The extents in a zone, or the extent that the zone is a part of.
     fn extents_of(&self, zone: u32) -> Range<u32> {
         let first = zone * self.flash.zone_pages / self.pages;
         first..first + self.parts()
@@ -301,7 +302,7 @@ impl Extents {
             + (self.used.len() * per_zone
                 + self.free.capacity() * size_of::<Extent>()
                 + self.dead_zones.capacity() * size_of::<u32>()
-                + self.shortage.left_out.capacity() * size_of::<Extent>()
+                + self.shortage.excluded.capacity() * size_of::<Extent>()
                 + self.owners.len() * per_extent) as u64
     }
 }

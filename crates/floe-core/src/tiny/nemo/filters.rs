@@ -1,33 +1,33 @@
-//! Filters of sets, sliced by bits.
+//! Bit-sliced filters of sets.
 //!
-//! The filters of one set in all set-groups of an index group lie in one page
-//! (§4.3), and there by rows: row *r* holds bit *r* of every filter. So one
-//! probe of a key is the conjunction of a few rows, for all set-groups at
-//! once, instead of several probes for each (the layout of bit-sliced
-//! signature files: Faloutsos and Christodoulakis, 1984; BitFunnel, 2017). Filters
-//! of fingerprints, which take less room and can only be made when all of them
-//! are known, are in [`super::fingerprints`].
+//! A page holds the filters of one set in all set-groups of an index group
+//! (§4.3), sliced into rows: row *r* has bit *r* of every filter. One probe
+//! ANDs a few rows and so covers all set-groups at once (the layout of
+//! bit-sliced signature files: Faloutsos and Christodoulakis, 1984; BitFunnel,
+//! 2017). [`super::fingerprints`] has the other kind of filters. They take less
+//! room, but a stripe of them can only be built once all of its objects are
+//! known.
 
 use super::fingerprints::{self, Bucket, Fingerprint, INDEX_GROUP_MAX, Layout};
 use super::hashes::{PROBES_MAX, Rows};
 use crate::hash::KeyHash;
 use crate::tiny::object::{PAGE_BYTES, PAGE_HEADER_BYTES};
 
-/// Bytes of a page for rows.
+/// Bytes of a page that rows may take.
 const ROW_ROOM_BYTES: usize = PAGE_BYTES - PAGE_HEADER_BYTES;
 
-/// Bits of a Bloom filter for `objects` objects at a rate of false positives.
+/// Bits of a Bloom filter for `objects` objects at a false-positive rate.
 pub(super) fn filter_bits(objects: f64, false_positives: f64) -> f64 {
     let ln2 = std::f64::consts::LN_2;
     objects.max(1.0) * -false_positives.ln() / (ln2 * ln2)
 }
 
-/// Objects that filters are to be made for, to be wrong in `false_positives`
-/// on average over sets of so many objects each. A filter that is made for the
-/// mean is wrong far more often where there are more than it is right where
-/// there are fewer.
+/// The number of objects to size filters for so that their false-positive rate,
+/// averaged over sets with these counts, is `false_positives`. Sizing for the
+/// mean would exceed it: sets above the mean add more false positives than sets
+/// below it save.
 pub(super) fn objects_for(sets: impl Iterator<Item = usize> + Clone, false_positives: f64) -> f64 {
-    /// The result is this near, relative to the largest set.
+    /// Steps of the binary search: its error is 2^-12 of the largest set.
     const HALVINGS: u32 = 12;
     let (mut low, mut high) = (mean(sets.clone()), sets.clone().max().unwrap_or(0) as f64);
     let probes = -false_positives.log2();
@@ -36,7 +36,8 @@ pub(super) fn objects_for(sets: impl Iterator<Item = usize> + Clone, false_posit
     let all: u32 = count_of.iter().sum();
     for _ in 0..HALVINGS {
         let middle = (low + high) / 2.0;
-        // Half of its bits are set by as many objects as it is made for.
+        // A filter that holds as many objects as it is sized for has half of
+        // its bits set.
         let wrong = (0..).zip(&count_of).map(|(objects, count)| {
             let set = 1.0 - (-f64::from(objects) / middle.max(1.0)).exp2();
             f64::from(*count) * set.powf(probes)
@@ -49,42 +50,42 @@ pub(super) fn objects_for(sets: impl Iterator<Item = usize> + Clone, false_posit
     high
 }
 
-/// Objects in a set.
+/// Mean number of objects in a set.
 pub(super) fn mean(sets: impl Iterator<Item = usize>) -> f64 {
     let (count, objects) = sets.fold((0u32, 0), |(count, all), set| (count + 1, all + set));
     objects as f64 / f64::from(count.max(1))
 }
 
-/// How many filters of `bits` bits a page holds.
+/// Filters of `bits` bits that fit a page.
 pub(super) fn columns_with(bits: f64) -> u32 {
     let columns = (ROW_ROOM_BYTES * 8) as f64 / bits.max(1.0);
     // Rows are whole bytes.
     ((columns as u32) & !7).clamp(8, INDEX_GROUP_MAX)
 }
 
-/// Bits of each of `columns` filters in a page.
-pub(super) fn columns_shape_rows(columns: u32) -> u32 {
+/// Bits of each filter if a page holds `columns` of them.
+pub(super) fn rows_with(columns: u32) -> u32 {
     (ROW_ROOM_BYTES / columns.div_ceil(8) as usize) as u32
 }
 
-/// How the filters of an index group are laid out.
+/// The layout of an index group's filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     /// Set-groups.
     pub(super) columns: u32,
-    /// Bits of a filter.
+    /// Bits of a Bloom filter.
     pub(super) rows: u32,
     /// Bits that a key sets.
     pub(super) probes: u32,
-    /// Buckets of fingerprints of each stripe of a page, or zero for Bloom
-    /// filters. Of fingerprints that are not made yet there are Bloom filters.
+    /// Buckets in each stripe of fingerprints, or zero for Bloom filters. Until
+    /// its fingerprints are built, a stripe has Bloom filters.
     pub(super) buckets: u32,
 }
 
 impl Shape {
-    /// `columns` Bloom filters in a page, for sets of `objects` objects.
+    /// A page of `columns` Bloom filters for sets of `objects` objects.
     pub(super) fn new(columns: u32, objects: f64) -> Self {
-        let rows = columns_shape_rows(columns);
+        let rows = rows_with(columns);
         let best = f64::from(rows) / objects.max(1.0) * std::f64::consts::LN_2;
         Shape {
             columns,
@@ -94,8 +95,8 @@ impl Shape {
         }
     }
 
-    /// `columns` filters of fingerprints in a page, or as many fewer as make
-    /// equal stripes.
+    /// A page of fingerprints of `columns` set-groups, rounded down to equal
+    /// stripes.
     pub(super) fn of_fingerprints(columns: u32, objects: f64) -> Self {
         let columns = fingerprints::whole_stripes(columns);
         Shape {
@@ -104,12 +105,12 @@ impl Shape {
         }
     }
 
-    /// How a page of fingerprints of this shape is laid out.
+    /// The layout of the fingerprints, if the shape has them.
     pub(super) fn layout(self) -> Option<Layout> {
         Layout::new(self.columns, self.buckets)
     }
 
-    /// The shape of whole pages.
+    /// The shape on flash, without the Bloom filters that precede fingerprints.
     pub(super) fn of_pages(self) -> Self {
         match self.buckets {
             0 => self,
@@ -117,7 +118,7 @@ impl Shape {
         }
     }
 
-    /// That of whole pages of fingerprints.
+    /// The shape of a page of fingerprints on flash.
     fn of_fingerprint_pages(columns: u32, buckets: u32) -> Self {
         Shape {
             columns,
@@ -127,7 +128,8 @@ impl Shape {
         }
     }
 
-    /// That of an index group, as it was noted.
+    /// The shape that an index group's summary records: see
+    /// [`Shape::rows_and_probes`].
     pub(super) fn of_index_group(columns: u32, rows: u32, probes: u32) -> Self {
         match probes {
             0 => Shape::of_fingerprint_pages(columns, rows),
@@ -140,13 +142,12 @@ impl Shape {
         }
     }
 
-    /// Objects in a set that it is made for, about.
+    /// Roughly the objects per set that the filters are sized for.
     pub(super) fn objects(self) -> f64 {
         f64::from(self.rows) * std::f64::consts::LN_2 / f64::from(self.probes.max(1))
     }
 
-    /// Share of the filters of sets of `objects` objects, without the one that
-    /// is asked for, that say it is there.
+    /// False-positive rate of the filters of sets of `objects` objects.
     pub(super) fn false_positives(self, objects: f64) -> f64 {
         if let Some(layout) = self.layout() {
             return layout.false_positives(objects);
@@ -156,8 +157,8 @@ impl Shape {
         bit_is_set.powf(probes)
     }
 
-    /// The shape as an index group notes it: rows and probes, or buckets and no
-    /// probes.
+    /// The two numbers that an index group's summary records: rows and probes,
+    /// or buckets and zero.
     pub(super) fn rows_and_probes(self) -> (u32, u32) {
         match self.buckets {
             0 => (self.rows, self.probes),
@@ -165,8 +166,8 @@ impl Shape {
         }
     }
 
-    /// Whether filters of this shape fit a page and can be asked.
-    pub(super) fn is_sane(self) -> bool {
+    /// Whether filters of this shape fit a page and can be probed.
+    pub(super) fn is_valid(self) -> bool {
         if !(1..=INDEX_GROUP_MAX).contains(&self.columns) {
             return false;
         }
@@ -179,13 +180,13 @@ impl Shape {
             && (1..=PROBES_MAX as u32).contains(&self.probes)
     }
 
-    /// Bytes of the filters of `sets` sets of one set-group, side by side.
+    /// Bytes of the concatenated filters of one set-group's `sets` sets.
     pub(super) fn filters_bytes(self, sets: u32) -> usize {
         (u64::from(sets) * u64::from(self.rows)).div_ceil(8) as usize
     }
 
-    /// The filters of one set-group, bit by bit, set after set: `hashes`
-    /// names, for each set, its objects.
+    /// The concatenated filters of one set-group. `hashes` has the objects of
+    /// each set.
     pub(super) fn filters_of<Set>(self, hashes: impl ExactSizeIterator<Item = Set>) -> Box<[u8]>
     where
         Set: Iterator<Item = KeyHash>,
@@ -213,25 +214,24 @@ impl Shape {
     }
 }
 
-/// The bits that a key sets in filters of one shape, and its fingerprint.
+/// A key's bits in filters of one shape, and its fingerprint.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probe {
     pub(super) shape: Shape,
-    /// Of fingerprints.
+    /// The layout of fingerprints, if the shape has them.
     pub(super) layout: Option<Layout>,
     pub(super) fingerprint: Fingerprint,
     rows: [u16; PROBES_MAX],
 }
 
 impl Probe {
-    /// The bits of a key.
     pub(super) fn of(hash: KeyHash, shape: Shape) -> Self {
         Probe::new(&Rows::of(hash), shape)
     }
 
-    /// The same of a key whose rows are known.
     pub(super) fn new(rows: &Rows, shape: Shape) -> Self {
-        // A page has fewer rows than 2^16, and all points are as quick as one.
+        // A page has fewer than 2^16 rows. The loop covers all points, not only
+        // `probes`, so that it vectorizes.
         let count = u32::from(shape.rows as u16);
         Probe {
             shape,
@@ -249,51 +249,51 @@ impl Probe {
     }
 }
 
-/// The set-groups, of 64 in a row, that may hold a key.
+/// Filter matches in 64 consecutive columns.
 ///
-/// Filters answer with empty words, too: a caller that branched on each word would
-/// wait for its memory before it asks the next.
+/// Empty words are reported, too: a branch on each word would wait for its
+/// memory before the next probe starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Word {
-    /// Column of the first of them.
+    /// The first of the columns.
     pub(super) column: u32,
-    /// Bit *i* is that of the *i*-th behind it.
+    /// Bit *i* is set if the column `column + i` matches.
     pub(super) bits: u64,
 }
 
-/// Takes the answers of filters.
-pub(super) trait Answers<'a> {
-    /// Takes the answer of Bloom filters.
+/// Receives the matches of filters.
+pub(super) trait MatchSink<'a> {
+    /// Receives a word of matches of Bloom filters.
     fn word(&mut self, word: Word);
-    /// Takes the bucket to ask, of the stripe of fingerprints that begins with
-    /// `column`.
-    fn ask(&mut self, column: u32, bucket: Bucket<'a>);
+    /// Receives the key's bucket in the stripe of fingerprints that begins with
+    /// `column`, to be probed.
+    fn bucket(&mut self, column: u32, bucket: Bucket<'a>);
 }
 
-/// Takes words as they come.
-pub(super) struct Words<F>(pub(super) F);
+/// Probes each bucket at once and passes every word to a closure.
+pub(super) struct WordSink<F>(pub(super) F);
 
-impl<'a, F: FnMut(Word)> Answers<'a> for Words<F> {
+impl<'a, F: FnMut(Word)> MatchSink<'a> for WordSink<F> {
     fn word(&mut self, word: Word) {
         self.0(word);
     }
 
-    fn ask(&mut self, column: u32, bucket: Bucket<'a>) {
-        let bits = bucket.set_groups(bucket.like());
+    fn bucket(&mut self, column: u32, bucket: Bucket<'a>) {
+        let bits = bucket.set_groups(bucket.byte_matches());
         self.0(Word { column, bits });
     }
 }
 
-/// Looks up a key in a page of filters of all its columns.
+/// Probes all columns of a page of filters for a key.
 #[inline]
-pub(super) fn probe_page<'a>(probe: &Probe, page: &'a [u8], answers: &mut impl Answers<'a>) {
+pub(super) fn probe_page<'a>(probe: &Probe, page: &'a [u8], sink: &mut impl MatchSink<'a>) {
     if let Some(layout) = probe.layout {
         for (column, stripe) in layout.stripes_of_page(page) {
-            answers.ask(column, stripe.bucket(probe.fingerprint));
+            sink.bucket(column, stripe.bucket(probe.fingerprint));
         }
         return;
     }
-    let found = |word| answers.word(word);
+    let found = |word| sink.word(word);
     match probe.shape.row_bytes().div_ceil(8) {
         0..=1 => probe_words::<1>(probe, page, found),
         2 => probe_words::<2>(probe, page, found),
@@ -303,21 +303,21 @@ pub(super) fn probe_page<'a>(probe: &Probe, page: &'a [u8], answers: &mut impl A
     }
 }
 
-/// The same for rows of up to `WORDS` words, all of which are looked at
-/// together: a row lies in one or two lines of the processor's cache.
+/// As [`probe_page`], for rows of up to `WORDS` words. Each row lies in one or
+/// two cache lines.
 #[inline]
 fn probe_words<const WORDS: usize>(probe: &Probe, page: &[u8], mut found: impl FnMut(Word)) {
     let row_bytes = probe.shape.row_bytes();
     let body = &page[PAGE_HEADER_BYTES..];
     let mut all = [u64::MAX; WORDS];
-    // All rows, though most often some fewer would do: a processor does not
-    // guess when, and that costs more than the rest.
+    // No early exit once no column matches: its branch would be mispredicted,
+    // which costs more than the remaining rows.
     for row in probe.rows() {
         let row = row_words::<WORDS>(body, row * row_bytes);
         all = std::array::from_fn(|at| all[at] & row[at]);
     }
     for (at, word) in all.into_iter().enumerate() {
-        // Bits behind the columns are unused, or the next row's.
+        // Bits beyond the columns are unused or belong to the next row.
         let column = at as u32 * u64::BITS;
         let columns = probe.shape.columns.saturating_sub(column).min(u64::BITS);
         let of_row = u64::MAX.checked_shr(u64::BITS - columns).unwrap_or(0);
@@ -328,7 +328,7 @@ fn probe_words<const WORDS: usize>(probe: &Probe, page: &[u8], mut found: impl F
     }
 }
 
-/// The words from `at` on. Behind the end of the page there are zeroes.
+/// The words from byte `at` on, zero beyond the end of the page.
 #[inline(always)]
 fn row_words<const WORDS: usize>(body: &[u8], at: usize) -> [u64; WORDS] {
     let word = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);

@@ -10,21 +10,22 @@ use crate::tiny::statistics::{payload_bytes, room_bytes};
 pub(super) enum Phase {
     /// There is nothing to flush.
     Idle,
-    /// Extents must become free, for the sealed set-group or for filters.
+    /// The sealed set-group or the filters need a free extent.
     Room,
-    /// Hot objects of the oldest set-group are read, set by set from `next` on.
+    /// The oldest set-group's hot objects are being read; `next` is the next
+    /// set.
     Collect { next: u32 },
-    /// The sealed set-group is written.
+    /// The sealed set-group is being written; `next` is the next set.
     Objects { extent: Extent, next: u32 },
-    /// A summary is written behind what it sums up.
+    /// The extent's summary is being written.
     Seal { extent: Extent, of_index: bool },
-    /// The open index group is written.
+    /// The open index group is being written; `next` is the next set.
     Filters { extent: Extent, next: u32 },
 }
 
-/// The task under way.
+/// The running task.
 #[derive(Debug)]
-pub(super) enum Doing {
+pub(super) enum Running {
     Reset(u32),
     Collect(Vec<u32>),
     Verify(Vec<(Object, usize)>),
@@ -32,19 +33,21 @@ pub(super) enum Doing {
     Seal(u32),
 }
 
-/// The flush.
+/// The progress of a flush.
 #[derive(Debug)]
 pub(super) struct Flush {
     pub(super) phase: Phase,
-    pub(super) doing: Option<(TaskId, Doing)>,
+    pub(super) running: Option<(TaskId, Running)>,
     next_id: u32,
-    /// Hot objects of which newer copies may exist, where the filters say.
-    pub(super) doubtful: Vec<(Object, Vec<PageAddress>)>,
-    /// Bytes written back from the set-group that goes.
+    /// Hot objects that may have newer copies, and the pages that may hold
+    /// these.
+    pub(super) suspect: Vec<(Object, Vec<PageAddress>)>,
+    /// Stored bytes written back from the set-group that is being evicted.
     pub(super) written_back_bytes: u64,
-    /// Set-groups flushed since objects were cooled.
+    /// Set-groups flushed since objects were last cooled.
     pub(super) since_cooling: u32,
-    /// Summing up the sealed set-group failed: all of it may be on flash.
+    /// A write of the sealed set-group's summary failed, so all of the
+    /// set-group may be on flash.
     pub(super) may_be_whole: bool,
 }
 
@@ -52,16 +55,15 @@ impl Flush {
     pub(super) fn new() -> Self {
         Flush {
             phase: Phase::Idle,
-            doing: None,
+            running: None,
             next_id: 0,
-            doubtful: Vec::new(),
+            suspect: Vec::new(),
             written_back_bytes: 0,
             since_cooling: 0,
             may_be_whole: false,
         }
     }
 
-    /// A set-group was sealed.
     pub(super) fn begin(&mut self) {
         if matches!(self.phase, Phase::Idle) {
             self.phase = Phase::Room;
@@ -69,36 +71,36 @@ impl Flush {
     }
 
     pub(super) fn is_busy(&self) -> bool {
-        self.doing.is_some() || !matches!(self.phase, Phase::Idle)
+        self.running.is_some() || !matches!(self.phase, Phase::Idle)
     }
 
-    /// Hot objects whose newer copies are being looked for.
+    /// Hot objects whose possible newer copies are being read.
     fn verified(&self) -> &[(Object, usize)] {
-        match &self.doing {
-            Some((_, Doing::Verify(objects))) => objects,
+        match &self.running {
+            Some((_, Running::Verify(objects))) => objects,
             _ => &[],
         }
     }
 
-    /// Memory of its lists, without the keys and values of objects.
+    /// Bytes of memory held, without keys and values.
     pub(super) fn memory_bytes(&self) -> u64 {
-        let places = self.doubtful.iter().map(|(_, places)| places.capacity());
-        room_bytes::<(Object, Vec<PageAddress>)>(self.doubtful.capacity())
+        let places = self.suspect.iter().map(|(_, places)| places.capacity());
+        room_bytes::<(Object, Vec<PageAddress>)>(self.suspect.capacity())
             + places.map(room_bytes::<PageAddress>).sum::<u64>()
             + room_bytes::<(Object, usize)>(self.verified().len())
     }
 
-    /// Memory of the keys and values of its objects.
+    /// Bytes of memory that keys and values take.
     pub(super) fn payload_bytes(&self) -> u64 {
-        let doubtful = self.doubtful.iter().map(|(object, _)| object);
+        let suspect = self.suspect.iter().map(|(object, _)| object);
         let verified = self.verified().iter().map(|(object, _)| object);
-        payload_bytes(doubtful.chain(verified))
+        payload_bytes(suspect.chain(verified))
     }
 
-    pub(super) fn start(&mut self, doing: Doing, work: Work) -> Option<Task> {
+    pub(super) fn start(&mut self, running: Running, work: Work) -> Option<Task> {
         let id = TaskId(self.next_id);
         self.next_id = self.next_id.wrapping_add(1);
-        self.doing = Some((id, doing));
+        self.running = Some((id, running));
         Some(Task { id, work })
     }
 }

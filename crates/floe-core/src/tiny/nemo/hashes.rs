@@ -1,4 +1,4 @@
-//! From a key's hash to its sets and to the bits of its filters.
+//! Maps a key's hash to its sets and its filter bits.
 
 use crate::hash::{KeyHash, fast_range};
 
@@ -25,38 +25,39 @@ impl Homes {
         self.sets.into_iter().take(self.count)
     }
 
-    /// The other one.
+    /// The key's other set, if it has two.
     pub(super) fn other_than(self, home: u32) -> Option<u32> {
         self.iter().find(|set| *set != home)
     }
 }
 
-/// A multiplication mixes upwards, the fold brings it down again.
+/// The product carries low bits upwards; the fold mixes its high half back
+/// down.
 fn scramble(hash: u64, multiplier: u64) -> u64 {
     let product = u128::from(hash ^ multiplier.rotate_left(17)) * u128::from(multiplier);
     (product as u64) ^ ((product >> 64) as u64)
 }
 
-/// Most rows of a filter that a key sets.
+/// Most bits that a key sets in a filter.
 pub(super) const PROBES_MAX: usize = 20;
 
-/// Points of one mixed word.
+/// Points taken from one mixed word.
 const POINTS_PER_WORD: usize = 4;
 
-/// The places of a key's bits in a filter, as fractions of its length. Computed
-/// once for all filters of a search.
+/// The positions of a key's bits in a filter, as fractions of its length.
+/// Computed once per search, for filters of any length.
 ///
-/// The points are independent: double hashing, which is cheaper, doubles the
-/// false positives of filters as short as these, where whole patterns of two
-/// keys coincide.
+/// The points are independent. Double hashing is cheaper, but in filters this
+/// short the patterns of two keys often coincide, which doubles the false
+/// positives.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rows {
     pub(super) points: [u16; PROBES_MAX],
-    /// As of [`short`].
+    /// See [`short`].
     pub(super) short: u16,
 }
 
-/// The bits that fingerprints of a key are made of.
+/// The 16 bits of a hash that a key's fingerprint is made of.
 pub(super) fn short(hash: KeyHash) -> u16 {
     (scramble(hash.0, 0xe703_7ed1_a0b4_28db) >> 48) as u16
 }

@@ -1,8 +1,8 @@
-//! The index on flash, and the part of it that is cached (§4.3).
+//! The index on flash, and its cache (§4.3).
 //!
-//! A search needs the filters of its sets in every index group. So what is
-//! cached of a set are its pages of all index groups, together: the set has
-//! one slot, and that is its place in what is cached of each group.
+//! A search needs the filters of its sets in every index group. So the cache
+//! holds, for each cached set, its page of every index group. A cached set has
+//! one slot, its position among the cached pages of each group.
 
 use std::collections::VecDeque;
 
@@ -30,12 +30,13 @@ impl Group {
     }
 }
 
-/// An index group's pages that are cached, by their sets' slots.
+/// The cached pages of an index group, by slot.
 #[derive(Debug)]
 struct Pages(Vec<u8>);
 
 impl Pages {
-    /// For so many sets. Memory is taken as they come.
+    /// Room for `slots` pages. The system provides zeroed memory only when a
+    /// page is written.
     fn new(slots: usize) -> Self {
         Pages(vec![0; slots * PAGE_BYTES])
     }
@@ -49,33 +50,33 @@ impl Pages {
     }
 }
 
-/// Not cached.
+/// The slot of a set that is not cached.
 const NO_SLOT: u32 = u32::MAX;
 
 /// All index groups.
 #[derive(Debug)]
 pub(super) struct Index {
-    /// Those on flash, oldest first, with what is cached of each.
+    /// Groups on flash, oldest first, with their cached pages.
     groups: VecDeque<(Group, Pages)>,
-    /// The one that is being filled.
+    /// The group that is being filled.
     pub(super) open: OpenGroup,
     /// Sequence of the set-group in its first column.
     pub(super) open_first: u64,
-    /// By set: where in each group's cached pages its page is, or [`NO_SLOT`].
+    /// The slot of each set, or [`NO_SLOT`].
     slots: Vec<u32>,
-    /// Sets that are cached, in the order in which they came. Their slots are
-    /// the first ones.
+    /// Cached sets, in order of arrival. Their slots are the numbers below its
+    /// length.
     cached: VecDeque<u32>,
-    /// Most sets that may be.
+    /// Most sets that may be cached.
     cached_max: usize,
     policy: IndexCache,
-    /// Of the sets that are read, one in so many is cached.
+    /// One in this many sets that are read from flash is cached.
     cache_one_in: u32,
     /// Sets read since one was cached.
-    passed_by: u32,
-    /// With a second chance: a bit for each set that was asked since it came
-    /// to the end of the queue.
-    asked: Vec<u64>,
+    skipped: u32,
+    /// For [`IndexCache::Clock`]: a bit per set that was probed since it was
+    /// cached or last spared.
+    probed: Vec<u64>,
 }
 
 impl Index {
@@ -93,8 +94,8 @@ impl Index {
             cached_max: (config.index_cache_share * f64::from(sets)) as usize,
             policy: config.index_cache_eviction,
             cache_one_in: config.index_cache_admit_one_in,
-            passed_by: 0,
-            asked: vec![0; tracked],
+            skipped: 0,
+            probed: vec![0; tracked],
         }
     }
 
@@ -102,13 +103,13 @@ impl Index {
         self.groups.iter().map(|(group, _)| group)
     }
 
-    /// Whether everything there is to know about a set is in memory.
+    /// Whether all filters of a set are in memory.
     pub(super) fn knows(&self, set: u32) -> bool {
         self.groups.is_empty() || self.slots[set as usize] != NO_SLOT
     }
 
-    /// Calls `collect` with the matches of all filters in memory for the sets
-    /// of a key, newest set-groups first.
+    /// Probes all filters in memory of a key's sets, newest set-groups first,
+    /// and passes each mask of matches to `collect`.
     pub(super) fn probe(&self, homes: Homes, rows: &Rows, collect: impl FnMut(MatchMask)) {
         let mut matches = MatchCollector::new(collect);
         let mut probe = Probe::new(rows, self.open.shape);
@@ -131,13 +132,13 @@ impl Index {
         matches.finish();
     }
 
-    /// The group on flash that begins with `first`.
+    /// The group on flash that begins with the set-group `first`.
     pub(super) fn group(&self, first: u64) -> Option<&Group> {
         self.groups().find(|group| group.first == first)
     }
 
-    /// Caches a set's pages, which are those of the groups that begin with
-    /// `firsts`, unless the groups have changed since they were asked for.
+    /// Caches a set's pages of the groups that begin with `firsts`, unless the
+    /// groups have changed since the search began.
     pub(super) fn cache<'a>(
         &mut self,
         set: u32,
@@ -148,13 +149,13 @@ impl Index {
         if !current || self.cached_max == 0 || self.slots[set as usize] != NO_SLOT {
             return;
         }
-        // While there is room, all of them.
+        // Every set is admitted until the cache is full.
         if self.cached.len() >= self.cached_max {
-            self.passed_by += 1;
-            if self.passed_by < self.cache_one_in {
+            self.skipped += 1;
+            if self.skipped < self.cache_one_in {
                 return;
             }
-            self.passed_by = 0;
+            self.skipped = 0;
         }
         let slot = self.free_slot();
         for ((_, cached), page) in self.groups.iter_mut().zip(pages) {
@@ -164,28 +165,28 @@ impl Index {
         self.cached.push_back(set);
     }
 
-    /// A slot that nothing uses any more, or yet.
+    /// An unused slot, if necessary after evicting a set.
     fn free_slot(&mut self) -> u32 {
         if self.cached.len() >= self.cached_max
-            && let Some(oldest) = self.next_to_leave()
+            && let Some(oldest) = self.next_victim()
         {
             return std::mem::replace(&mut self.slots[oldest as usize], NO_SLOT);
         }
         self.cached.len() as u32
     }
 
-    /// Notes that a set is asked.
+    /// Records that a set was probed.
     pub(super) fn touch(&mut self, set: u32) {
-        if let Some(word) = self.asked.get_mut((set / u64::BITS) as usize) {
+        if let Some(word) = self.probed.get_mut((set / u64::BITS) as usize) {
             *word |= 1 << (set % u64::BITS);
         }
     }
 
-    /// Takes the set that leaves the cache next out of the queue.
-    fn next_to_leave(&mut self) -> Option<u32> {
+    /// Removes the next set to evict from the queue.
+    fn next_victim(&mut self) -> Option<u32> {
         while let Some(oldest) = self.cached.pop_front() {
             let bit = 1 << (oldest % u64::BITS);
-            let word = self.asked.get_mut((oldest / u64::BITS) as usize);
+            let word = self.probed.get_mut((oldest / u64::BITS) as usize);
             match (self.policy, word) {
                 (IndexCache::Clock, Some(word)) if *word & bit != 0 => {
                     *word &= !bit;
@@ -197,12 +198,14 @@ impl Index {
         None
     }
 
-    /// The open group is on flash, in `extent`; the next one is laid out as `next`.
+    /// Moves the open group to the groups on flash, in `extent`. The next open
+    /// group has the shape `next`.
     pub(super) fn open_is_on_flash(&mut self, extent: Extent, next: Shape) {
         let sets = self.slots.len() as u32;
         let open = std::mem::replace(&mut self.open, OpenGroup::new(next, sets));
         if self.groups.is_empty() {
-            // Until now nothing had to be cached: begin with what fits.
+            // The cache was unused while there was no group on flash. Fill it
+            // with the first sets.
             for set in 0..self.cached_max as u32 {
                 self.slots[set as usize] = set;
                 self.cached.push_back(set);
@@ -222,8 +225,8 @@ impl Index {
         self.groups.push_back((group, pages));
     }
 
-    /// After a restart: index groups that are on flash, oldest first, and how
-    /// the open one behind them is laid out.
+    /// Restores, after a restart, the index groups on flash, oldest first, and
+    /// the shape of the open group.
     pub(super) fn recover(&mut self, groups: Vec<Group>, open: Shape, open_first: u64) {
         let groups = groups.into_iter();
         self.groups = groups
@@ -232,15 +235,16 @@ impl Index {
         self.start_over(open, open_first);
     }
 
-    /// Begins again with no index at all; the next set-group is number `first`.
+    /// Replaces the open group by an empty one that begins with the set-group
+    /// `first`.
     pub(super) fn start_over(&mut self, shape: Shape, first: u64) {
         let sets = self.slots.len() as u32;
         self.open = OpenGroup::new(shape, sets);
         self.open_first = first;
     }
 
-    /// Forgets groups that only speak of set-groups before `oldest`; returns
-    /// the extent of one.
+    /// Drops the oldest group if all of its set-groups are before `oldest`;
+    /// returns its extent.
     pub(super) fn forget_before(&mut self, oldest: u64) -> Option<Extent> {
         if self.groups().next()?.end() > oldest {
             return None;
@@ -254,11 +258,11 @@ impl Index {
         Some(group.extent)
     }
 
-    /// Memory of filters that are cached, and of what manages them.
+    /// Bytes of memory of the cached filters and the tables that manage them.
     pub(super) fn memory_bytes(&self) -> u64 {
         let pages: usize = self.groups.iter().map(|(_, pages)| pages.0.len()).sum();
         let tables = (self.slots.len() + self.cached.capacity()) * size_of::<u32>()
-            + self.asked.len() * size_of::<u64>();
+            + self.probed.len() * size_of::<u64>();
         (pages + tables) as u64
     }
 }

@@ -1,8 +1,8 @@
-//! Matches of filters, and the places that they name, newest first.
+//! Filter matches, and the candidate pages that they lead to, newest first.
 
 use arrayvec::ArrayVec;
 
-use super::filters::{Answers, Word};
+use super::filters::{MatchSink, Word};
 use super::fingerprints::Bucket;
 
 /// Filter matches for one set across 64 consecutive set-groups.
@@ -10,14 +10,14 @@ use super::fingerprints::Bucket;
 pub(super) struct MatchMask {
     /// Sequence of the first of these set-groups.
     first: u64,
-    /// Set-groups that may hold the object, one bit each.
+    /// One bit per set-group; set if it may hold the object.
     pub(super) bits: u64,
     home: u32,
 }
 
 impl MatchMask {
-    /// A word of the filters of `home`, of the index group that begins with
-    /// the set-group `first`.
+    /// The matches `word` for the set `home` in the index group that begins
+    /// with the set-group `first`.
     pub(super) fn new(first: u64, home: u32, word: Word) -> Self {
         MatchMask {
             first: first + u64::from(word.column),
@@ -26,7 +26,7 @@ impl MatchMask {
         }
     }
 
-    /// Leaves out set-groups before `oldest`.
+    /// Removes set-groups before `oldest`.
     pub(super) fn since(self, oldest: u64) -> Self {
         let gone = oldest.saturating_sub(self.first).min(64) as u32;
         let left = u64::MAX.checked_shl(gone).unwrap_or(0);
@@ -36,7 +36,7 @@ impl MatchMask {
         }
     }
 
-    /// The places that the mask names, newest first.
+    /// The matching set-groups, newest first.
     pub(super) fn candidates(self) -> impl Iterator<Item = Candidate> {
         let mut bits = self.bits;
         std::iter::from_fn(move || {
@@ -50,18 +50,18 @@ impl MatchMask {
     }
 }
 
-/// Stripes of fingerprints that are asked together.
-const ASKED_TOGETHER: usize = 16;
+/// Stripes of fingerprints that are probed together.
+const PROBED_TOGETHER: usize = 16;
 
-/// Collects the matches of filters.
+/// Collects filter matches.
 ///
-/// Fingerprints are probed in steps, each for many stripes: see [`Bucket`].
+/// Probes fingerprints in steps, each for many stripes: see [`Bucket`].
 pub(super) struct MatchCollector<'a, F: FnMut(MatchMask)> {
     collect: F,
-    /// The index group's first set-group, and the set, of the next matches.
+    /// First set-group of the index group, and the set, of the next matches.
     first: u64,
     home: u32,
-    buckets: ArrayVec<(MatchMask, Bucket<'a>), ASKED_TOGETHER>,
+    buckets: ArrayVec<(MatchMask, Bucket<'a>), PROBED_TOGETHER>,
 }
 
 impl<F: FnMut(MatchMask)> MatchCollector<'_, F> {
@@ -76,26 +76,27 @@ impl<F: FnMut(MatchMask)> MatchCollector<'_, F> {
         }
     }
 
-    /// The next matches are those of the filters of `home` in the index group
-    /// that begins with the set-group `first`.
+    /// Sets the index group, by its first set-group, and the set of the next
+    /// matches.
     pub(super) fn of(&mut self, first: u64, home: u32) {
         (self.first, self.home) = (first, home);
     }
 
-    /// Probes the buckets that were collected: all have come, or their room is full.
+    /// Probes the gathered buckets. Called at the end and whenever the list is
+    /// full.
     #[inline]
     pub(super) fn finish(&mut self) {
-        let (mut asked, mut likes) = ([0u8; ASKED_TOGETHER], [0; ASKED_TOGETHER]);
+        let (mut probed, mut matches) = ([0u8; PROBED_TOGETHER], [0; PROBED_TOGETHER]);
         let mut count = 0;
         for (at, (_, bucket)) in self.buckets.iter().enumerate() {
-            let like = bucket.like();
-            (asked[count], likes[count]) = (at as u8, like);
-            count += usize::from(like != 0);
+            let byte_matches = bucket.byte_matches();
+            (probed[count], matches[count]) = (at as u8, byte_matches);
+            count += usize::from(byte_matches != 0);
         }
-        for (at, like) in asked.into_iter().zip(likes).take(count) {
+        for (at, byte_matches) in probed.into_iter().zip(matches).take(count) {
             let (mask, bucket) = &self.buckets[usize::from(at)];
             (self.collect)(MatchMask {
-                bits: bucket.set_groups(like),
+                bits: bucket.set_groups(byte_matches),
                 ..*mask
             });
         }
@@ -103,12 +104,12 @@ impl<F: FnMut(MatchMask)> MatchCollector<'_, F> {
     }
 }
 
-impl<'a, F: FnMut(MatchMask)> Answers<'a> for MatchCollector<'a, F> {
+impl<'a, F: FnMut(MatchMask)> MatchSink<'a> for MatchCollector<'a, F> {
     fn word(&mut self, word: Word) {
         (self.collect)(MatchMask::new(self.first, self.home, word));
     }
 
-    fn ask(&mut self, column: u32, bucket: Bucket<'a>) {
+    fn bucket(&mut self, column: u32, bucket: Bucket<'a>) {
         let mask = MatchMask::new(self.first, self.home, Word { column, bits: 0 });
         self.buckets.push((mask, bucket));
         if self.buckets.is_full() {
@@ -117,10 +118,10 @@ impl<'a, F: FnMut(MatchMask)> Answers<'a> for MatchCollector<'a, F> {
     }
 }
 
-/// The masks that name any set-group.
+/// The masks with at least one match.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Matches {
-    /// The first `count` are matches, the rest is room for others.
+    /// The first `count` masks count. The mask age them is scratch space.
     masks: Vec<MatchMask>,
     count: usize,
 }
@@ -130,94 +131,94 @@ impl Matches {
         self.count = 0;
     }
 
-    /// Adds a mask that names any set-group. The next mask overwrites an empty
-    /// one, so that no branch depends on the bits: with some words of filters
-    /// empty and some not, the processor would often mispredict it.
+    /// Adds a mask unless it is empty. The next mask overwrites an empty one
+    /// instead of a branch on the bits, which would often be mispredicted.
     pub(super) fn add(&mut self, mask: MatchMask) {
         match self.masks.get_mut(self.count) {
-            Some(place) => *place = mask,
+            Some(scratch) => *scratch = mask,
             None => self.masks.push(mask),
         }
         self.count += usize::from(mask.bits != 0);
     }
 }
 
-/// A place where an object may be.
+/// A set on flash that may hold an object.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
-    /// Of the set-group.
+    /// The set-group's sequence.
     pub(super) sequence: u64,
-    /// The set.
+    /// The set in it.
     pub(super) home: u32,
 }
 
-/// All places of a search, newest first.
+/// All candidates of a search, newest first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Candidates {
-    /// Sequence of the oldest set-group that there was.
+    /// Sequence of the oldest set-group when the search began.
     oldest: u64,
-    /// Each in one number, which is quicker to order than two: how far the
-    /// set-group is from the newest that there could be, and the set.
-    places: Vec<u64>,
+    /// Each candidate as one number, for fast sorting: its age, as the distance
+    /// from the newest possible sequence, above its set.
+    encoded: Vec<u64>,
 }
 
 impl Candidates {
     pub(super) fn clear(&mut self) {
-        self.places.clear();
+        self.encoded.clear();
     }
 
-    /// Takes the places that `matches` name, of no set-group before `oldest`.
+    /// Adds the candidates of `matches` whose set-group is `oldest` or newer.
     pub(super) fn fill(&mut self, matches: &Matches, oldest: u64) {
         self.oldest = oldest;
         for mask in &matches.masks[..matches.count] {
-            let places = mask.since(oldest).candidates();
-            self.places.extend(places.map(|place| {
-                let behind = u64::from(u32::MAX) - (place.sequence - oldest);
-                behind << 32 | u64::from(place.home)
+            let candidates = mask.since(oldest).candidates();
+            self.encoded.extend(candidates.map(|candidate| {
+                let age = u64::from(u32::MAX) - (candidate.sequence - oldest);
+                age << 32 | u64::from(candidate.home)
             }));
         }
-        self.places.sort_unstable();
+        self.encoded.sort_unstable();
     }
 
-    /// Keeps the first; says whether there were more.
+    /// Keeps the `max` newest; returns whether there were more.
     pub(super) fn cut(&mut self, max: usize) -> bool {
-        let is_cut = self.places.len() > max;
-        self.places.truncate(max);
+        let is_cut = self.encoded.len() > max;
+        self.encoded.truncate(max);
         is_cut
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = Candidate> {
-        self.places.iter().map(|place| self.candidate(*place))
+        self.encoded.iter().map(|encoded| self.candidate(*encoded))
     }
 
     pub(super) fn len(&self) -> usize {
-        self.places.len()
+        self.encoded.len()
     }
 
-    /// The place of the page number `rank`.
+    /// The candidate number `rank`.
     pub(super) fn get(&self, rank: usize) -> Option<Candidate> {
-        self.places.get(rank).map(|place| self.candidate(*place))
+        self.encoded
+            .get(rank)
+            .map(|encoded| self.candidate(*encoded))
     }
 
-    fn candidate(&self, place: u64) -> Candidate {
+    fn candidate(&self, encoded: u64) -> Candidate {
         Candidate {
-            sequence: self.oldest + (u64::from(u32::MAX) - (place >> 32)),
-            home: place as u32,
+            sequence: self.oldest + (u64::from(u32::MAX) - (encoded >> 32)),
+            home: encoded as u32,
         }
     }
 }
 
-/// Most pages that a search reads: far more than filters name by mistake, of
-/// which `false_positives` are expected.
+/// Most pages that a search reads, well above the expected `false_positives`.
 ///
-/// They name more where an object was overwritten again and again, and all its
-/// copies are still on flash. The newest of these are enough: it is among the
-/// first. Whatever is left unread is older, so that leaving it out can only
-/// make a search find nothing.
+/// All filters of an often overwritten object match while its copies are on
+/// flash. The newest copy is among the first candidates. Unread pages are
+/// older, so leaving them out can only turn a hit into a miss.
 pub(super) fn candidates_max(false_positives: f64) -> usize {
-    /// Two waves: copies of what is overwritten often.
+    /// Pages beyond the false positives, for copies of often overwritten
+    /// objects.
     const COPIES: usize = 16;
-    /// So many pages hold a search's memory in bounds, whatever filters say.
+    /// Bounds the memory of a search, whatever filters match.
     const BOUND: usize = 1024;
     (COPIES + (4.0 * false_positives).ceil() as usize).min(BOUND)
 }

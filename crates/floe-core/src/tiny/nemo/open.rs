@@ -1,45 +1,45 @@
-//! The index group that is being filled.
+//! The open index group.
 
-use super::filters::{Answers, Probe, Shape, Word};
+use super::filters::{MatchSink, Probe, Shape, Word};
 use super::fingerprints::{Layout, Maker, STRIPE_COLUMNS};
 use super::hashes::{Rows, short};
 use crate::hash::KeyHash;
 use crate::tiny::object::{PAGE_BYTES, PAGE_HEADER_BYTES};
 
-/// The index group that is still being filled, in stripes of set-groups, so
+/// The index group that is being filled. It grows by stripes of set-groups, so
 /// that it takes memory only as it fills.
 ///
-/// Of fingerprints, those of a stripe are made when all its set-groups are
-/// there. That takes a while, and is done as the next pages are written
-/// ([`OpenGroup::make`]). Until then there are Bloom filters.
+/// The fingerprints of a stripe are built once all its set-groups are there.
+/// That takes time, so it is spread over the page writes that follow
+/// ([`OpenGroup::make`]). Until then the stripe has Bloom filters.
 #[derive(Debug)]
 pub(super) struct OpenGroup {
     pub(super) shape: Shape,
     sets: u32,
     filled: u32,
     stripes: Vec<Stripe>,
-    /// Of fingerprints.
+    /// The layout of fingerprints, if the group has them.
     layout: Option<Layout>,
     maker: Option<Maker>,
 }
 
-/// Set-groups in a row.
+/// Consecutive set-groups.
 #[derive(Debug, Default)]
 struct Stripe {
-    /// Of each set, the rows of its Bloom filters, `row_bytes` each, and as many
-    /// bytes more as are read behind the last; gone when all fingerprints are
-    /// made.
+    /// The rows of each set's Bloom filters, `row_bytes` each, and padding so
+    /// that the last row can be read as a word. Empty once all fingerprints are
+    /// built.
     rows: Vec<u8>,
     row_bytes: usize,
-    /// The objects that fingerprints are to be made of.
+    /// The objects to build fingerprints of, by set-group.
     columns: Vec<Column>,
-    /// Fingerprints of the first sets, which are `made`.
+    /// Fingerprints of the first `made` sets.
     fingerprints: Vec<u8>,
     made: u32,
 }
 
 impl Stripe {
-    /// Of `columns` set-groups and so many rows.
+    /// A stripe of `columns` set-groups whose filters have `rows` rows in all.
     fn new(columns: u32, rows: usize) -> Self {
         let row_bytes = columns.div_ceil(u8::BITS) as usize;
         Stripe {
@@ -49,13 +49,14 @@ impl Stripe {
         }
     }
 
-    /// Bits of a row, and of the rows behind it where there are fewer than 64.
+    /// The bits of a row. Rows shorter than 64 bits are followed by bits of the
+    /// next ones.
     fn word(&self, row: usize) -> u64 {
         let bytes = self.rows[row * self.row_bytes..].first_chunk();
         bytes.map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes))
     }
 
-    /// Bits of [`Stripe::word`] that are the row's.
+    /// The bits of [`Stripe::word`] that belong to the row.
     fn mask(&self) -> u64 {
         u64::MAX >> (u64::BITS as usize - u8::BITS as usize * self.row_bytes)
     }
@@ -66,12 +67,12 @@ impl Stripe {
     }
 }
 
-/// A set-group's objects.
+/// The objects of a set-group.
 #[derive(Debug, Default)]
 struct Column {
-    /// 16 bits of each one's hash, set after set.
+    /// 16 bits of each object's hash, set after set.
     shorts: Vec<u16>,
-    /// How many there are in front of each set, and of all.
+    /// Number of objects before each set, and the total.
     ends: Vec<u32>,
 }
 
@@ -99,7 +100,7 @@ impl OpenGroup {
         }
     }
 
-    /// Set-groups in it.
+    /// Set-groups in the group.
     pub(super) fn filled(&self) -> u32 {
         self.filled
     }
@@ -108,10 +109,11 @@ impl OpenGroup {
         self.filled == self.shape.columns
     }
 
-    /// Ends the group with the set-groups that are in it; says whether it could.
+    /// Ends the group early, with the set-groups that it has; returns whether
+    /// it could.
     ///
-    /// Before its first fingerprints are made it becomes one of Bloom filters,
-    /// and afterwards it cannot end: stripes share a page equally.
+    /// It turns into a group of Bloom filters. Once it has fingerprints it
+    /// cannot end early, because all stripes of a page have equal size.
     pub(super) fn close(&mut self) -> bool {
         let is_made = |layout: Layout| self.filled >= layout.stripe_columns();
         if self.layout.is_some_and(is_made) {
@@ -126,7 +128,7 @@ impl OpenGroup {
         true
     }
 
-    /// Adds a set-group's filters: `hashes` names, for each set, its objects.
+    /// Adds a set-group. `hashes` has the objects of each set.
     pub(super) fn push<Set>(&mut self, hashes: impl Iterator<Item = Set>)
     where
         Set: Iterator<Item = KeyHash>,
@@ -153,9 +155,9 @@ impl OpenGroup {
         }
     }
 
-    /// Adds a set-group's filters as [`Shape::filters_of`] made them; those that
-    /// are missing say that everything may be there. Of these no fingerprints
-    /// can be made.
+    /// Adds a set-group by its filters, as [`Shape::filters_of`] made them.
+    /// Bits beyond the end of `bits` count as set. No fingerprints can be built
+    /// from filters.
     pub(super) fn push_filters(&mut self, bits: &[u8]) {
         debug_assert!(self.maker.is_none());
         let rows = self.shape.rows as usize * self.sets as usize;
@@ -168,15 +170,15 @@ impl OpenGroup {
         }
     }
 
-    /// The next column of a stripe, and the stripe.
+    /// Adds a column; returns its number in its stripe, and the stripe.
     fn new_column(&mut self) -> (u32, &mut Stripe) {
         let stripe_columns = self.stripe_columns();
         let at = self.filled % stripe_columns;
         let stripe = (self.filled / stripe_columns) as usize;
         self.filled += 1;
         if stripe == self.stripes.len() {
-            // Those before it are made, unless what was to be written since
-            // they were there was given up.
+            // The fingerprints of earlier stripes are complete unless the
+            // writes since were dropped.
             self.make(self.sets);
             let rows = self.shape.rows as usize * self.sets as usize;
             let columns = stripe_columns.min(self.shape.columns - self.filled + 1);
@@ -190,8 +192,7 @@ impl OpenGroup {
             .map_or(STRIPE_COLUMNS, |layout| layout.stripe_columns())
     }
 
-    /// Makes the fingerprints of stripes whose set-groups are all there, of
-    /// all sets before `end`.
+    /// Builds the fingerprints of complete stripes, for the sets before `end`.
     pub(super) fn make(&mut self, end: u32) {
         let Some((layout, maker)) = self.layout.zip(self.maker.as_mut()) else {
             return;
@@ -218,32 +219,33 @@ impl OpenGroup {
         }
     }
 
-    /// As [`probe_page`](super::filters::probe_page), of `set`.
-    pub(super) fn probe<'a>(&'a self, set: u32, probe: &Probe, answers: &mut impl Answers<'a>) {
+    /// Probes the filters of `set`, as
+    /// [`probe_page`](super::filters::probe_page).
+    pub(super) fn probe<'a>(&'a self, set: u32, probe: &Probe, sink: &mut impl MatchSink<'a>) {
         let start = set as usize * self.shape.rows as usize;
         let stripe_columns = self.stripe_columns();
         for (column, stripe) in (0..).step_by(stripe_columns as usize).zip(&self.stripes) {
             if let Some(layout) = probe.layout.filter(|_| set < stripe.made) {
                 let stripe = layout.stripe_in_row(&stripe.fingerprints, set as usize);
-                answers.ask(column, stripe.bucket(probe.fingerprint));
+                sink.bucket(column, stripe.bucket(probe.fingerprint));
                 continue;
             }
             let rows = probe.rows().map(|row| stripe.word(start + row));
-            answers.word(Word {
+            sink.word(Word {
                 column,
                 bits: rows.fold(stripe.mask(), |all, row| all & row),
             });
         }
     }
 
-    /// The page of a set. Its fingerprints must be made.
+    /// The page of a set. Its fingerprints must have been built.
     pub(super) fn page(&self, set: u32) -> Box<[u8]> {
         let mut page = vec![0; PAGE_BYTES].into_boxed_slice();
         self.write_page(set, &mut page);
         page
     }
 
-    /// Makes `page`, which is all zeroes, the page of a set.
+    /// Writes the page of a set into `page`, which must be zeroed.
     pub(super) fn write_page(&self, set: u32, page: &mut [u8]) {
         if let Some(layout) = self.layout {
             let bytes = layout.stripe_bytes();

@@ -1,4 +1,4 @@
-//! Set-groups on flash, first in, first out, and the heat of the oldest (§4.4).
+//! The FIFO of set-groups on flash, and the heat of the oldest (§4.4).
 
 use std::collections::VecDeque;
 
@@ -14,8 +14,8 @@ pub(super) struct Resident {
     heat: Option<Box<Heat>>,
 }
 
-/// One bit for each object, about: a set's objects share its bits if there
-/// are more of them than on average.
+/// About one bit per object. A set with more objects than average shares bits
+/// among them.
 #[derive(Debug)]
 struct Heat {
     bits_per_set: u32,
@@ -60,25 +60,25 @@ impl Heat {
 pub(super) struct Pool {
     sets: u32,
     residents: VecDeque<Resident>,
-    /// Sequence of the oldest.
+    /// Sequence of the oldest set-group, or of the next one if there is none.
     oldest: u64,
-    /// As [`Pool::settled`].
+    /// See [`Pool::settled`].
     settled: u64,
-    /// How many there are when the flash is full, about.
-    full: usize,
-    /// How many of the oldest are watched.
-    watched: usize,
+    /// Upper bound of the set-groups that fit on flash.
+    capacity: usize,
+    /// Number of the oldest set-groups that track heat.
+    tracked: usize,
 }
 
 impl Pool {
-    pub(super) fn new(sets: u32, full: u32, hotness_window: f64) -> Self {
+    pub(super) fn new(sets: u32, capacity: u32, hotness_window: f64) -> Self {
         Pool {
             sets,
             residents: VecDeque::new(),
             oldest: 0,
             settled: 0,
-            full: full as usize,
-            watched: (hotness_window * f64::from(full)).ceil() as usize,
+            capacity: capacity as usize,
+            tracked: (hotness_window * f64::from(capacity)).ceil() as usize,
         }
     }
 
@@ -86,14 +86,14 @@ impl Pool {
         self.oldest
     }
 
-    /// Sequence of the one that will be pushed next.
+    /// Sequence of the set-group that will be pushed next.
     pub(super) fn next(&self) -> u64 {
         self.oldest + self.residents.len() as u64
     }
 
-    /// Begins with `oldest` as the number of the first, before any is there.
+    /// Sets the sequence of the first set-group, while the pool is empty.
     pub(super) fn start_at(&mut self, oldest: u64) {
-        debug_assert!(self.residents.is_empty(), "nothing is there yet");
+        debug_assert!(self.residents.is_empty(), "the pool is empty");
         self.oldest = oldest;
         self.settled = oldest;
     }
@@ -113,52 +113,51 @@ impl Pool {
             objects,
             heat: None,
         });
-        self.watch();
+        self.track_heat();
     }
 
-    /// Set-groups before this one do not come back, whatever happens. Those
-    /// from here to the oldest went, but a crash could bring them back: flash
-    /// does not say yet that they are gone. That their zone was emptied is not
-    /// enough, for a first attempt to write them may lie elsewhere.
+    /// No crash can bring back set-groups before this one. Those from here to
+    /// the oldest were evicted, but flash does not record that yet. A reset of
+    /// their zone is not enough: a failed first attempt to write them may lie
+    /// in another zone.
     pub(super) fn settled(&self) -> u64 {
         self.settled
     }
 
-    /// Flash says durably what the oldest is.
+    /// Flash records durably which set-group is the oldest.
     pub(super) fn settle(&mut self) {
         self.settled = self.oldest;
     }
 
-    /// The number of the next one is not used; none is there.
+    /// Skips the next sequence. The pool must be empty.
     pub(super) fn skip(&mut self) {
-        debug_assert!(self.residents.is_empty(), "none has the number yet");
+        debug_assert!(self.residents.is_empty(), "the pool is empty");
         if self.settled == self.oldest {
             self.settled += 1;
         }
         self.oldest += 1;
     }
 
-    /// The oldest goes.
+    /// Removes the oldest set-group.
     pub(super) fn pop(&mut self) -> Option<Resident> {
         let resident = self.residents.pop_front()?;
         self.oldest += 1;
-        self.watch();
+        self.track_heat();
         Some(resident)
     }
 
-    /// Begins to note hits in those whose end is near: there are so many
-    /// set-groups to be written until then.
-    fn watch(&mut self) {
-        let to_come = self.full.saturating_sub(self.residents.len());
-        let watched = self.watched.saturating_sub(to_come);
-        for resident in self.residents.iter_mut().take(watched) {
+    /// Starts to track heat in the set-groups that will be evicted soon.
+    fn track_heat(&mut self) {
+        let to_come = self.capacity.saturating_sub(self.residents.len());
+        let tracked = self.tracked.saturating_sub(to_come);
+        for resident in self.residents.iter_mut().take(tracked) {
             if resident.heat.is_none() {
                 resident.heat = Some(Box::new(Heat::new(resident.objects, self.sets)));
             }
         }
     }
 
-    /// An object was hit.
+    /// Marks an object as hot, if its set-group tracks heat.
     pub(super) fn hit(&mut self, sequence: u64, set: u32, slot: usize) {
         let Some(at) = sequence.checked_sub(self.oldest) else {
             return;
@@ -173,12 +172,12 @@ impl Pool {
         }
     }
 
-    /// Whether the oldest has a hot object in `set`.
+    /// Whether the oldest set-group has a hot object in `set`.
     pub(super) fn oldest_has_hot(&self, set: u32) -> bool {
         self.oldest_heat().is_some_and(|heat| heat.any(set))
     }
 
-    /// Whether that object of the oldest is hot.
+    /// Whether an object of the oldest set-group is hot.
     pub(super) fn oldest_is_hot(&self, set: u32, slot: usize) -> bool {
         self.oldest_heat()
             .is_some_and(|heat| heat.is_set(set, slot))
@@ -204,15 +203,15 @@ impl Pool {
         self.residents.iter().map(|resident| resident.objects).sum()
     }
 
-    /// Those of set-groups before `end`.
+    /// Objects in set-groups before `end`.
     pub(super) fn objects_before(&self, end: u64) -> u64 {
         let count = end.saturating_sub(self.oldest) as usize;
         let residents = self.residents.iter().take(count);
         residents.map(|resident| resident.objects).sum()
     }
 
-    /// One of the objects of set-groups before `end`, each as likely as the
-    /// others: its set-group, and which of its objects it is.
+    /// Draws an object uniformly from the set-groups before `end`: its
+    /// set-group, and its number there.
     pub(super) fn draw(&self, random: u64, end: u64) -> Option<(u64, u64)> {
         let mut nth = random.checked_rem(self.objects_before(end))?;
         for (sequence, resident) in (self.oldest..end).zip(&self.residents) {

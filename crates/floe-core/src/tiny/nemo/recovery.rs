@@ -1,4 +1,4 @@
-//! Nemo after a restart, from the summaries that lie on flash.
+//! Rebuilds Nemo after a restart, from the summaries on flash.
 
 use super::config::NemoPlan;
 use super::directory::Nemo;
@@ -8,49 +8,50 @@ use super::index::Group;
 use crate::hash::KeyHash;
 use crate::tiny::engine::Summary;
 
-/// An extent with a whole summary.
+/// An extent with a readable summary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Survivor {
-    /// Its number: its first page is that times [`NemoPlan::extent_pages`].
+    /// The extent's number. Its first page is the number times
+    /// [`NemoPlan::extent_pages`].
     pub extent: u32,
-    /// Its summary; the filters may be left out at first.
+    /// The extent's summary. Its filters may be added later.
     pub summary: Summary,
 }
 
-/// The survivors that are believed, and those whose filters must be read.
+/// The survivors that are accepted, and those whose filters must be read.
 ///
-/// Set-groups are believed only as a run without gaps up to the newest: behind
-/// a gap an older copy could come back of what a missing set-group replaced.
-/// Where the newest itself is missing, which index groups or a journal know to
-/// have been there, nothing is believed.
+/// Set-groups are accepted only as a run of sequences without a gap that ends
+/// with the newest. Otherwise an older copy could come back whose newer copy
+/// was in a missing set-group. If index groups or the metadata log show that
+/// the newest set-group itself is missing, all are rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
     groups: Vec<Survivor>,
     set_groups: Vec<Survivor>,
-    /// How many of the set-groups, from the oldest, index groups speak of.
+    /// Number of the oldest set-groups that index groups cover.
     indexed: usize,
-    /// Sequence of the next set-group. No number is used twice.
+    /// Sequence of the next set-group. No sequence is used twice.
     next: u64,
-    /// Survivors that are not believed.
-    pub disbelieved: usize,
+    /// Number of survivors that are rejected.
+    pub rejected: usize,
 }
 
-/// Facts about set-groups that the metadata log holds, not their summaries.
+/// Bounds of the sequences of set-groups, from the metadata log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Known {
-    /// Those before this one are gone.
+pub struct LoggedBounds {
+    /// Set-groups before this one were evicted.
     pub oldest: u64,
-    /// Those before this one were written.
+    /// Set-groups before this one were written.
     pub next: u64,
 }
 
 impl Recovery {
-    /// Sorts out what survived.
-    pub fn new(survivors: Vec<Survivor>, known: Known) -> Self {
+    /// Decides which survivors are accepted.
+    pub fn new(survivors: Vec<Survivor>, logged: LoggedBounds) -> Self {
         let all = survivors.len();
         let (mut groups, mut set_groups): (Vec<Survivor>, Vec<Survivor>) = survivors
             .into_iter()
-            .filter(|survivor| sane(&survivor.summary))
+            .filter(|survivor| is_valid(&survivor.summary))
             .partition(|survivor| survivor.summary.of_index);
         let oldest = groups
             .iter()
@@ -58,27 +59,27 @@ impl Recovery {
             .map(|survivor| survivor.summary.oldest)
             .max()
             .unwrap_or(0)
-            .max(known.oldest);
+            .max(logged.oldest);
         for list in [&mut groups, &mut set_groups] {
             list.sort_unstable_by_key(|survivor| survivor.summary.sequence);
-            // A summary whose write failed may be there all the same, beside
-            // that of the second attempt. They say the same.
+            // A summary whose write failed may be on flash next to that of the
+            // second attempt. Both have the same content.
             list.dedup_by_key(|survivor| survivor.summary.sequence);
         }
         let found = set_groups
             .last()
             .map_or(0, |newest| newest.summary.sequence + 1);
-        let spoken_of = groups.iter().map(end).max().unwrap_or(0);
-        let next = found.max(spoken_of).max(known.next).max(oldest);
+        let indexed_end = groups.iter().map(end).max().unwrap_or(0);
+        let next = found.max(indexed_end).max(logged.next).max(oldest);
         if found < next {
-            // The newest could not be read.
+            // The newest set-group is missing.
             set_groups.clear();
         }
         set_groups.retain(|survivor| survivor.summary.sequence >= oldest);
         keep_unbroken(&mut set_groups);
         let indexed = keep_indexed(&mut groups, &mut set_groups);
         Recovery {
-            disbelieved: all - groups.len() - set_groups.len(),
+            rejected: all - groups.len() - set_groups.len(),
             groups,
             set_groups,
             indexed,
@@ -86,24 +87,25 @@ impl Recovery {
         }
     }
 
-    /// Sequence of the oldest set-group that is believed, or of the next one.
+    /// Sequence of the oldest accepted set-group, or of the next one if none is
+    /// accepted.
     pub fn oldest(&self) -> u64 {
         let first = self.set_groups.first();
         first.map_or(self.next, |first| first.summary.sequence)
     }
 
-    /// The set-groups whose [`Summary::filters`] must be read: no index group
-    /// speaks of them.
+    /// The accepted set-groups that no index group covers. Their
+    /// [`Summary::filters`] must be read.
     pub fn unindexed(&mut self) -> &mut [Survivor] {
         &mut self.set_groups[self.indexed..]
     }
 
-    /// Set-groups that are believed.
+    /// Number of accepted set-groups.
     pub fn set_groups(&self) -> usize {
         self.set_groups.len()
     }
 
-    /// Objects in them.
+    /// Number of objects in the accepted set-groups.
     pub fn objects(&self) -> u64 {
         self.set_groups
             .iter()
@@ -126,8 +128,9 @@ fn keep_unbroken(set_groups: &mut Vec<Survivor>) {
     }
 }
 
-/// Keeps what index groups speak of without a gap, and the set-groups behind
-/// them; returns how many of the set-groups are spoken of.
+/// Keeps the newest index groups without a gap between them, the set-groups
+/// that they cover, and the set-groups behind these. Returns the number of
+/// covered set-groups.
 fn keep_indexed(groups: &mut Vec<Survivor>, set_groups: &mut Vec<Survivor>) -> usize {
     let Some(oldest) = set_groups.first().map(|first| first.summary.sequence) else {
         groups.clear();
@@ -135,7 +138,7 @@ fn keep_indexed(groups: &mut Vec<Survivor>, set_groups: &mut Vec<Survivor>) -> u
     };
     let newest = oldest + set_groups.len() as u64;
     groups.retain(|group| end(group) > oldest && end(group) <= newest);
-    // Each begins where the one before ended.
+    // Each index group must begin where the previous one ends.
     let breaks = (1..groups.len())
         .rev()
         .find(|at| end(&groups[at - 1]) != groups[*at].summary.sequence);
@@ -159,9 +162,9 @@ fn keep_indexed(groups: &mut Vec<Survivor>, set_groups: &mut Vec<Survivor>) -> u
     0
 }
 
-/// The set-groups from `indexed` on must fit one index group, of one shape.
-/// Where they do not, for their index group is lost, all older ones go; says
-/// whether none had to.
+/// Checks that the set-groups from `indexed` on fit one open index group, all
+/// of one shape. If they do not, because their index group is lost, drops all
+/// older set-groups. Returns whether none had to be dropped.
 fn keep_open(set_groups: &mut Vec<Survivor>, indexed: usize) -> bool {
     let Some(newest) = set_groups.last().map(|last| shape_of(&last.summary)) else {
         return true;
@@ -190,8 +193,8 @@ fn shape_of(summary: &Summary) -> Shape {
     if summary.of_index {
         return Shape::of_index_group(summary.columns, summary.rows, summary.probes);
     }
-    // Of a set-group there are Bloom filters, whatever its index group was to
-    // be: it will be one of Bloom filters.
+    // A set-group's summary has Bloom filters, even if its index group was to
+    // have fingerprints. The recovered index group has Bloom filters, too.
     Shape {
         columns: summary.columns,
         rows: summary.rows,
@@ -200,15 +203,15 @@ fn shape_of(summary: &Summary) -> Shape {
     }
 }
 
-/// Whether a summary is one that an engine could have written.
-fn sane(summary: &Summary) -> bool {
-    shape_of(summary).is_sane() && summary.sequence < u64::MAX / 2
+/// Whether an engine could have written the summary.
+fn is_valid(summary: &Summary) -> bool {
+    shape_of(summary).is_valid() && summary.sequence < u64::MAX / 2
 }
 
 impl Summary {
-    /// The filters of a set-group whose summary has none: of each set, in
-    /// order, the hashes of its objects, or `None` if it cannot be read. Then
-    /// its filter says that everything may be there.
+    /// Builds the filters of a set-group whose summary has none. `sets` has the
+    /// hashes of each set's objects, or `None` if the set cannot be read. Its
+    /// filter then matches every key.
     pub fn filters_of(&self, sets: &[Option<Vec<KeyHash>>]) -> Box<[u8]> {
         let shape = shape_of(self);
         let hashes = sets.iter().map(|set| set.iter().flatten().copied());
@@ -226,9 +229,9 @@ impl Summary {
 }
 
 impl Nemo {
-    /// The engine as it was, as far as flash tells. `written` says of a zone
-    /// whether anything may lie in it; such zones are reset before they are
-    /// used, unless something in them is believed.
+    /// Rebuilds the engine from what recovery accepted. `written` tells whether
+    /// anything may lie in a zone. Such a zone is reset before it is used,
+    /// unless it holds something accepted.
     pub fn recover(plan: NemoPlan, recovery: &Recovery, written: impl Fn(u32) -> bool) -> Self {
         let mut nemo = Nemo::new(plan);
         let oldest = recovery.oldest();
@@ -274,7 +277,7 @@ impl Nemo {
         for survivor in open {
             nemo.index.open.push_filters(&survivor.summary.filters);
         }
-        nemo.allow_for_false_positives();
+        nemo.update_candidates_max();
         if nemo.index.open.is_full() {
             nemo.flush.begin();
         }

@@ -1,32 +1,32 @@
-//! From what filters say to the pages that are read, newest first.
+//! From filter matches to the pages to read, newest first.
 
 use std::ops::Range;
 
 use super::directory::Nemo;
 use super::extents::Extent;
-use super::filling::Filling;
 use super::filters::Shape;
 use super::hashes::{Homes, Rows};
 use super::matches::{Candidates, Matches, candidates_max};
+use super::stripe::NemoStripe;
 use crate::hash::KeyHash;
 use crate::tiny::engine::{Search, Step, Stripe as _};
 use crate::tiny::object::PageAddress;
 
-/// Notes on a search.
+/// Nemo's state of one search.
 #[derive(Clone, Debug, Default)]
 pub struct Scratch {
     /// Extents that the search pins.
     pub(super) pins: Vec<Extent>,
     pub(super) matches: Matches,
-    /// The places of the pages that are read.
+    /// The sets to read.
     pub(super) candidates: Candidates,
-    /// Of each index page that is read: its group's first set-group, and its set.
-    pub(super) asked: Vec<(u64, u32)>,
-    /// Filters named more places than are read.
+    /// For each index page to read: its group's first set-group, and its set.
+    pub(super) index_reads: Vec<(u64, u32)>,
+    /// There were more candidates than the search reads.
     pub(super) is_cut: bool,
-    /// The set-group that was the next to be written when the search began;
-    /// `None` unless every filter that may name the object was asked.
-    pub(super) asked_all_at: Option<u64>,
+    /// Sequence of the next set-group when the search began. `None` unless the
+    /// search probed every filter that may match the object.
+    pub(super) complete_at: Option<u64>,
 }
 
 impl Scratch {
@@ -34,24 +34,25 @@ impl Scratch {
         self.pins.clear();
         self.matches.clear();
         self.candidates.clear();
-        self.asked.clear();
+        self.index_reads.clear();
         self.is_cut = false;
-        self.asked_all_at = None;
+        self.complete_at = None;
     }
 }
 
 impl Nemo {
-    /// Allows searches as many pages as the filters that there are need.
-    pub(super) fn allow_for_false_positives(&mut self) {
+    /// Sets the most pages that a search reads, from the false-positive rates
+    /// of the current filters.
+    pub(super) fn update_candidates_max(&mut self) {
         let sets = f64::from(self.plan.sets);
-        // On average over sets, some of which hold more than others, they are
-        // wrong as often as was asked for, if they were made for that.
-        let asked = self.plan.config.filter_false_positive_rate;
+        // Filters that are sized for uneven sets reach the configured rate only
+        // as an average over these sets. The mean set's rate is lower.
+        let configured = self.plan.config.filter_false_positive_rate;
         let wrong = |shape: Shape, sequences: Range<u64>| -> f64 {
             let residents = sequences.filter_map(|sequence| self.pool.get(sequence));
             let wrong = residents.map(|resident| {
                 let objects = resident.objects as f64 / sets;
-                shape.false_positives(objects).max(asked)
+                shape.false_positives(objects).max(configured)
             });
             wrong.sum()
         };
@@ -67,10 +68,10 @@ impl Nemo {
         self.candidates_max = candidates_max(candidates * (open + closed));
     }
 
-    /// Whether a copy may be on flash, or be there again after a crash. Where
-    /// filters are not in memory, it may.
+    /// Whether a copy may be on flash, now or after a crash. True if the key's
+    /// filters are not in memory.
     pub(super) fn may_be_on_flash(&self, hash: KeyHash, homes: Homes) -> bool {
-        if self.forgot_leaving || !self.knows(homes) {
+        if self.dropped_unsettled_filters || !self.knows(homes) {
             return true;
         }
         let settled = self.pool.settled();
@@ -81,8 +82,8 @@ impl Nemo {
         any != 0
     }
 
-    /// The places on flash, newer than the set-group `oldest`, where `hash`
-    /// may be, as far as the filters in memory say.
+    /// The pages in set-groups newer than `oldest` that may hold `hash`,
+    /// according to the filters in memory.
     pub(super) fn newer_than(&self, oldest: u64, hash: KeyHash, homes: Homes) -> Vec<PageAddress> {
         let mut newer = Vec::new();
         self.index.probe(homes, &Rows::of(hash), |mask| {
@@ -92,21 +93,28 @@ impl Nemo {
         newer
     }
 
-    /// A search has found that no copy is anywhere. That holds until one comes
-    /// to memory, unless one came and was written since the search began, or
-    /// could be back after a crash.
-    pub(super) fn note_absence(&self, filling: &mut Filling, hash: KeyHash, scratch: &Scratch) {
-        let nothing_came =
-            scratch.asked_all_at == Some(self.pool.next()) && filling.in_memory(hash).is_none();
-        let nothing_comes_back = !self.forgot_leaving && self.pool.settled() == self.pool.oldest();
-        if nothing_came && nothing_comes_back && !scratch.is_cut {
-            filling.absences.add(hash);
+    /// Remembers that a search found no copy of a key. Not if the search may
+    /// have missed one: if a set-group was written since it began, the key is
+    /// in memory now, a crash could bring a copy back, or candidates were left
+    /// unread.
+    pub(super) fn remember_absent(
+        &self,
+        stripe: &mut NemoStripe,
+        hash: KeyHash,
+        scratch: &Scratch,
+    ) {
+        let none_inserted =
+            scratch.complete_at == Some(self.pool.next()) && stripe.in_memory(hash).is_none();
+        let none_recoverable =
+            !self.dropped_unsettled_filters && self.pool.settled() == self.pool.oldest();
+        if none_inserted && none_recoverable && !scratch.is_cut {
+            stripe.known_absent.add(hash);
         }
     }
 
-    /// Takes the newest of the places that filters name, pins them, and says
-    /// how to go on.
-    pub(super) fn settle(&mut self, search: &mut Search, scratch: &mut Scratch) -> Step {
+    /// Turns the matches into the pages to read, and pins them. Returns the
+    /// next step of the search.
+    pub(super) fn plan_reads(&mut self, search: &mut Search, scratch: &mut Scratch) -> Step {
         let candidates = &mut scratch.candidates;
         candidates.fill(&scratch.matches, self.pool.oldest());
         scratch.is_cut = candidates.cut(self.candidates_max);

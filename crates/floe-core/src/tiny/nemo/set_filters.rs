@@ -1,14 +1,14 @@
-//! The filters of one set alone, to try them.
+//! The filters of one set, for benchmarks and fuzzing.
 
 use super::FilterKind;
-use super::filters::{Probe, Shape, Word, Words, columns_with, filter_bits, probe_page};
+use super::filters::{Probe, Shape, Word, WordSink, columns_with, filter_bits, probe_page};
 use super::fingerprints;
 use super::open::OpenGroup;
 use crate::hash::KeyHash;
 use crate::tiny::object::{PAGE_BYTES, PAGE_ROOM_BYTES};
 
-/// The filters of one set in many set-groups, in the pages of index groups as
-/// they lie on flash.
+/// The filters of one set in many set-groups, encoded as the pages of index
+/// groups.
 #[derive(Clone, Debug)]
 pub struct SetFilters {
     shape: Shape,
@@ -16,8 +16,8 @@ pub struct SetFilters {
 }
 
 impl SetFilters {
-    /// Filters of a kind for sets of about `objects` objects: `set_groups`
-    /// names, for each set-group, those of its set.
+    /// Filters of a kind for sets of about `objects` objects. `set_groups` has
+    /// the objects of the set in each set-group.
     pub fn new<Set>(
         kind: FilterKind,
         set_groups: impl Iterator<Item = Set>,
@@ -51,23 +51,22 @@ impl SetFilters {
         SetFilters { shape, pages }
     }
 
-    /// The filters in a page of an index group whose head says that it is of
-    /// `columns` set-groups, with so many `rows` and `probes`; `None` if there
-    /// is no such page.
+    /// The filters in a page whose header has these `columns`, `rows` and
+    /// `probes`; `None` if no page can have them.
     pub fn of_page(columns: u32, rows: u32, probes: u32, page: &[u8]) -> Option<Self> {
         let shape = Shape::of_index_group(columns, rows, probes);
-        (shape.is_sane() && page.len() == PAGE_BYTES).then(|| SetFilters {
+        (shape.is_valid() && page.len() == PAGE_BYTES).then(|| SetFilters {
             shape,
             pages: vec![page.into()],
         })
     }
 
-    /// Bits that a filter takes in a page.
+    /// Bits of a page per filter.
     pub fn bits_per_filter(&self) -> f64 {
         (PAGE_ROOM_BYTES * 8) as f64 / f64::from(self.shape.columns)
     }
 
-    /// How many of the set-groups may hold `hash`.
+    /// Number of set-groups that may hold `hash`.
     pub fn candidates(&self, hash: KeyHash) -> usize {
         let probe = Probe::of(hash, self.shape);
         let mut candidates = 0;
@@ -75,7 +74,7 @@ impl SetFilters {
             probe_page(
                 &probe,
                 page,
-                &mut Words(|word: Word| candidates += word.bits.count_ones()),
+                &mut WordSink(|word: Word| candidates += word.bits.count_ones()),
             );
         }
         candidates as usize
@@ -88,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_lies_behind_the_columns_names_nobody() {
+    fn bits_beyond_the_columns_match_nothing() {
         let full = [0xff; PAGE_BYTES];
         for columns in 1..=INDEX_GROUP_MAX {
             let shape = Shape::new(columns, 16.0);

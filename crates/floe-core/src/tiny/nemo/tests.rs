@@ -1,7 +1,8 @@
-use super::filters::{Probe, Shape, Word, Words, probe_page};
+use super::filters::{Probe, Shape, Word, WordSink, probe_page};
 use super::open::OpenGroup;
 use super::{
-    Filling, FilterKind, FilterSizing, IndexCache, Nemo, NemoConfig, NemoPlan, Scratch, WriteBack,
+    FilterKind, FilterSizing, IndexCache, Nemo, NemoConfig, NemoPlan, NemoStripe, Scratch,
+    WriteBack,
 };
 use crate::hash::KeyHash;
 use crate::tiny::model::Model;
@@ -16,7 +17,7 @@ fn hash(i: u64) -> KeyHash {
     KeyHash(xxhash_rust::xxh3::xxh3_64(&i.to_le_bytes()))
 }
 
-/// Filters of `columns` set-groups of three sets with eleven objects each.
+/// Filters of `columns` set-groups, each of three sets with eleven objects.
 fn filled(shape: Shape) -> (OpenGroup, impl Fn(u32, u32) -> Vec<KeyHash>) {
     let objects = |column: u32, set: u32| -> Vec<KeyHash> {
         (0..11)
@@ -37,38 +38,38 @@ fn columns_of(word: Word) -> impl Iterator<Item = u32> {
         .map(move |bit| word.column + bit)
 }
 
-/// The columns that a set of a group that is still open names.
-fn named(group: &OpenGroup, set: u32, hash: KeyHash) -> Vec<u32> {
+/// The matching columns in a set of an open group.
+fn matching(group: &OpenGroup, set: u32, hash: KeyHash) -> Vec<u32> {
     let mut columns = Vec::new();
-    let mut words = Words(|word| columns.extend(columns_of(word)));
+    let mut words = WordSink(|word| columns.extend(columns_of(word)));
     group.probe(set, &Probe::of(hash, group.shape), &mut words);
     columns
 }
 
-/// The same of a page of filters.
-fn named_by(shape: Shape, page: &[u8], hash: KeyHash) -> Vec<u32> {
+/// The matching columns in a page of filters.
+fn matching_in_page(shape: Shape, page: &[u8], hash: KeyHash) -> Vec<u32> {
     let mut columns = Vec::new();
-    let mut words = Words(|word| columns.extend(columns_of(word)));
+    let mut words = WordSink(|word| columns.extend(columns_of(word)));
     probe_page(&Probe::of(hash, shape), page, &mut words);
     columns
 }
 
 #[test]
-fn filters_never_deny_what_is_there_open_or_on_a_page() {
+fn filters_match_every_object_in_memory_and_in_a_page() {
     let bloom = [1, 7, 8, 31, 32, 50, 64, 65, 136, 200, 511].map(|n| Shape::new(n, 11.0));
-    // Whole stripes, and as many as fit them.
+    // Numbers of whole stripes, and others.
     let fingerprints =
         [1, 7, 50, 64, 66, 136, 201, 512].map(|columns| Shape::of_fingerprints(columns, 11.0));
     for shape in bloom.into_iter().chain(fingerprints) {
         let (mut group, objects) = filled(shape);
         assert!(group.is_full());
-        // Of fingerprints none are made, those of one set, and all.
+        // Fingerprints of no set, of some sets, and of all.
         for made in 0..=3 {
             group.make(made);
             for set in 0..3 {
                 for column in 0..shape.columns {
                     for object in objects(column, set) {
-                        let open = named(&group, set, object);
+                        let open = matching(&group, set, object);
                         assert!(open.contains(&column), "{shape:?} {made}");
                         assert!(open.iter().all(|found| *found < shape.columns));
                     }
@@ -78,43 +79,44 @@ fn filters_never_deny_what_is_there_open_or_on_a_page() {
         for set in 0..3 {
             let page = group.page(set);
             for object in (0..shape.columns).flat_map(|column| objects(column, set)) {
-                let on_page = named_by(shape.of_pages(), &page, object);
-                assert_eq!(named(&group, set, object), on_page, "{shape:?}");
+                let on_page = matching_in_page(shape.of_pages(), &page, object);
+                assert_eq!(matching(&group, set, object), on_page, "{shape:?}");
             }
         }
     }
 }
 
 #[test]
-fn fingerprints_are_made_by_those_who_come_next_if_nobody_did() {
+fn the_next_stripe_builds_missing_fingerprints() {
     let shape = Shape::of_fingerprints(66, 11.0);
     let (group, objects) = filled(shape);
-    // The second stripe began, and so the first one is made; the last is not.
+    // The second stripe's first column completed the first stripe. The second
+    // stripe is not built.
     let first = group.memory_bytes();
     let (mut group, bloom) = (group, filled(Shape::new(66, 11.0)).0);
     assert!(first < bloom.memory_bytes() + 66 * 3 * 11 * 4);
     group.make(3);
     assert!(group.memory_bytes() < first);
     for column in 0..66 {
-        assert!(named(&group, 2, objects(column, 2)[0]).contains(&column));
+        assert!(matching(&group, 2, objects(column, 2)[0]).contains(&column));
     }
 }
 
 #[test]
-fn filters_are_wrong_as_often_as_they_are_made_to_be() {
+fn bloom_filters_have_the_configured_false_positive_rate() {
     let columns = super::filters::columns_with(super::filters::filter_bits(11.0, 0.001));
     let (group, _) = filled(Shape::new(columns, 11.0));
     let page = group.page(1);
     let probes = 20_000;
     let wrong: usize = (0..probes)
-        .map(|i| named_by(group.shape, &page, hash(1 << 40 | i)).len())
+        .map(|i| matching_in_page(group.shape, &page, hash(1 << 40 | i)).len())
         .sum();
     let rate = wrong as f64 / (probes as f64 * f64::from(columns));
     assert!((0.0005..0.0013).contains(&rate), "{rate}");
 }
 
 #[test]
-fn filters_are_made_for_sets_that_hold_more_than_others() {
+fn filters_are_sized_for_uneven_sets() {
     use super::filters::{mean, objects_for};
     let equal = [16usize; 40];
     assert!((objects_for(equal.into_iter(), 0.003) - 16.0).abs() < 0.01);
@@ -133,16 +135,16 @@ fn filters_are_made_for_sets_that_hold_more_than_others() {
         group.push(sets);
         let probes = 2000u64;
         let asked = (0..90).flat_map(|set| (0..probes).map(move |i| (set, hash(1 << 40 | i))));
-        let wrong = asked.filter(|(set, hash)| named(&group, *set, *hash).contains(&0));
+        let wrong = asked.filter(|(set, hash)| matching(&group, *set, *hash).contains(&0));
         wrong.count() as f64 / (90 * probes) as f64
     };
     let (wrong, of_mean) = (wrong_with(made_for), wrong_with(mean(sizes())));
-    // Columns are whole bytes of rows: there are fewer, and so more bits.
+    // Rows are whole bytes, so there are fewer columns, with more bits each.
     assert!((0.001..0.0035).contains(&wrong), "{wrong}");
     assert!(of_mean > 10.0 * wrong, "{of_mean}");
 }
 
-/// Settings that differ in everything that could make a lie.
+/// Settings that cover every code path that could return a stale object.
 fn variants() -> Vec<NemoConfig> {
     let ours = NemoConfig::default();
     let published = NemoConfig::published();
@@ -199,7 +201,7 @@ const SMALL: Flash = Flash {
 };
 
 #[test]
-fn never_lies_whatever_the_settings() {
+fn no_settings_return_a_stale_object() {
     for (at, config) in variants().into_iter().enumerate() {
         for seed in 0..4 {
             let engine = Nemo::new(NemoPlan::new(&config, &SMALL).expect("fits"));
@@ -215,8 +217,8 @@ fn never_lies_whatever_the_settings() {
     }
 }
 
-/// Puts objects of such lengths until the first set-group leaves; counts those
-/// that are lost.
+/// Puts objects of these lengths until the first set-group is evicted; counts
+/// the lost ones.
 fn fill_flash(config: &NemoConfig, length: fn(u64) -> u32) -> (u64, Statistics) {
     let flash = Flash {
         zones: 10,
@@ -224,19 +226,19 @@ fn fill_flash(config: &NemoConfig, length: fn(u64) -> u32) -> (u64, Statistics) 
         in_place: false,
     };
     let mut model = model_on(flash, config);
-    let mut taken_in = 0;
+    let mut count = 0;
     while model.engine().oldest() == 0 {
-        model.put(hash(taken_in), length(taken_in), Expiry::NEVER, 1);
-        taken_in += 1;
+        model.put(hash(count), length(count), Expiry::NEVER, 1);
+        count += 1;
     }
-    let lost = (0..taken_in).filter(|key| model.get(hash(*key), 1).is_none());
+    let lost = (0..count).filter(|key| model.get(hash(*key), 1).is_none());
     (lost.count() as u64, model.statistics())
 }
 
 #[test]
-fn sets_fill_without_turning_anything_out_that_memory_has_room_for() {
+fn sets_fill_without_early_evictions() {
     let length = |key| 100 + (key * 7919 % 293) as u32;
-    // What has left was in the first set-group, and nothing else is lost.
+    // The evicted objects were in the first set-group; no others are lost.
     let (lost, ours) = fill_flash(&NemoConfig::default(), length);
     assert_eq!(ours.dropped_early, 0);
     assert!(ours.fill_rate() > 0.98, "{}", ours.fill_rate());
@@ -248,8 +250,8 @@ fn sets_fill_without_turning_anything_out_that_memory_has_room_for() {
 }
 
 #[test]
-fn a_few_long_objects_do_not_have_set_groups_flushed_that_are_not_full() {
-    // Of two hundred objects one takes a set for itself.
+fn a_few_long_objects_do_not_flush_set_groups_early() {
+    // One in two hundred objects takes a whole set.
     let length = |key| match key * 7919 % 200 {
         0 => 3900,
         short => 30 + short as u32,
@@ -270,7 +272,7 @@ fn a_few_long_objects_do_not_have_set_groups_flushed_that_are_not_full() {
 }
 
 #[test]
-fn plans_that_cannot_run_say_why() {
+fn plan_errors_name_the_cause() {
     let plan = |config: NemoConfig| NemoPlan::new(&config, &SMALL).expect_err("does not fit");
     let three = plan(NemoConfig {
         candidates: 3,
@@ -285,9 +287,9 @@ fn plans_that_cannot_run_say_why() {
 }
 
 #[test]
-fn sets_full_of_tombstones_are_flushed_not_searched_for_room_for_ever() {
-    // Without an index in memory anything may be on flash, so that every
-    // delete leaves a tombstone.
+fn sets_full_of_tombstones_are_flushed() {
+    // Without an index in memory, any key may be on flash, so every delete
+    // leaves a tombstone.
     let config = NemoConfig {
         index_cache_share: 0.0,
         set_group_pages: Some(8),
@@ -310,50 +312,51 @@ fn sets_full_of_tombstones_are_flushed_not_searched_for_room_for_ever() {
 /// The two parts of the engine.
 struct Parts {
     nemo: Nemo,
-    filling: Filling,
+    stripe: NemoStripe,
 }
 
 impl Parts {
     fn new(plan: NemoPlan) -> Self {
         let nemo = Nemo::new(plan);
-        let filling = nemo.stripe();
-        Parts { nemo, filling }
+        let stripe = nemo.stripe();
+        Parts { nemo, stripe }
     }
 
     fn of(model: Model<Nemo>) -> Self {
-        let (nemo, filling) = model.into_parts();
-        Parts { nemo, filling }
+        let (nemo, stripe) = model.into_parts();
+        Parts { nemo, stripe }
     }
 
     fn insert(&mut self, object: Object, now_seconds: u32) -> Insert {
-        self.nemo.insert(&mut self.filling, object, now_seconds)
+        self.nemo.insert(&mut self.stripe, object, now_seconds)
     }
 
     fn next_task(&mut self) -> Option<Task> {
-        self.nemo.next_task(&mut self.filling)
+        self.nemo.next_task(&mut self.stripe)
     }
 
     fn complete(&mut self, id: TaskId, outcome: Outcome, now_seconds: u32) {
-        let filling = &mut self.filling;
-        self.nemo.complete(filling, id, outcome, now_seconds);
+        let stripe = &mut self.stripe;
+        self.nemo.complete(stripe, id, outcome, now_seconds);
     }
 
     fn begin_search(&mut self, hash: KeyHash, search: &mut Search, scratch: &mut Scratch) -> Step {
-        let filling = &mut self.filling;
-        self.nemo.begin_search(filling, hash, search, scratch)
+        let stripe = &mut self.stripe;
+        self.nemo.begin_search(stripe, hash, search, scratch)
     }
 
     fn end_search(&mut self, search: &mut Search, scratch: &mut Scratch, found: Found) {
-        let filling = &mut self.filling;
-        self.nemo.end_search(filling, search, scratch, found);
+        let stripe = &mut self.stripe;
+        self.nemo.end_search(stripe, search, scratch, found);
     }
 
     fn is_drained(&self) -> bool {
-        self.nemo.is_drained(&self.filling)
+        self.nemo.is_drained(&self.stripe)
     }
 }
 
-/// Carries out what the engine wants, successfully, up to a task that `stops`.
+/// Completes the engine's tasks successfully, up to one for which `stops` is
+/// true.
 fn work_until(engine: &mut Parts, stops: fn(&Work) -> bool) -> Option<Task> {
     while let Some(task) = engine.next_task() {
         let outcome = match &task.work {
@@ -366,7 +369,7 @@ fn work_until(engine: &mut Parts, stops: fn(&Work) -> bool) -> Option<Task> {
     None
 }
 
-/// Inserts objects until the engine wants a zone to be emptied.
+/// Inserts objects until the engine resets a zone.
 fn fill_until_reset(engine: &mut Parts) -> Task {
     for number in 0.. {
         let Insert::Accepted(_) = engine.insert(Object::sized(hash(number), 1000), 1) else {
@@ -379,15 +382,15 @@ fn fill_until_reset(engine: &mut Parts) -> Task {
     unreachable!("flash is finite");
 }
 
-/// Of how many keys the engine says that flash has something older.
-fn outdating(engine: &mut Parts, keys: std::ops::Range<u64>) -> usize {
-    keys.filter(|key| outdates(engine, Object::sized(hash(*key), 100)))
+/// Counts the keys whose insert supersedes something on flash.
+fn count_superseding(engine: &mut Parts, keys: std::ops::Range<u64>) -> usize {
+    keys.filter(|key| supersedes(engine, Object::sized(hash(*key), 100)))
         .count()
 }
 
-fn outdates(engine: &mut Parts, object: Object) -> bool {
+fn supersedes(engine: &mut Parts, object: Object) -> bool {
     match engine.insert(object, 1) {
-        Insert::Accepted(accepted) => accepted.outdates_flash,
+        Insert::Accepted(accepted) => accepted.supersedes_flash,
         Insert::Busy(_) => panic!("there is room"),
     }
 }
@@ -398,7 +401,7 @@ fn model_on(flash: Flash, config: &NemoConfig) -> Model<Nemo> {
 }
 
 #[test]
-fn what_went_outdates_until_flash_says_that_it_is_gone() {
+fn evicted_objects_count_until_flash_records_the_eviction() {
     for set_group_pages in [None, Some(8)] {
         let config = NemoConfig {
             index_cache_share: 1.0,
@@ -410,25 +413,32 @@ fn what_went_outdates_until_flash_says_that_it_is_gone() {
             let mut engine = Parts::new(plan.clone());
             let reset = fill_until_reset(&mut engine);
             assert!(engine.nemo.oldest() > 0);
-            assert_eq!(outdating(&mut engine, 0..10), 10, "a crash brings it back");
+            assert_eq!(
+                count_superseding(&mut engine, 0..10),
+                10,
+                "a crash could bring them back"
+            );
             if noted {
                 engine.complete(reset.id, Outcome::Failed, 1);
             } else {
                 engine.complete(reset.id, Outcome::Done, 1);
                 assert_eq!(
-                    outdating(&mut engine, 10..15),
+                    count_superseding(&mut engine, 10..15),
                     5,
-                    "or what was written twice"
+                    "a failed first attempt may be on flash"
                 );
                 work_until(&mut engine, |_| false);
             }
-            assert!(outdating(&mut engine, 15..25) < 5, "it does not come back");
+            assert!(
+                count_superseding(&mut engine, 15..25) < 5,
+                "they cannot come back"
+            );
         }
     }
 }
 
-/// Flash with less below it than it says: writes fail beyond `space` pages,
-/// resets give back.
+/// A device with less space than it reports: writes beyond `space` pages fail,
+/// resets free space.
 struct Short {
     flash: Flash,
     space: u32,
@@ -473,8 +483,8 @@ impl Short {
 }
 
 #[test]
-fn without_space_below_less_is_kept_and_more_when_there_is_some_again() {
-    // A set-group in a zone, two in one, and one in two.
+fn the_engine_adapts_to_the_space_of_the_device() {
+    // A set-group per zone, two per zone, and one in two zones.
     for set_group_pages in [None, Some(8), Some(32)] {
         let config = NemoConfig {
             set_group_pages,
@@ -497,7 +507,7 @@ fn without_space_below_less_is_kept_and_more_when_there_is_some_again() {
             (fitting / 2..=fitting).contains(&few),
             "{few} of {fitting} with {set_group_pages:?}"
         );
-        // Later, without more: the same again.
+        // Later, without more space: the same.
         short.insert(&mut engine, 20_000..40_000, 100);
         let few = kept(&engine);
         assert!((fitting / 2..=fitting).contains(&few), "{few} of {fitting}");
@@ -509,21 +519,21 @@ fn without_space_below_less_is_kept_and_more_when_there_is_some_again() {
         assert_eq!(kept(&engine), 0);
         assert!(
             engine.nemo.durable() <= durable + 1,
-            "what is forgotten is not durable"
+            "a dropped set-group is not durable"
         );
         assert!(
             engine.nemo.pool.next() > engine.nemo.durable(),
-            "nor has its number another"
+            "no other set-group has its number"
         );
         assert!(engine.nemo.waits_for_space() && !engine.is_drained());
 
         short.space = u32::MAX;
         short.insert(&mut engine, 60_000..61_000, 102);
-        assert_eq!(kept(&engine), 0, "it is not tried all the time");
+        assert_eq!(kept(&engine), 0, "excluded extents are not tried at once");
         short.insert(&mut engine, 61_000..90_000, 200);
         assert!(kept(&engine) + 2 >= all, "{} of {all}", kept(&engine));
         assert!(!engine.nemo.waits_for_space());
-        while engine.nemo.drain(&mut engine.filling) {
+        while engine.nemo.drain(&mut engine.stripe) {
             short.insert(&mut engine, 0..0, 200);
             let Some(task) = engine.next_task() else {
                 break;
@@ -531,13 +541,13 @@ fn without_space_below_less_is_kept_and_more_when_there_is_some_again() {
             let outcome = short.outcome(&task.work);
             engine.complete(task.id, outcome, 200);
         }
-        assert!(engine.is_drained(), "what is taken in is on flash again");
+        assert!(engine.is_drained(), "new objects reach flash");
         assert_eq!(engine.nemo.durable(), engine.nemo.pool.next());
     }
 }
 
 #[test]
-fn of_an_object_that_is_overwritten_again_and_again_the_newest_copies_are_read() {
+fn a_search_reads_the_newest_copies_of_an_often_overwritten_object() {
     let flash = Flash {
         zones: 60,
         zone_pages: 16,
@@ -558,7 +568,7 @@ fn of_an_object_that_is_overwritten_again_and_again_the_newest_copies_are_read()
             model.put(other, 246, Expiry::NEVER, 1);
         }
     }
-    // It leaves memory.
+    // Move it out of memory.
     for other in others.take(4 * set_group_objects) {
         model.put(other, 246, Expiry::NEVER, 1);
     }
@@ -582,8 +592,8 @@ fn of_an_object_that_is_overwritten_again_and_again_the_newest_copies_are_read()
 }
 
 #[test]
-fn what_was_looked_for_in_vain_outdates_nothing() {
-    // Only flash can say what is there, but for the newest set-groups.
+fn a_write_after_a_miss_supersedes_nothing() {
+    // The filters are on flash, except those of the newest set-groups.
     let flash = Flash {
         zones: 40,
         zone_pages: 64,
@@ -610,34 +620,34 @@ fn what_was_looked_for_in_vain_outdates_nothing() {
     let mut engine = Parts::of(model);
     assert!(engine.nemo.index.groups().count() > 0);
     assert!(
-        outdates(&mut engine, Object::sized(hash(1 << 30), 50)),
-        "nobody looked"
+        supersedes(&mut engine, Object::sized(hash(1 << 30), 50)),
+        "no search has shown that it is absent"
     );
     for key in absent {
-        assert!(!outdates(&mut engine, Object::sized(hash(key), 50)));
+        assert!(!supersedes(&mut engine, Object::sized(hash(key), 50)));
         assert!(
-            !outdates(&mut engine, Object::sized(hash(key), 60)),
-            "only memory has another"
+            !supersedes(&mut engine, Object::sized(hash(key), 60)),
+            "the only other copy is in memory"
         );
-        assert!(!outdates(&mut engine, Object::tombstone(hash(key))));
+        assert!(!supersedes(&mut engine, Object::tombstone(hash(key))));
         assert!(
-            engine.filling.in_memory(hash(key)).is_none(),
-            "nothing to outlive"
+            engine.stripe.in_memory(hash(key)).is_none(),
+            "no tombstone is needed"
         );
         assert!(
-            outdates(&mut engine, Object::sized(hash(key), 50)),
-            "that is known no longer"
+            supersedes(&mut engine, Object::sized(hash(key), 50)),
+            "an insert removes the key from the known-absent table"
         );
     }
     for key in there {
-        if engine.filling.in_memory(hash(key)).is_none() {
-            assert!(outdates(&mut engine, Object::sized(hash(key), 50)));
+        if engine.stripe.in_memory(hash(key)).is_none() {
+            assert!(supersedes(&mut engine, Object::sized(hash(key), 50)));
         }
     }
 }
 
 #[test]
-fn what_came_while_it_was_looked_for_is_not_absent() {
+fn a_key_written_during_a_search_is_not_absent() {
     let plan = NemoPlan::new(&NemoConfig::default(), &SMALL).expect("fits");
     let mut engine = Parts::new(plan);
     let key = hash(1 << 20);
@@ -646,10 +656,10 @@ fn what_came_while_it_was_looked_for_is_not_absent() {
         engine.begin_search(key, &mut search, &mut scratch),
         Step::Absent
     );
-    assert!(!outdates(&mut engine, Object::sized(key, 100)));
+    assert!(!supersedes(&mut engine, Object::sized(key, 100)));
     // It is written meanwhile, or at least was.
     fill_until_reset(&mut engine);
-    assert!(engine.filling.in_memory(key).is_none());
+    assert!(engine.stripe.in_memory(key).is_none());
     engine.end_search(&mut search, &mut scratch, Found::Nowhere);
-    assert!(outdates(&mut engine, Object::sized(key, 100)));
+    assert!(supersedes(&mut engine, Object::sized(key, 100)));
 }

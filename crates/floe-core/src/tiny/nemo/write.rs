@@ -1,46 +1,46 @@
-//! From memory to flash: room is made, hot objects are kept, pages are
-//! written, and filters after them.
+//! Flushes set-groups: frees an extent, writes hot objects back, then writes
+//! the set-group's pages and the filters.
 //!
-//! One task at a time; reads and writes are of many pages each.
+//! One task runs at a time. Each reads or writes many pages.
 
 use super::buffer::{Set, SetGroup};
 use super::config::WriteBack;
 use super::directory::Nemo;
 use super::extents::{Extent, Owner};
-use super::filling::Filling;
-use super::flush::{Doing, Phase};
+use super::flush::{Phase, Running};
+use super::stripe::NemoStripe;
 use crate::tiny::engine::{Cause, Outcome, Page, Stripe as _, Summary, Task, TaskId, Work};
 use crate::tiny::object::{Object, PAGE_BYTES};
 
-/// Pages read at once when hot objects are collected.
+/// Pages read per task when hot objects are collected.
 const READ_PAGES: usize = 64;
 
-/// Pages written at once.
+/// Pages written per task.
 const APPEND_PAGES: u32 = 64;
 
-/// How many times as often as they may be filters of an index group may be
-/// wrong before it is ended for one that is made for the objects that come.
-const WRONG_TOLERATED: f64 = 4.0;
+/// An index group ends early once the false-positive rate of its filters is
+/// this many times that of filters sized for the current objects.
+const RATE_TOLERANCE: f64 = 4.0;
 
 impl Nemo {
     /// Whether a set-group or an index group is on its way to flash.
-    pub(super) fn is_flushing(&self, filling: &Filling) -> bool {
-        filling.sealed.is_some() || self.flush.is_busy()
+    pub(super) fn is_flushing(&self, stripe: &NemoStripe) -> bool {
+        stripe.sealed.is_some() || self.flush.is_busy()
     }
 
-    pub(super) fn next_flush_task(&mut self, filling: &mut Filling) -> Option<Task> {
-        if self.flush.doing.is_some() {
+    pub(super) fn next_flush_task(&mut self, stripe: &mut NemoStripe) -> Option<Task> {
+        if self.flush.running.is_some() {
             return None;
         }
         if let Some(zone) = self.extents.take_dead_zone() {
-            return self.flush.start(Doing::Reset(zone), Work::Reset(zone));
+            return self.flush.start(Running::Reset(zone), Work::Reset(zone));
         }
         loop {
             match self.flush.phase {
-                Phase::Idle if filling.sealed.is_some() => self.flush.phase = Phase::Room,
+                Phase::Idle if stripe.sealed.is_some() => self.flush.phase = Phase::Room,
                 Phase::Idle => return None,
                 Phase::Room => {
-                    if !self.make_room(filling) {
+                    if !self.make_room(stripe) {
                         return None;
                     }
                 }
@@ -48,28 +48,29 @@ impl Nemo {
                     if let Some(task) = self.verify_task().or_else(|| self.collect_task(next)) {
                         return Some(task);
                     }
-                    self.retire_oldest(filling);
+                    self.evict_oldest(stripe);
                     self.flush.phase = Phase::Room;
                     if let Some(zone) = self.extents.take_dead_zone() {
-                        return self.flush.start(Doing::Reset(zone), Work::Reset(zone));
+                        return self.flush.start(Running::Reset(zone), Work::Reset(zone));
                     }
                 }
-                Phase::Objects { extent, next } => return self.objects_task(filling, extent, next),
+                Phase::Objects { extent, next } => return self.objects_task(stripe, extent, next),
                 Phase::Filters { extent, next } => return self.filters_task(extent, next),
                 Phase::Seal { extent, of_index } => {
-                    return self.seal_task(filling, extent, of_index);
+                    return self.seal_task(stripe, extent, of_index);
                 }
             }
         }
     }
 
-    /// Takes the extent that is needed, or begins to free one; says whether
-    /// there is something to go on with.
-    fn make_room(&mut self, filling: &mut Filling) -> bool {
-        self.extents.take_in_again(filling.full_at_seconds);
-        self.fit_filters(filling);
+    /// Takes the extent that the next write needs, or begins to free one.
+    /// Returns false if a reset under way has to free it.
+    fn make_room(&mut self, stripe: &mut NemoStripe) -> bool {
+        self.extents.readmit(stripe.full_at_seconds);
+        self.resize_filters(stripe);
         let filters = self.index.open.is_full();
-        // An index group that the set-group completes is written right after it.
+        // If the set-group completes an index group, that one is written right
+        // after it.
         let completes = self.index.open.filled() + 1 == self.index.open.shape.columns;
         let needed = 1 + usize::from(completes);
         if self.extents.free() >= needed {
@@ -88,11 +89,11 @@ impl Nemo {
             };
             return true;
         }
-        if self.extents.free() + self.extents.coming() >= needed {
+        if self.extents.free() + self.extents.freeable() >= needed {
             return false;
         }
         if self.pool.is_empty() {
-            self.give_up(filling);
+            self.drop_sealed(stripe);
         } else {
             self.flush.written_back_bytes = 0;
             self.flush.phase = Phase::Collect { next: 0 };
@@ -100,11 +101,11 @@ impl Nemo {
         true
     }
 
-    /// Ends the open index group where the set-group that is due has so many
-    /// more objects than its filters are made for that searches would read far
-    /// more pages than they need to.
-    fn fit_filters(&mut self, filling: &Filling) {
-        let (Some(sealed), open) = (&filling.sealed, self.index.open.shape) else {
+    /// Ends the open index group early if the sealed set-group has far more
+    /// objects than its filters are sized for, because searches would read too
+    /// many pages.
+    fn resize_filters(&mut self, stripe: &NemoStripe) {
+        let (Some(sealed), open) = (&stripe.sealed, self.index.open.shape) else {
             return;
         };
         if self.index.open.is_full() {
@@ -113,7 +114,7 @@ impl Nemo {
         let objects = self.plan.filter_objects(sealed.sets().iter().map(Set::len));
         let better = self.plan.shape_for(objects);
         let least = self.plan.config.filter_false_positive_rate;
-        let tolerated = WRONG_TOLERATED * better.false_positives(objects).max(least);
+        let tolerated = RATE_TOLERANCE * better.false_positives(objects).max(least);
         if open.false_positives(objects) <= tolerated {
             return;
         }
@@ -124,14 +125,15 @@ impl Nemo {
         }
     }
 
-    /// Every zone has failed, or there is no space for any: what was to be
-    /// written is forgotten. Nothing older is on flash that could be found now.
-    fn give_up(&mut self, filling: &mut Filling) {
-        self.gave_up = true;
-        self.forgot_leaving |= self.flush.may_be_whole || self.pool.settled() < self.pool.oldest();
-        if let Some(sealed) = filling.sealed.take() {
-            filling.follow(&sealed, None);
-            // A part of it that is on flash must not be taken for the next one.
+    /// Drops the sealed set-group, because every zone has failed or none has
+    /// space. No older copies remain on flash that a search could find.
+    fn drop_sealed(&mut self, stripe: &mut NemoStripe) {
+        self.dropped_sealed = true;
+        self.dropped_unsettled_filters |=
+            self.flush.may_be_whole || self.pool.settled() < self.pool.oldest();
+        if let Some(sealed) = stripe.sealed.take() {
+            stripe.follow(&sealed, None);
+            // A part of it on flash must not be taken for the next set-group.
             self.pool.skip();
         }
         let shape = self.index.open.shape;
@@ -156,7 +158,7 @@ impl Nemo {
             .collect();
         self.flush.phase = Phase::Collect { next: last + 1 };
         self.statistics.pages_maintained += hot.len() as u64;
-        self.flush.start(Doing::Collect(hot), Work::Read(pages))
+        self.flush.start(Running::Collect(hot), Work::Read(pages))
     }
 
     fn write_back_is_enough(&self) -> bool {
@@ -167,23 +169,24 @@ impl Nemo {
 
     /// Reads the pages that may hold newer copies of hot objects.
     fn verify_task(&mut self) -> Option<Task> {
-        if self.flush.doubtful.is_empty() {
+        if self.flush.suspect.is_empty() {
             return None;
         }
         let mut pages = Vec::new();
         let mut objects = Vec::new();
-        for (object, places) in self.flush.doubtful.drain(..) {
+        for (object, places) in self.flush.suspect.drain(..) {
             objects.push((object, places.len()));
             pages.extend(places);
         }
         self.statistics.pages_maintained += pages.len() as u64;
-        self.flush.start(Doing::Verify(objects), Work::Read(pages))
+        self.flush
+            .start(Running::Verify(objects), Work::Read(pages))
     }
 
-    /// Sorts out the objects of the sets that were read.
+    /// Handles the sets that a collect task read.
     fn collected(
         &mut self,
-        filling: &mut Filling,
+        stripe: &mut NemoStripe,
         sets: &[u32],
         pages: Vec<Option<Page>>,
         now_seconds: u32,
@@ -197,31 +200,32 @@ impl Nemo {
                     && !object.tombstone
                     && !object.expires.is_over(now_seconds);
                 if keep {
-                    self.consider(filling, object);
+                    self.write_back_or_verify(stripe, object);
                 }
             }
         }
     }
 
-    /// Writes a hot object back, unless there is a newer copy of it.
-    fn consider(&mut self, filling: &mut Filling, object: Object) {
+    /// Writes a hot object back, or marks it as suspect if filters match a
+    /// newer copy.
+    fn write_back_or_verify(&mut self, stripe: &mut NemoStripe, object: Object) {
         let homes = self.homes(object.hash);
         if !self.knows(homes) {
-            // Not looked for of late: not hot (§4.4).
+            // Not in the index cache, so not recently read: not hot (§4.4).
             return;
         }
         let newer = self.newer_than(self.pool.oldest(), object.hash, homes);
         if newer.is_empty() {
-            self.write_back(filling, object);
+            self.write_back(stripe, object);
         } else {
-            self.flush.doubtful.push((object, newer));
+            self.flush.suspect.push((object, newer));
         }
     }
 
-    /// Writes back those of which no newer copy was found.
+    /// Writes back the objects of which no newer copy was found.
     fn verified(
         &mut self,
-        filling: &mut Filling,
+        stripe: &mut NemoStripe,
         objects: Vec<(Object, usize)>,
         pages: Vec<Option<Page>>,
     ) {
@@ -230,79 +234,79 @@ impl Nemo {
             let superseded = pages
                 .by_ref()
                 .take(count)
-                // A page that cannot be read may hold a newer copy.
+                // An unreadable page may hold a newer copy.
                 .fold(false, |any, page| {
                     any | page.is_none_or(|page| holds(&page, &object))
                 });
             if !superseded {
-                self.write_back(filling, object);
+                self.write_back(stripe, object);
             }
         }
     }
 
-    fn write_back(&mut self, filling: &mut Filling, object: Object) {
+    fn write_back(&mut self, stripe: &mut NemoStripe, object: Object) {
         let (hash, homes) = (object.hash, self.homes(object.hash));
-        if self.write_back_is_enough() || filling.in_memory(hash).is_some() {
+        if self.write_back_is_enough() || stripe.in_memory(hash).is_some() {
             return;
         }
         let (bytes, stored) = (u64::from(object.bytes), object.stored_bytes() as u64);
-        let Some(sealed) = &mut filling.sealed else {
+        let Some(sealed) = &mut stripe.sealed else {
             return;
         };
         let group = match sealed.place(object, homes) {
             Ok(()) => sealed,
             Err(object) if self.plan.config.write_back == WriteBack::Everywhere => {
-                let Ok(at) = filling.place(object, homes) else {
+                let Ok(at) = stripe.place(object, homes) else {
                     return;
                 };
-                &mut filling.groups[at]
+                &mut stripe.groups[at]
             }
             Err(_) => return,
         };
         group.written_back_bytes += stored;
-        filling.sample.written_back(hash);
+        stripe.sample.written_back(hash);
         self.flush.written_back_bytes += stored;
         self.statistics.written_back += 1;
         self.statistics.bytes_written_back += bytes;
     }
 
-    fn retire_oldest(&mut self, filling: &mut Filling) {
+    fn evict_oldest(&mut self, stripe: &mut NemoStripe) {
         let Some(resident) = self.pool.pop() else {
             return;
         };
         self.statistics.evicted += resident.objects;
         self.extents.release(resident.extent);
-        filling.sample.retired(self.pool.oldest());
+        stripe.sample.retired(self.pool.oldest());
         while let Some(extent) = self.index.forget_before(self.pool.oldest()) {
             self.extents.release(extent);
-            self.forgot_leaving = true;
+            self.dropped_unsettled_filters = true;
         }
     }
 
-    /// Flash says durably what the oldest is.
+    /// Handles that flash records durably which set-group is the oldest.
     fn settle_oldest(&mut self) {
         self.pool.settle();
-        self.forgot_leaving = false;
+        self.dropped_unsettled_filters = false;
     }
 
-    /// The end of an append that begins with `next`: not beyond its zone.
+    /// The end of an append that begins at `next`. An append stays in its zone.
     fn append_end(&self, next: u32) -> u32 {
         let zone_pages = self.plan.flash.zone_pages;
         let zone_end = (next / zone_pages + 1) * zone_pages;
         (next + APPEND_PAGES).min(zone_end).min(self.plan.sets)
     }
 
-    fn objects_task(&mut self, filling: &Filling, extent: Extent, next: u32) -> Option<Task> {
+    fn objects_task(&mut self, stripe: &NemoStripe, extent: Extent, next: u32) -> Option<Task> {
         let end = self.append_end(next);
         self.index.open.make(end);
-        let sealed = filling.sealed.as_ref()?;
+        let sealed = stripe.sealed.as_ref()?;
         let pages = sealed.sets()[next as usize..end as usize]
             .iter()
             .map(|set| Page::Objects(set.objects().to_vec()))
             .collect();
         let first = self.extents.page(extent, next);
         self.flush
-            .start(Doing::Write(end), Work::Append { first, pages })
+            .start(Running::Write(end), Work::Append { first, pages })
     }
 
     fn filters_task(&mut self, extent: Extent, next: u32) -> Option<Task> {
@@ -313,19 +317,19 @@ impl Nemo {
             .collect();
         let first = self.extents.page(extent, next);
         self.flush
-            .start(Doing::Write(end), Work::Append { first, pages })
+            .start(Running::Write(end), Work::Append { first, pages })
     }
 
-    fn seal_task(&mut self, filling: &Filling, extent: Extent, of_index: bool) -> Option<Task> {
+    fn seal_task(&mut self, stripe: &NemoStripe, extent: Extent, of_index: bool) -> Option<Task> {
         let summary = if of_index {
             self.summary_of_index()
         } else {
-            self.summary_of(filling.sealed.as_ref()?)
+            self.summary_of(stripe.sealed.as_ref()?)
         };
         let pages = self.plan.summary_pages(summary.filters.len());
         let first = self.extents.page(extent, self.plan.sets);
         self.flush.start(
-            Doing::Seal(pages),
+            Running::Seal(pages),
             Work::Seal {
                 first,
                 pages,
@@ -371,35 +375,36 @@ impl Nemo {
 
     pub(super) fn flush_task_over(
         &mut self,
-        filling: &mut Filling,
+        stripe: &mut NemoStripe,
         id: TaskId,
         outcome: Outcome,
         now_seconds: u32,
     ) {
-        let Some((_, doing)) = self.flush.doing.take_if(|(doing, _)| *doing == id) else {
+        let Some((_, running)) = self.flush.running.take_if(|(running, _)| *running == id) else {
             return;
         };
-        match (doing, outcome) {
-            (Doing::Reset(zone), outcome) => {
+        match (running, outcome) {
+            (Running::Reset(zone), outcome) => {
                 self.statistics.resets += 1;
                 let done = outcome == Outcome::Done;
                 self.extents.was_reset(zone, done);
                 if !done {
-                    // It was noted what is gone.
+                    // The driver has recorded durably which set-groups were
+                    // evicted.
                     self.settle_oldest();
                 }
             }
-            (Doing::Collect(sets), Outcome::Read(pages)) => {
-                self.collected(filling, &sets, pages, now_seconds);
+            (Running::Collect(sets), Outcome::Read(pages)) => {
+                self.collected(stripe, &sets, pages, now_seconds);
             }
-            (Doing::Verify(objects), Outcome::Read(pages)) => {
-                self.verified(filling, objects, pages)
+            (Running::Verify(objects), Outcome::Read(pages)) => {
+                self.verified(stripe, objects, pages)
             }
-            // Objects that cannot be read are not written back.
-            (Doing::Collect(_) | Doing::Verify(_), _) => {}
-            (Doing::Write(end), Outcome::Done) => self.written_up_to(end),
-            (Doing::Seal(pages), Outcome::Done) => self.sealed_with(filling, pages),
-            (Doing::Write(_) | Doing::Seal(_), outcome) => {
+            // Unreadable objects are not written back.
+            (Running::Collect(_) | Running::Verify(_), _) => {}
+            (Running::Write(end), Outcome::Done) => self.written_up_to(end),
+            (Running::Seal(pages), Outcome::Done) => self.sealed_with(stripe, pages),
+            (Running::Write(_) | Running::Seal(_), outcome) => {
                 self.write_failed(outcome == Outcome::NoSpace, now_seconds);
             }
         }
@@ -425,23 +430,23 @@ impl Nemo {
         }
     }
 
-    fn sealed_with(&mut self, filling: &mut Filling, pages: u32) {
+    fn sealed_with(&mut self, stripe: &mut NemoStripe, pages: u32) {
         let Phase::Seal { extent, of_index } = self.flush.phase else {
             return;
         };
         let bytes = u64::from(pages) * PAGE_BYTES as u64;
         self.statistics.count_written(Cause::Index, bytes);
-        // Summaries say what the oldest is.
+        // Every summary records the oldest set-group.
         self.settle_oldest();
         if of_index {
             self.filters_are_on_flash(extent);
         } else {
-            self.set_group_is_on_flash(filling, extent);
+            self.set_group_is_on_flash(stripe, extent);
         }
     }
 
-    /// The zones are given up, or left out for a while if there was no space
-    /// below them; the set-group or the filters go elsewhere.
+    /// Retires the extent, or excludes it for a while if its device had no
+    /// space. The set-group or filters are written to another extent.
     fn write_failed(&mut self, no_space: bool, now_seconds: u32) {
         let extent = match self.flush.phase {
             Phase::Objects { extent, .. } | Phase::Filters { extent, .. } => extent,
@@ -452,14 +457,14 @@ impl Nemo {
             Phase::Idle | Phase::Room | Phase::Collect { .. } => return,
         };
         match no_space {
-            true => self.extents.leave_out(extent, now_seconds),
+            true => self.extents.exclude(extent, now_seconds),
             false => self.extents.retire(extent),
         }
         self.flush.phase = Phase::Room;
     }
 
-    fn set_group_is_on_flash(&mut self, filling: &mut Filling, extent: Extent) {
-        let Some(sealed) = filling.sealed.take() else {
+    fn set_group_is_on_flash(&mut self, stripe: &mut NemoStripe, extent: Extent) {
+        let Some(sealed) = stripe.sealed.take() else {
             return;
         };
         let page_bytes = u64::from(self.plan.sets) * PAGE_BYTES as u64;
@@ -475,14 +480,14 @@ impl Nemo {
             self.filter_objects = self.plan.filter_objects(sets.clone().map(Set::len));
         }
         self.index.open.push(sets.map(|set| set.hashes()));
-        filling.follow(&sealed, Some(self.pool.next()));
-        // What may have been forgotten before was newer than nothing on flash,
-        // and this says so: see `settle_oldest`.
-        self.gave_up = false;
+        stripe.follow(&sealed, Some(self.pool.next()));
+        // A set-group that was dropped before superseded nothing on flash, and
+        // this summary records that: see `settle_oldest`.
+        self.dropped_sealed = false;
         self.flush.may_be_whole = false;
         self.pool.push(extent, sealed.objects());
         self.durable = self.pool.next();
-        self.allow_for_false_positives();
+        self.update_candidates_max();
         self.cool_when_due();
         self.go_on();
     }
@@ -496,7 +501,8 @@ impl Nemo {
     }
 
     fn go_on(&mut self) {
-        // A set-group that was sealed meanwhile begins when a task is asked for.
+        // If a set-group was sealed meanwhile, the next call of
+        // `next_flush_task` begins with it.
         self.flush.phase = match self.index.open.is_full() {
             true => Phase::Room,
             false => Phase::Idle,

@@ -1,5 +1,5 @@
-//! A sixth engine, the smallest that obeys the law: pages are written in turn
-//! and found by an exact index. It shows what an engine takes.
+//! A sixth engine, the smallest that obeys the law: it writes pages in turn and
+//! finds them by an exact index. It shows the minimum that an engine needs.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(super) struct Fifo {
     statistics: Statistics,
 }
 
-/// The stripe: the page that is being filled, and the one that is being written.
+/// The stripe: the page being filled, and the page being written.
 #[derive(Debug, Default)]
 pub(super) struct Buffer {
     open: Vec<Object>,
@@ -73,16 +73,16 @@ impl Engine for Fifo {
             buffer.sealed = std::mem::take(&mut buffer.open);
         }
         let is_sealed = buffer.sealed.iter().any(|older| older.hash == object.hash);
-        let outdates_flash = is_sealed || self.index.contains_key(&object.hash);
+        let supersedes_flash = is_sealed || self.index.contains_key(&object.hash);
         buffer
             .statistics
             .count_insert(object.bytes, object.tombstone);
-        if outdates_flash || !object.tombstone {
+        if supersedes_flash || !object.tombstone {
             buffer.open.push(object);
         }
         let accepted = Accepted {
-            outdates_flash,
-            noted_before: false,
+            supersedes_flash,
+            fenced_before: false,
         };
         Insert::Accepted(accepted)
     }
@@ -154,7 +154,7 @@ impl Engine for Fifo {
                     self.turn_to_zone(zone + 1);
                 }
             }
-            // The zone is left as it is until its turn comes again.
+            // The zone is not used until its turn comes again.
             Outcome::Failed | Outcome::NoSpace | Outcome::Read(_) => self.turn_to_zone(zone + 1),
         }
     }

@@ -58,7 +58,7 @@ fn set_never_lies() {
     }
 }
 
-/// Many small zones, as rings need some to spare.
+/// Many small zones, because each ring needs spare ones.
 const ZONES: Flash = Flash {
     zones: 60,
     zone_pages: 4,
@@ -111,7 +111,8 @@ fn fairywren_never_lies() {
     }
 }
 
-/// Tasks in any order, searches that stay; then reads that fail, then writes, too.
+/// Runs tasks in any order and long searches, then with failing reads, then
+/// with failing writes, too.
 fn check_unruly<E: Engine>(engine: impl Fn() -> E, flash: Flash) {
     for (reads_fail, writes_fail) in [(0, 0), (10, 0), (10, 2_000)] {
         for seed in 0..8 {

@@ -1,5 +1,4 @@
-//! Tests that every engine passes, and those that compare engines with what
-//! their papers say.
+//! Tests that every engine passes, and tests against the figures of the papers.
 
 pub(crate) mod oracle;
 

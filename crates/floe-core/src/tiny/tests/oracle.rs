@@ -1,7 +1,7 @@
 //! An oracle for every engine: random operations against a map.
 //!
-//! A cache may forget, it may never lie. Each put has a length that no other
-//! put of its key ever had, so that an older answer is recognised by its length.
+//! A cache may forget, it may never lie. Each put of a key has a length that no
+//! earlier one had, so that a stale result is recognised by its length.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(crate) struct Oracle {
     pub(crate) seed: u64,
     pub(crate) operations: u32,
     pub(crate) keys: u64,
-    /// Lengths of objects, bytes.
+    /// Shortest and longest object in bytes.
     pub(crate) bytes: (u32, u32),
 }
 
@@ -33,7 +33,7 @@ impl Default for Oracle {
     }
 }
 
-/// The answers that the oracle saw.
+/// The results of the lookups.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) hits: u64,
@@ -50,7 +50,7 @@ impl Oracle {
     /// Runs `engine` on a model of `flash` against a map.
     ///
     /// # Panics
-    /// When the engine answers with anything but the newest object or a miss.
+    /// If a lookup returns anything but the newest object or a miss.
     pub(crate) fn run<E: Engine>(self, engine: E, flash: Flash) -> Seen {
         let mut model = Model::new(engine, flash);
         let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed);
@@ -60,7 +60,7 @@ impl Oracle {
         let mut now = 1;
         for operation in 0..self.operations {
             now += u32::from(random.random_ratio(1, 50));
-            // The square prefers small numbers: some keys are hot.
+            // The square prefers small numbers, so some keys are hot.
             let draw: f64 = random.random();
             let key = (draw * draw * self.keys as f64) as u64;
             let hash = KeyHash::of(HashSeed(self.seed), &key.to_le_bytes());
@@ -82,7 +82,7 @@ impl Oracle {
                 }
                 50..90 => {
                     let (least, most) = self.bytes;
-                    // Steps of a prime: all lengths, before one comes again.
+                    // Steps of a prime visit all lengths before one repeats.
                     let span = most - least + 1;
                     let step = next_bytes.entry(key).or_insert(key as u32 % span);
                     *step = (*step + 101) % span;

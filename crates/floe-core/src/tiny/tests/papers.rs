@@ -1,10 +1,10 @@
-//! Write amplification against what the papers say.
+//! Compares write amplification with the papers.
 //!
-//! Scale: 32 MiB of flash in 512 zones of 16 pages (as many zones as a drive
-//! of half a tebibyte with zones of a gibibyte), objects of 246 bytes on
-//! average, keys drawn alike from four times what fits, each miss followed by
-//! a put; measured after the flash was filled twice. The papers measured
-//! 360 GB and Twitter's traces.
+//! Scale: 32 MiB of flash in 512 zones of 16 pages (as many zones as a drive of
+//! half a tebibyte with zones of a gibibyte) and objects of 246 bytes on
+//! average. Keys are drawn uniformly from four times as many as fit. Each miss
+//! is followed by a put. Measured after the flash was filled twice. The papers
+//! used 360 GB and Twitter's traces.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -24,7 +24,7 @@ const FLASH: Flash = Flash {
 };
 const BYTES_MEAN: u64 = 246;
 
-/// The counts of an engine once it is in balance.
+/// The counts of an engine in its steady state.
 fn measure<E: Engine>(engine: E) -> Statistics {
     let objects = FLASH.pages() * PAGE_BYTES as u64 / BYTES_MEAN;
     let mut random = Xoshiro256PlusPlus::seed_from_u64(3);
@@ -35,7 +35,7 @@ fn measure<E: Engine>(engine: E) -> Statistics {
         let key = random.random_range(0..4 * objects);
         let hash = KeyHash::of(HashSeed(1), &key.to_le_bytes());
         if model.get(hash, 1).is_none() {
-            // 32 to 460 bytes, the same for a key each time.
+            // 32 to 460 bytes, always the same for a key.
             model.put(hash, 32 + (hash.0 >> 20) as u32 % 429, Expiry::NEVER, 1);
             puts += 1;
         }
@@ -50,7 +50,7 @@ fn amplification(statistics: &Statistics) -> f64 {
     statistics.bytes_written() as f64 / statistics.bytes_in as f64
 }
 
-/// Asserts that `measured` is near `expected`, and says both.
+/// Asserts that `measured` is near `expected`, and prints both.
 fn assert_near(what: &str, measured: f64, expected: f64, tolerance: f64) {
     println!("{what}: {measured:.2}, expected {expected:.2}");
     assert!(
@@ -81,20 +81,20 @@ fn kangaroo_amplifies_twice_on_zones() {
     let statistics = measure(Kangaroo::new(plan));
     let amplification = amplification(&statistics);
     println!("kangaroo on zones: {amplification:.1}, the paper's 55.59");
-    // The paper's erased zones hold 50 to 80 % of valid sets; ours hold more,
-    // for the zones that are kept free are a part of the 5 %.
+    // The paper's collected zones have 50 to 80 % of valid sets. Ours have
+    // more, because the zones kept free are part of the 5 %.
     assert!((35.0..110.0).contains(&amplification), "{amplification}");
 }
 
-/// A setting of FairyWREN, and what the paper has for it.
+/// A setting of FairyWREN, and the paper's figures for it.
 struct Setting {
     log_percent: u32,
     over_provisioning_percent: u32,
-    /// Write amplification (Nemo Fig. 12b), where it was published.
+    /// Write amplification (Nemo Fig. 12b), if published.
     amplification: Option<f64>,
-    /// Share of passive rewrites, percent (Nemo §3.2.3), where it was published.
+    /// Share of passive rewrites in percent (Nemo §3.2.3), if published.
     passive_percent: Option<f64>,
-    /// How far Eq. 6 and 8 may be off.
+    /// Tolerance of Eq. 6 and 8.
     tolerance: f64,
 }
 
@@ -121,8 +121,8 @@ fn check_fairywren(setting: &Setting) {
         );
     }
 
-    // Eq. 3: bytes written to sets per byte that is new to them. Hot halves
-    // are written for the cold halves' sake and count with them.
+    // Eq. 3: bytes written to sets per byte that is new to them. Writes of hot
+    // halves follow from those of cold halves and count with them.
     let from_log = statistics.bytes_migrated_passive + statistics.bytes_migrated_active;
     let passive_written = statistics.written_for(Cause::Set);
     let written = passive_written + statistics.written_for(Cause::Gc);
@@ -174,8 +174,8 @@ fn fairywren_with_50_percent_op_is_as_the_paper_says() {
         over_provisioning_percent: 50,
         amplification: Some(6.56),
         passive_percent: Some(96.0),
-        // Hot halves cost a fifth, and Eq. 6 does not know of them. What the
-        // early end of a stay in the log saves elsewhere is little here.
+        // Hot halves cost a fifth, which Eq. 6 ignores. An object's shorter
+        // stay in the log saves little here.
         tolerance: 0.20,
     });
 }
@@ -187,8 +187,8 @@ fn fairywren_with_a_log_of_20_percent_is_as_the_paper_says() {
         over_provisioning_percent: 5,
         amplification: Some(4.12),
         passive_percent: None,
-        // The paper does not compare Eq. 6 here. It takes the log to be full;
-        // three of its twenty percent are kept free.
+        // The paper does not evaluate Eq. 6 here. It assumes a full log; three
+        // of the twenty percent are kept free.
         tolerance: 0.35,
     });
 }

@@ -1,4 +1,4 @@
-//! Objects of every length are found until the flash is full of them.
+//! Tests that objects of every length are found until the flash is full.
 
 use crate::hash::KeyHash;
 use crate::tiny::model::Model;
@@ -6,29 +6,30 @@ use crate::tiny::nemo::{FilterKind, Nemo, NemoConfig, NemoPlan};
 use crate::tiny::object::{OBJECT_HEADER_BYTES, PAGE_BYTES};
 use crate::tiny::{Cause, Expiry, Flash};
 
-/// As many set-groups as a gigabyte has about, each of a 32nd of the default's pages.
+/// About as many set-groups as a gigabyte has, each with a 32nd of the
+/// default's pages.
 const FLASH: Flash = Flash {
     zones: 254,
     zone_pages: 32,
     in_place: false,
 };
 
-/// Share of the device that bytes of keys, values and their headers take.
+/// Share of the device that keys, values and their headers fill.
 const FULL: f64 = 0.85;
 
-/// Most keys that are asked for.
+/// Most keys to look up.
 const ASKED: u64 = 20_000;
 
 fn hash(key: u64) -> KeyHash {
     KeyHash(xxhash_rust::xxh3::xxh3_64(&key.to_le_bytes()))
 }
 
-/// Bytes of a key and its value: keys have 8 to 20.
+/// Bytes of a key and its value. Keys have 8 to 20.
 fn bytes(key: u64, value: u32) -> u32 {
     8 + (hash(key).0 >> 40) as u32 % 13 + value
 }
 
-/// Keys of which the newest fill `share` of the device.
+/// The model, and the number of keys put so far.
 struct Filled {
     model: Model<Nemo>,
     value: u32,
@@ -45,7 +46,8 @@ impl Filled {
         }
     }
 
-    /// Puts new keys with values of `value` bytes, until they take `share` of the device.
+    /// Puts new keys with values of `value` bytes until they fill `share` of
+    /// the device; returns the first.
     fn fill(&mut self, value: u32, share: f64) -> u64 {
         self.value = value;
         let first = self.keys;
@@ -59,8 +61,8 @@ impl Filled {
         first
     }
 
-    /// Of the keys from `first` on: how many of them are found, and the pages
-    /// read for it in vain, per key.
+    /// Looks up the keys from `first` on. Returns the share found, and the
+    /// false positives per key.
     fn found(&mut self, first: u64) -> (f64, f64) {
         let before = self.model.statistics();
         let keys = first..self.keys;
@@ -78,8 +80,8 @@ impl Filled {
     }
 }
 
-/// The newest keys that fill most of the device, once and after it was filled
-/// twice.
+/// Checks that the newest keys that fill most of the device are found, once and
+/// after it was filled twice.
 fn fills_the_device(config: &NemoConfig, value: u32) {
     let mut filled = Filled::new(config);
     for round in 0..2 {
@@ -115,7 +117,7 @@ fn objects_of_every_length_are_found_by_fingerprints() {
 fn filters_follow_objects_that_become_shorter_and_longer() {
     let mut filled = Filled::new(&NemoConfig::default());
     for value in [300, 20, 300, 5, 100] {
-        // Ends in the midst of an index group.
+        // Ends in the middle of an index group.
         filled.fill(value, 0.2);
         let first = filled.fill(value, 0.6);
         let (found, in_vain) = filled.found(first);
@@ -124,7 +126,7 @@ fn filters_follow_objects_that_become_shorter_and_longer() {
     }
     let counts = filled.model.statistics();
     assert_eq!(counts.searches_cut, 0);
-    // Groups that end early take places of set-groups, but few.
+    // Groups that end early cost few set-groups.
     let index = counts.written_for(Cause::Index) as f64 / counts.bytes_written() as f64;
     assert!(index < 0.1, "{index} of what is written is index");
 }

@@ -1,6 +1,5 @@
-//! The oracle on flash where everything takes its time: tasks are carried out
-//! and completed in any order, searches stay inside while zones are emptied,
-//! and some reads and writes fail.
+//! The oracle with concurrency and faults: tasks run and complete in any order,
+//! searches are open while zones are evicted, and some reads and writes fail.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +12,8 @@ use crate::tiny::{
     Stripe as _, Task, TaskId, Work,
 };
 
-/// A run. One in so many reads and writes fails; zero for none.
+/// A run. `reads_fail` and `writes_fail`: one in this many fails; zero for
+/// none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unruly {
     pub(crate) seed: u64,
@@ -29,13 +29,13 @@ struct Driver<E: Engine> {
     flash: Flash,
     pages: Vec<Option<Page>>,
     write_pointers: Vec<u32>,
-    /// Tasks that wait to be carried out.
+    /// Tasks to carry out.
     tasks: Vec<Task>,
-    /// Results that wait to be told.
+    /// Outcomes to return to the engine.
     results: Vec<(TaskId, Outcome)>,
     searches: Vec<Running<E>>,
-    /// Answers that are true for each key, since when: its operation's number,
-    /// and the length, or zero for none.
+    /// The history of each key: the number of the operation, and the length,
+    /// zero for a delete.
     truth: BTreeMap<u64, Vec<(u32, u32)>>,
     random: Xoshiro256PlusPlus,
     run: Unruly,
@@ -51,11 +51,11 @@ struct Running<E: Engine> {
 }
 
 impl Unruly {
-    /// Runs `engine` until the operations are done, and returns the number of hits.
+    /// Runs all operations on `engine`; returns the number of hits.
     ///
     /// # Panics
-    /// When the engine answers with anything that was not the newest object at
-    /// some time during the search, or misuses flash.
+    /// If a search returns an object that was not the newest at any time during
+    /// the search, or the engine misuses flash.
     pub(crate) fn run<E: Engine>(self, engine: E, flash: Flash) -> u64 {
         let mut driver = Driver {
             stripe: engine.stripe(),
@@ -111,7 +111,8 @@ impl<E: Engine> Driver<E> {
                 }
             }
             0..8 => {
-                // Lengths name puts: none comes twice within a run of 3,000.
+                // A length identifies a put: it repeats only after 3,000
+                // operations.
                 let bytes = 16 + number % 3_000;
                 let expires = if self.random.random_ratio(1, 5) {
                     Expiry(self.now + self.random.random_range(1..60))
@@ -146,13 +147,13 @@ impl<E: Engine> Driver<E> {
         }
         assert!(
             self.run.writes_fail > 0,
-            "the engine is busy for ever: {} tasks, {} searches",
+            "the engine stays busy: {} tasks, {} searches",
             self.tasks.len(),
             self.searches.len()
         );
     }
 
-    /// Does one thing of what is under way.
+    /// Advances one search, outcome or task.
     fn advance(&mut self, number: u32) {
         while self.tasks.len() < 12
             && let Some(task) = self.engine.next_task(&mut self.stripe)
@@ -205,7 +206,7 @@ impl<E: Engine> Driver<E> {
                 let at = first.0 - self.flash.first_page(zone).0;
                 assert_eq!(at, self.write_pointers[zone as usize], "zone {zone}");
                 if self.fails(self.run.writes_fail) {
-                    // It is unknown how much of it was written.
+                    // An unknown part of it was written.
                     self.write_pointers[zone as usize] = self.flash.zone_pages;
                     return Outcome::Failed;
                 }
@@ -268,7 +269,7 @@ impl<E: Engine> Driver<E> {
         let hash = running.search.hash;
         let mut found = Found::Nowhere;
         for (rank, page) in running.search.pages.clone().into_iter().enumerate() {
-            // A page that cannot be read may be newer than those after it.
+            // An unreadable page may be newer than those after it.
             let Some(Page::Objects(objects)) = self.read(page) else {
                 found = Found::Unknown;
                 break;
@@ -293,7 +294,7 @@ impl<E: Engine> Driver<E> {
         }
         let key = running.key;
         let history = &self.truth[&key];
-        // The newest before it began, and all since.
+        // The newest before the search began, and all since.
         let first = history.iter().rposition(|(when, _)| *when < running.begun);
         let true_at_some_time = &history[first.unwrap_or(0)..];
         assert!(

@@ -143,9 +143,9 @@ impl Context {
         };
         if let Some(tiny) = cache.tiny().map(Tiny::stats) {
             let (engine, memory) = (tiny.engine, tiny.memory);
-            held.items += tiny.living.objects;
+            held.items += tiny.live.objects;
             held.expired += tiny.expired;
-            held.bytes += tiny.living.bytes;
+            held.bytes += tiny.live.bytes;
             held.ram_bytes += tiny.ram_bytes + memory.buffer_bytes + memory.payload_bytes;
             held.index_bytes += memory.index_bytes + memory.index_buffer_bytes;
             held.index_bytes += memory.hotness_bytes + memory.other_bytes;

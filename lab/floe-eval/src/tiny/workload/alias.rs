@@ -1,5 +1,5 @@
-//! Drawing from a list by weight in one step: Walker's alias method, as Vose
-//! sets it up (IEEE Transactions on Software Engineering, 1991).
+//! Draws from a weighted list in constant time: Walker's alias method in Vose's
+//! version (IEEE Transactions on Software Engineering, 1991).
 
 use rand::RngExt as _;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -8,12 +8,12 @@ use crate::workload::WorkloadError;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Alias {
-    /// For each column the share of it that is its own, and whose the rest is.
+    /// For each column, its own share, and the entry that has the rest.
     columns: Vec<(f64, u32)>,
 }
 
 impl Alias {
-    /// Draws a place in `weights` as often as its weight says.
+    /// Draws indexes of `weights` in proportion to the weights.
     pub(crate) fn new(weights: &[f64]) -> Result<Self, WorkloadError> {
         let total: f64 = weights.iter().sum();
         let are_good = weights.iter().all(|weight| *weight >= 0.0);
@@ -39,7 +39,7 @@ impl Alias {
                 small.push(giver);
             }
         }
-        // Entries that rounding left over are full.
+        // Entries that rounding left over have a share of one.
         for at in small.into_iter().chain(large) {
             columns[at].0 = 1.0;
         }

@@ -1,11 +1,11 @@
 //! CacheBench's workloads: popularity and sizes as histograms, in a folder with
 //! `config.json`, `pop.json` and `sizes.json`.
 //!
-//! As in CacheBench's online generator: a bucket of keys is drawn by its
-//! weight, a key of it evenly; the number of keys is that of the buckets'
-//! sizes, scaled. A lone request is for a key that is never asked for again.
-//! Values whose object no page holds belong to the chunk engine and are left
-//! out, and counted.
+//! Like CacheBench's online generator, a request draws a bucket of keys by its
+//! weight, then one of its keys uniformly. The number of keys is the scaled sum
+//! of the buckets' sizes. A lone request is for a key that never repeats.
+//! Values whose object does not fit a page belong to the chunk engine; they are
+//! skipped and counted.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -24,23 +24,23 @@ use crate::shared::find_shared;
 use crate::trace::Op;
 use crate::workload::WorkloadError;
 
-/// A folder of CacheBench's.
+/// A folder of CacheBench.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct CacheBench {
-    /// The folder: as it is, beside the experiment, in `$FLOE_TRACES`, or in
-    /// `../shared/traces`.
+    /// The folder: a path, or relative to the experiment, to `$FLOE_TRACES`, or
+    /// to `../shared/traces`.
     pub path: PathBuf,
     /// The number of its pool.
     #[serde(default)]
     pub pool: usize,
-    /// Bytes of all objects as a multiple of the flash; by default as many keys
+    /// Bytes of all objects as a multiple of the flash. Default: as many keys
     /// as the histogram has.
     #[serde(default)]
     pub working_set: Option<f64>,
 }
 
-/// The popularity's file.
+/// The popularity file.
 #[derive(Debug, Deserialize)]
 struct Popularity {
     #[serde(rename = "popularityBuckets")]
@@ -49,7 +49,7 @@ struct Popularity {
     weights: Vec<f64>,
 }
 
-/// The sizes' file.
+/// The file of sizes.
 #[derive(Debug, Deserialize)]
 struct ValueSizes {
     #[serde(rename = "valSizeRange")]
@@ -82,7 +82,7 @@ struct Pool {
     sizes: String,
 }
 
-/// A histogram: steps, or single values.
+/// A histogram: ranges, or single values.
 #[derive(Clone, Debug)]
 struct Histogram {
     choice: Alias,
@@ -95,7 +95,7 @@ pub struct CacheBenchStream {
     rng: Xoshiro256PlusPlus,
     ops: Alias,
     buckets: Alias,
-    /// The first key of each bucket, and one past the last.
+    /// The first key of each bucket, and the end of the last.
     firsts: Vec<u64>,
     keys: Histogram,
     values: Histogram,
@@ -105,7 +105,7 @@ pub struct CacheBenchStream {
     left_out: u64,
 }
 
-/// Operations that may be drawn, in the order of the weights.
+/// Operations in the order of their weights.
 const OPS: [(Op, bool); 5] = [
     (Op::Get, false),
     (Op::Put, false),
@@ -114,18 +114,18 @@ const OPS: [(Op, bool); 5] = [
     (Op::Put, true),
 ];
 
-/// Above all keys of buckets.
+/// Lowest lone key, above all keys of buckets.
 const LONE_KEYS: u64 = 1 << 62;
 
-/// So many values in a row that no page holds mean that there are no others.
+/// After this many consecutive values that do not fit a page, the workload has
+/// no others.
 const LEFT_OUT_IN_A_ROW_MAX: u32 = 1 << 20;
 
 impl CacheBench {
-    /// A stream for so much flash.
+    /// A stream for `flash_bytes` of flash.
     ///
     /// # Errors
-    /// When the files make no sense; [`EvalError::Absent`] when they are not
-    /// there.
+    /// If the files are invalid; [`EvalError::Absent`] if they do not exist.
     pub fn stream(
         &self,
         flash_bytes: u64,
@@ -193,7 +193,7 @@ fn bad(path: &Path, error: &serde_json::Error) -> EvalError {
     WorkloadError::new(format!("{} is not CacheBench's: {error}", path.display())).into()
 }
 
-/// The first key of each bucket, with as many keys in all as given.
+/// The first key of each bucket, scaled to `keys` keys in total.
 fn firsts(popularity: &Popularity, keys: Option<f64>) -> Result<Vec<u64>, WorkloadError> {
     let buckets = &popularity.buckets;
     let total: f64 = buckets.iter().sum();
@@ -227,7 +227,7 @@ impl Histogram {
         })
     }
 
-    /// Follows the key alone, so that an object always has the same size.
+    /// Depends only on the key, so that an object always has the same size.
     fn of(&self, hash: KeyHash) -> f64 {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(hash.0);
         let at = self.choice.draw(&mut rng);
@@ -256,7 +256,7 @@ impl CacheBenchStream {
             }
             self.left_out += 1;
         }
-        // Nothing fits a page: ask for one object of the greatest size.
+        // No value fits a page: request one object of the largest size.
         let hash = KeyHash(mix(self.seed));
         self.request(hash, Op::Get, OBJECT_BYTES_MAX as f64)
     }
@@ -274,7 +274,7 @@ impl CacheBenchStream {
     fn key(&mut self) -> u64 {
         let bucket = self.buckets.draw(&mut self.rng);
         let (from, to) = (self.firsts[bucket], self.firsts[bucket + 1]);
-        // A bucket may have shrunk to nothing; then it is one key.
+        // A bucket that was scaled to nothing has one key.
         from + self.rng.random_range(0..(to - from).max(1))
     }
 
@@ -284,7 +284,7 @@ impl CacheBenchStream {
         (key.floor() + value.floor()).max(1.0)
     }
 
-    /// Over those objects that a page holds.
+    /// Mean over the objects that fit a page.
     fn mean_bytes(&self) -> f64 {
         let sample = (0..1u64 << 16).map(|key| self.bytes(KeyHash(mix(key))));
         let sample: Vec<f64> = sample.filter(|b| *b <= OBJECT_BYTES_MAX as f64).collect();
@@ -294,12 +294,12 @@ impl CacheBenchStream {
         }
     }
 
-    /// Requests that were left out.
+    /// Requests that were skipped.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// Distinct keys that may be asked for more than once.
+    /// Distinct keys that may repeat.
     pub fn keys(&self) -> u64 {
         let firsts: BTreeSet<u64> = self.firsts.iter().copied().collect();
         firsts.last().copied().unwrap_or(0)

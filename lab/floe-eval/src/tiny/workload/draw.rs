@@ -13,11 +13,11 @@ pub struct Draw {
     pub op: Op,
     /// Bytes of the object, key and value together.
     pub bytes: u32,
-    /// How long a `set` is for, in seconds; zero for ever.
+    /// Time to live of a `set`, in seconds; zero for no expiry.
     pub ttl_seconds: u32,
-    /// When, in seconds of the workload's own time.
+    /// Time of the request, in seconds of the workload's own time.
     pub now_seconds: u32,
 }
 
-/// Requests per second of the time that a drawn workload lives in.
+/// Requests per second of a drawn workload's own time.
 pub(super) const REQUESTS_PER_SECOND: u64 = 100_000;

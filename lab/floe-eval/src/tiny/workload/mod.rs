@@ -1,10 +1,9 @@
 //! Requests to a tiny engine: drawn from published tables and
 //! distributions, or read from traces.
 //!
-//! A stream yields [`Draw`]s. Drawn ones take the same short time each,
-//! however many keys there are, and are the same for the same seed. A `get`
-//! that misses is followed by a `set` of what it missed; that is the driver's
-//! part, see `driver.rs`.
+//! A stream yields [`Draw`]s. Generating one takes constant time for any number
+//! of keys, and the same seed gives the same ones. After a `get` that misses,
+//! the driver inserts the object, see `driver.rs`.
 
 mod alias;
 mod cachebench;
@@ -39,7 +38,8 @@ pub(super) use sizes::mix;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum TinyWorkload {
-    /// As those of Twitter's clusters that Nemo's evaluation interleaves.
+    /// Requests like those of the Twitter clusters that Nemo's evaluation
+    /// interleaves.
     Twitter(TwitterMix),
     /// Ids from a distribution.
     Synthetic(Synthetic),
@@ -57,7 +57,7 @@ pub struct Synthetic {
     pub distribution: Distribution,
     /// Bytes of all objects as a multiple of the flash.
     pub working_set: f64,
-    /// How long objects are.
+    /// Sizes of objects.
     pub size: SizeModel,
     /// Share of requests that write.
     #[serde(default)]
@@ -81,12 +81,12 @@ pub enum Stream {
 }
 
 impl TinyWorkload {
-    /// A stream of requests to a cache with so much flash. Files are looked for
-    /// around the experiment at `experiment`.
+    /// A stream of requests to a cache with `flash_bytes` of flash. Files are
+    /// searched next to the experiment at `experiment`.
     ///
     /// # Errors
-    /// When a setting is out of its range, or a file cannot be read;
-    /// [`EvalError::Absent`] when it is not there.
+    /// If a setting is out of range or a file cannot be read;
+    /// [`EvalError::Absent`] if it does not exist.
     pub fn stream(
         &self,
         flash_bytes: u64,
@@ -110,7 +110,7 @@ impl Stream {
     /// The next request; `None` at the end of a trace.
     ///
     /// # Errors
-    /// When a trace cannot be read on.
+    /// If the trace cannot be read.
     pub fn draw(&mut self) -> Result<Option<Draw>, EvalError> {
         match self {
             Stream::Twitter(stream) => Ok(Some(stream.draw())),
@@ -120,7 +120,7 @@ impl Stream {
         }
     }
 
-    /// Requests that were left out, because no page holds their object.
+    /// Requests that were skipped because their object does not fit a page.
     pub fn left_out(&self) -> u64 {
         match self {
             Stream::Twitter(_) | Stream::Synthetic(_) => 0,

@@ -1,4 +1,4 @@
-//! The requests of a trace. Where it tells no size, a model does.
+//! The requests of a trace. If it has no sizes, a model provides them.
 
 use std::path::{Path, PathBuf};
 
@@ -12,30 +12,30 @@ use crate::error::EvalError;
 use crate::shared::{TraceCase, find_shared};
 use crate::trace::{Request, Trace, TraceOptions};
 
-/// A trace, possibly several times over.
+/// A trace, possibly repeated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Recorded {
-    /// The file: as it is, beside the experiment, in `$FLOE_TRACES`, or in
-    /// `../shared/traces`.
+    /// The file: a path, or relative to the experiment, to `$FLOE_TRACES`, or
+    /// to `../shared/traces`.
     pub path: PathBuf,
-    /// Its format, if it is not to be recognised.
+    /// The file's format; detected if absent.
     #[serde(default)]
     pub format: Option<String>,
-    /// Count and skip bad lines.
+    /// Whether to skip and count bad lines.
     #[serde(default)]
     pub skip_bad: bool,
-    /// Each request is made for so many keys, as if the trace ran that many
-    /// times at once over disjoint keys.
+    /// Number of disjoint key spaces. Each request is repeated in all of them,
+    /// as if the trace ran that many times in parallel.
     #[serde(default = "one")]
     pub key_spaces: u32,
-    /// How often the trace is gone through.
+    /// Number of passes over the trace.
     #[serde(default = "one")]
     pub passes: u32,
-    /// How long objects are whose size the trace does not tell.
+    /// Sizes of objects if the trace has none.
     #[serde(default = "default_size")]
     pub size: SizeModel,
-    /// Whether objects expire when the trace says so.
+    /// Whether objects expire as the trace says.
     #[serde(default)]
     pub ttl: bool,
 }
@@ -44,7 +44,7 @@ fn one() -> u32 {
     1
 }
 
-/// Nemo's mean object.
+/// The mean object of Nemo's evaluation.
 fn default_size() -> SizeModel {
     SizeModel::Lognormal {
         mean: super::PAPER_OBJECT_BYTES,
@@ -62,10 +62,10 @@ pub struct RecordedStream {
     pass: u32,
     sizes: Sizes,
     seed: u64,
-    /// A request and the key spaces that it is still to be made for.
+    /// A request, and the key spaces in which it is still to be made.
     current: Option<(Request, u32)>,
     first_ns: Option<u64>,
-    /// Seconds that earlier passes took.
+    /// Duration of earlier passes in seconds.
     passed_seconds: u32,
     now_seconds: u32,
     left_out: u64,
@@ -73,11 +73,11 @@ pub struct RecordedStream {
 }
 
 impl Recorded {
-    /// A stream of its requests.
+    /// A stream of the trace's requests.
     ///
     /// # Errors
-    /// When the trace cannot be opened; [`EvalError::Absent`] when it is not
-    /// there.
+    /// If the trace cannot be opened; [`EvalError::Absent`] if it does not
+    /// exist.
     pub fn stream(&self, seed: u64, experiment: &Path) -> Result<RecordedStream, EvalError> {
         if self.passes == 0 || self.key_spaces == 0 {
             return Err(EvalError::Option {
@@ -117,7 +117,7 @@ impl RecordedStream {
     /// The next request; `None` at the end.
     ///
     /// # Errors
-    /// When the trace cannot be read on.
+    /// If the trace cannot be read.
     pub fn draw(&mut self) -> Result<Option<Draw>, EvalError> {
         loop {
             let Some((request, space)) = self.next_in_a_space()? else {
@@ -173,8 +173,8 @@ impl RecordedStream {
         }
     }
 
-    /// Seconds since the first request, over all passes. Time never goes back,
-    /// though that of some traces does.
+    /// Seconds since the first request, over all passes. Never goes back,
+    /// although the time of some traces does.
     fn time(&mut self, time_ns: Option<u64>) -> u32 {
         if let Some(ns) = time_ns {
             let first = *self.first_ns.get_or_insert(ns);
@@ -183,11 +183,11 @@ impl RecordedStream {
             let now = self.passed_seconds.saturating_add(seconds);
             self.now_seconds = self.now_seconds.max(now);
         }
-        // Time 0 would be read as "never" where it is an expiry.
+        // An expiry time of 0 would mean "never".
         self.now_seconds.saturating_add(1)
     }
 
-    /// Requests that were left out.
+    /// Requests that were skipped.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }

@@ -1,4 +1,4 @@
-//! How long objects are, where a trace or a table tells no more than a mean.
+//! Sizes of objects, for traces and tables that have only a mean.
 
 use floe_core::hash::KeyHash;
 use floe_core::tiny::OBJECT_BYTES_MAX;
@@ -11,38 +11,39 @@ use crate::workload::WorkloadError;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", deny_unknown_fields)]
 pub enum SizeModel {
-    /// All the same.
+    /// All objects have the same size.
     Fixed {
         /// Bytes of key and value.
         bytes: u32,
     },
-    /// Many below the mean, few far above it.
+    /// Lognormal: many sizes below the mean, few far above it.
     Lognormal {
-        /// The mean in bytes, which is met exactly.
+        /// The exact mean in bytes.
         mean: f64,
-        /// Standard deviation over mean.
+        /// Standard deviation divided by the mean.
         spread: f64,
     },
-    /// Every size from one to another equally often.
+    /// Every size of a range is equally likely.
     Uniform {
-        /// The least, in bytes.
+        /// Smallest size in bytes.
         from: u32,
-        /// The greatest, in bytes.
+        /// Largest size in bytes.
         to: u32,
     },
 }
 
-/// Sizes at equal distances of a distribution, to be drawn from in one step.
+/// Quantiles of a distribution at equal distances, for drawing in constant
+/// time.
 #[derive(Clone, Debug)]
 pub(crate) struct Sizes {
     quantiles: Box<[u16]>,
 }
 
-/// How many sizes are told apart.
+/// Number of quantiles.
 const QUANTILES: usize = 1 << 12;
 
 impl SizeModel {
-    /// The sizes themselves; none is below `least_bytes`, as the key needs room.
+    /// The quantiles. None is below `least_bytes`, because the key needs room.
     pub(crate) fn sizes(self, least_bytes: u32) -> Result<Sizes, WorkloadError> {
         let most = OBJECT_BYTES_MAX as f64;
         let least = f64::from(least_bytes.max(1));
@@ -78,12 +79,12 @@ fn in_range(bytes: f64, least: f64, most: f64) -> Result<f64, WorkloadError> {
     )))
 }
 
-/// The positions of the quantiles: in the middle of equal shares.
+/// The positions of the quantiles: the middles of equal shares.
 fn shares() -> impl Iterator<Item = f64> {
     (0..QUANTILES).map(|at| (at as f64 + 0.5) / QUANTILES as f64)
 }
 
-/// Cutting at both ends moves the mean, which is brought back by a factor.
+/// Cuts at both ends change the mean, which a factor corrects.
 fn lognormal(mean: f64, spread: f64, least: f64, most: f64) -> Sizes {
     let deviation = (1.0 + spread * spread).ln().sqrt();
     let shape: Vec<f64> = shares()
@@ -99,7 +100,7 @@ fn lognormal(mean: f64, spread: f64, least: f64, most: f64) -> Sizes {
 }
 
 impl Sizes {
-    /// Rounds so that what is lost at one value is made up for at the next.
+    /// Rounds the values and carries each rounding error to the next one.
     fn new(values: impl Iterator<Item = f64>, mean: f64) -> Self {
         let mut owed = 0.0;
         let mut quantiles: Vec<u16> = values
@@ -119,7 +120,7 @@ impl Sizes {
 
     /// The size of the object with this hash.
     pub(crate) fn of(&self, hash: KeyHash) -> u32 {
-        // Other bits than those that choose a set.
+        // Bits that do not choose a set.
         let mixed = mix(hash.0 ^ 0x7369_7a65);
         u32::from(self.quantiles[(mixed >> 52) as usize % self.quantiles.len()])
     }
@@ -140,8 +141,8 @@ pub(crate) fn mix(number: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The standard normal distribution's inverse: the rational approximation 26.2.23
-/// of Abramowitz and Stegun, off by less than 0.00045.
+/// The inverse of the standard normal distribution: the rational approximation
+/// 26.2.23 of Abramowitz and Stegun, with an error below 0.00045.
 fn normal_quantile(share: f64) -> f64 {
     let tail = share.min(1.0 - share);
     let t = (-2.0 * tail.ln()).sqrt();

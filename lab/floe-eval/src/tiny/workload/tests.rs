@@ -313,7 +313,8 @@ fn the_published_histograms_are_drawn_from() {
             .is_ok()
         };
         let Some(place) = places.iter().find(is_there) else {
-            // Past the test harness, which hides what passing tests print.
+            // Bypasses the test harness, which hides the output of passing
+            // tests.
             let _ = writeln!(stderr(), "skipped: no histograms of CacheBench for {name}");
             continue;
         };

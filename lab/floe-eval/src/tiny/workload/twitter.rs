@@ -1,20 +1,20 @@
-//! Requests as those of Twitter's caches, drawn from what is published of them.
+//! Requests like those of Twitter's caches, drawn from published figures.
 //!
 //! The numbers of [`Cluster::TWITTER`] are from the table that comes with the
 //! traces (Yang, Yue and Rashmi, OSDI 2020; March 2020). Nemo's evaluation
 //! (§5.1) interleaves clusters 14, 29, 34 and 52, each over four disjoint key
 //! spaces, with the sizes of 14 and 29 divided by 2 and 3.
 //!
-//! The table leaves these open; they are decided here:
-//! * *Sizes* have means only: they are lognormal around them. The means of the
-//!   four after scaling, 255, 278, 355 and 293 bytes, cannot average to the
-//!   246 bytes that the paper reports; so all sizes are multiplied by the one
-//!   factor that gives 246 per request.
-//! * *How the four are interleaved*: "proportionally", here to the number of
-//!   requests in each trace, its mean frequency times its keys, so that all
-//!   would end together.
+//! The table does not specify the following, which is decided here:
+//! * *Sizes*: only means are published, so sizes are lognormal around them. The
+//!   means of the four clusters after scaling (255, 278, 355 and 293 bytes)
+//!   cannot average to the 246 bytes that the paper reports. All sizes are
+//!   therefore multiplied by the factor that gives 246 per request.
+//! * *Interleaving*: the paper says "proportionally". Here it is in proportion
+//!   to the number of requests in each trace, its mean frequency times its
+//!   keys, so that all would end together.
 //! * *Time* for expiry: as many requests as the traces have last seven days.
-//!   The paper's replayer knows no expiry, so it is off unless asked for.
+//!   The paper's replayer has no expiry, so it is off by default.
 //! * *`delete`*: as in the table. Nemo's published code ignores it.
 
 use floe_core::hash::KeyHash;
@@ -30,7 +30,7 @@ use crate::workload::{WorkloadError, Zipf};
 /// The published figures of a cluster's trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cluster {
-    /// Its number.
+    /// The cluster's number.
     pub number: u16,
     /// Mean bytes of a key.
     pub key_bytes: f64,
@@ -42,12 +42,12 @@ pub struct Cluster {
     pub working_set_mb: f64,
     /// Exponent of the popularity's distribution.
     pub skew: f64,
-    /// Shares of `get`, `set` and `delete`; `gets` counts as `get`, `add` and
+    /// Shares of `get`, `set` and `delete`. `gets` counts as `get`, `add` and
     /// `cas` as `set`.
     pub shares: [f64; 3],
     /// Times to live in seconds, with their shares.
     pub ttl: &'static [(f64, f64)],
-    /// The divisor of its sizes in Nemo's evaluation.
+    /// The divisor of the sizes in Nemo's evaluation.
     pub divisor: f64,
 }
 
@@ -55,7 +55,7 @@ const HOUR: f64 = 3600.0;
 const DAY: f64 = 24.0 * HOUR;
 
 impl Cluster {
-    /// The four that Nemo's evaluation interleaves.
+    /// The four clusters that Nemo's evaluation interleaves.
     pub const TWITTER: [Cluster; 4] = [
         Cluster {
             number: 14,
@@ -137,27 +137,26 @@ pub const PAPER_FLASH_BYTES: f64 = 360e9;
 /// The mean object of Nemo's evaluation (§5.1).
 pub const PAPER_OBJECT_BYTES: f64 = 246.0;
 
-/// How long the traces are.
+/// Duration of the traces.
 const TRACE_SECONDS: f64 = 7.0 * DAY;
 
-/// Requests as those of some clusters, interleaved.
+/// Requests like those of some clusters, interleaved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TwitterMix {
     /// The numbers of the clusters.
     pub clusters: Vec<u16>,
-    /// Disjoint key spaces of each.
+    /// Disjoint key spaces per cluster.
     pub key_spaces: u32,
-    /// Mean bytes of an object over requests; 0 leaves the table's means.
+    /// Mean bytes of an object over all requests; 0 keeps the table's means.
     pub mean_object_bytes: f64,
-    /// Standard deviation of sizes over their mean.
+    /// Standard deviation of sizes, divided by their mean.
     pub size_spread: f64,
-    /// The number of keys, as a multiple of what the paper has for each byte
-    /// of flash.
+    /// The number of keys per byte of flash, as a multiple of the paper's.
     pub keys: f64,
     /// Whether objects expire.
     pub ttl: bool,
-    /// Whether `delete` is passed on.
+    /// Whether to include `delete` requests.
     pub deletes: bool,
 }
 
@@ -175,7 +174,7 @@ impl Default for TwitterMix {
     }
 }
 
-/// Draws such requests.
+/// Generates these requests.
 #[derive(Clone, Debug)]
 pub struct TwitterStream {
     rng: Xoshiro256PlusPlus,
@@ -192,9 +191,9 @@ struct Part {
     number: u64,
     popularity: Zipf,
     sizes: Sizes,
-    /// The mean, which the most popular keys have.
+    /// The mean size, which the most popular keys have.
     mean_bytes: u32,
-    /// Up to which draw it is a `get`, and up to which a `set`.
+    /// Upper bounds of a random number in [0, 1) for a `get` and for a `set`.
     get_upto: f64,
     set_upto: f64,
     ttl: Option<Ttl>,
@@ -207,9 +206,9 @@ struct Ttl {
     seconds: Vec<u32>,
 }
 
-/// So many of the most popular keys have their cluster's mean size: a quarter
-/// of all requests may be for one key, whose size would otherwise decide the
-/// mean.
+/// Number of the most popular keys that have their cluster's mean size. A
+/// quarter of all requests may be for one key, whose size would otherwise
+/// determine the mean.
 const HOTTEST: u64 = 64;
 
 impl TwitterMix {
@@ -232,7 +231,7 @@ impl TwitterMix {
     /// Distinct keys of all clusters and key spaces over `flash_bytes`.
     ///
     /// # Errors
-    /// When it names clusters that are not in the table.
+    /// If a cluster is not in the table.
     pub fn distinct_keys(&self, flash_bytes: u64) -> Result<u64, WorkloadError> {
         let clusters = self.clusters()?;
         let of = |cluster: &Cluster| self.keys_of(cluster, flash_bytes);
@@ -244,10 +243,10 @@ impl TwitterMix {
         ((cluster.keys() * scale) as u64).max(1)
     }
 
-    /// A stream over keys for so much flash.
+    /// A stream over keys for `flash_bytes` of flash.
     ///
     /// # Errors
-    /// When a setting is out of its range.
+    /// If a setting is out of range.
     pub fn stream(&self, flash_bytes: u64, seed: u64) -> Result<TwitterStream, WorkloadError> {
         let clusters = self.clusters()?;
         if !(1..=1024).contains(&self.key_spaces) {
@@ -337,7 +336,7 @@ impl TwitterStream {
             .ttl
             .as_ref()
             .map_or(0, |ttl| ttl.seconds[ttl.choice.draw(rng)]);
-        // Time 0 would be read as "never" where it is an expiry.
+        // An expiry time of 0 would mean "never".
         let now = 1.0 + self.drawn as f64 * self.seconds_per_request;
         self.drawn += 1;
         Draw {

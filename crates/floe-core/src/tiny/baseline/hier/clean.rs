@@ -1,8 +1,8 @@
-//! Emptying the log's oldest zone, so that it can be written again.
+//! Empties the log's oldest zone, so that it can be reset.
 //!
-//! Its pages are read a segment at a time, the oldest first. What is found
-//! there and is still in the index joins its set, goes to the log's end, or is
-//! forgotten.
+//! Its pages are read a segment at a time, oldest first. An object there that
+//! is still in the index joins its set, is appended to the log again, or is
+//! evicted.
 
 use super::hierarchy::{Front, Hierarchy, set_of};
 use super::index::{Entry, Tag};
@@ -12,22 +12,22 @@ use super::work::Progress;
 use crate::tiny::engine::{Outcome, Page};
 use crate::tiny::object::{Object, PageAddress};
 
-/// The fate of an object of the oldest zone.
+/// The outcome for an object of the oldest zone.
 enum Fate {
-    /// It left the log before.
+    /// The index has it no more.
     Gone,
     /// Its set is being rewritten.
     Moving,
-    /// Its set is to be rewritten.
+    /// Its set must be rewritten.
     Joins,
-    /// It goes to the log's end.
+    /// It is appended to the log again.
     Stays(Entry),
-    /// It is forgotten.
+    /// It is evicted.
     Dropped(Entry),
 }
 
 impl Hierarchy {
-    /// Goes on emptying the oldest zone, if the log needs room.
+    /// Continues to empty the oldest zone, if the log needs room.
     pub(super) fn clean(&mut self, front: &mut Front) -> Progress {
         let is_quiet = self.merging == 0;
         let Some(cleaning) = &mut self.cleaning else {
@@ -39,19 +39,19 @@ impl Hierarchy {
         if cleaning.at.0 < cleaning.batch.len() {
             return self.clean_page(front);
         }
-        if cleaning.some_left {
-            // Look once more, when rewrites under way are over.
+        if cleaning.is_incomplete {
+            // Scan the batch again after the active rewrites.
             cleaning.at = (0, 0);
-            cleaning.some_left = false;
+            cleaning.is_incomplete = false;
             cleaning.waits = !is_quiet;
             return Progress::Step;
         }
         let (zone, pages) = (cleaning.zone, cleaning.pages);
         let first = self.plan.flash.first_page(zone);
-        if cleaning.asked < pages {
-            let count = self.plan.segment_pages.min(pages - cleaning.asked);
-            let from = first.0 + cleaning.asked;
-            cleaning.asked += count;
+        if cleaning.read_started < pages {
+            let count = self.plan.segment_pages.min(pages - cleaning.read_started);
+            let from = first.0 + cleaning.read_started;
+            cleaning.read_started += count;
             cleaning.is_reading = true;
             cleaning.first = PageAddress(from);
             cleaning.batch.clear();
@@ -76,7 +76,7 @@ impl Hierarchy {
     }
 
     fn begin_cleaning(&mut self, front: &mut Front) -> Progress {
-        // Zones that wait for their reset are as good as free.
+        // Zones that wait for their reset count as free.
         let waiting = self.resets.iter().filter(|reset| reset.part.is_none());
         let free =
             front.log.pages_free() + waiting.count() as u64 * u64::from(self.plan.flash.zone_pages);
@@ -89,12 +89,12 @@ impl Hierarchy {
         self.cleaning = Some(Cleaning {
             zone,
             pages,
-            asked: 0,
+            read_started: 0,
             is_reading: false,
             first: self.plan.flash.first_page(zone),
             batch: Vec::new(),
             at: (0, 0),
-            some_left: false,
+            is_incomplete: false,
             waits: false,
         });
         Progress::Step
@@ -106,8 +106,9 @@ impl Hierarchy {
         };
         cleaning.is_reading = false;
         let Outcome::Read(pages) = outcome else {
-            // Nothing could be read: the index knows what was there.
-            let from = self.plan.flash.first_page(cleaning.zone).0 + cleaning.asked;
+            // All pages of the batch are unreadable. The index has their
+            // objects.
+            let from = self.plan.flash.first_page(cleaning.zone).0 + cleaning.read_started;
             cleaning.batch = vec![None; (from - cleaning.first.0) as usize];
             return;
         };
@@ -119,7 +120,7 @@ impl Hierarchy {
         cleaning.batch.extend(pages.into_iter().map(objects));
     }
 
-    /// Goes on with a page of the batch.
+    /// Handles the next object of the batch.
     fn clean_page(&mut self, front: &mut Front) -> Progress {
         let Some(cleaning) = &self.cleaning else {
             return Progress::Idle;
@@ -130,13 +131,13 @@ impl Hierarchy {
             return self.clean_unreadable(front, page);
         };
         let Some(object) = objects.get(slot) else {
-            self.look_at((number + 1, 0));
+            self.move_to((number + 1, 0));
             return Progress::Step;
         };
         let set = set_of(object.hash, self.plan.sets);
         match self.fate(front, object, set, page) {
             Fate::Gone => {}
-            Fate::Moving => self.note_left(),
+            Fate::Moving => self.mark_incomplete(),
             Fate::Joins => return self.join(front, set),
             Fate::Stays(entry) => {
                 let (object, bytes) = (object.clone(), u64::from(object.bytes));
@@ -153,39 +154,40 @@ impl Hierarchy {
                 front.index.remove(set, entry.id);
             }
         }
-        self.look_at((number, slot + 1));
+        self.move_to((number, slot + 1));
         Progress::Step
     }
 
-    fn look_at(&mut self, at: (usize, usize)) {
+    fn move_to(&mut self, at: (usize, usize)) {
         if let Some(cleaning) = &mut self.cleaning {
             cleaning.at = at;
         }
     }
 
-    /// Rewrites a set for the object that is looked at; it is looked at again.
+    /// Rewrites a set for the current object, which is checked again
+    /// afterwards.
     fn join(&mut self, front: &mut Front, set: u32) -> Progress {
         let progress = self.begin(front, set, Why::Passive);
         if progress.is_some() {
-            self.note_left();
+            self.mark_incomplete();
         }
         progress.unwrap_or(Progress::Idle)
     }
 
-    fn note_left(&mut self) {
+    fn mark_incomplete(&mut self) {
         if let Some(cleaning) = &mut self.cleaning {
-            cleaning.some_left = true;
+            cleaning.is_incomplete = true;
         }
     }
 
-    /// Rewrites the sets that have objects on a page which cannot be read.
+    /// Rewrites the sets with objects on an unreadable page.
     fn clean_unreadable(&mut self, front: &mut Front, page: PageAddress) -> Progress {
         let sets = front.index.buckets_in(page.0..page.0 + 1);
         if let Some(set) = sets.iter().find(|set| !self.is_busy(**set)) {
             return self.join(front, *set);
         }
         if !sets.is_empty() {
-            self.note_left();
+            self.mark_incomplete();
         }
         if let Some(cleaning) = &mut self.cleaning {
             cleaning.at.0 += 1;

@@ -1,4 +1,4 @@
-//! The state of the log and the sets: writes and searches.
+//! The state of the log and the sets; inserts and searches.
 
 use std::ops::Range;
 
@@ -15,34 +15,35 @@ use crate::tiny::object::{Flash, Object, PAGE_BYTES, PageAddress};
 use crate::tiny::pins::Pins;
 use crate::tiny::statistics::{Memory, Statistics, room_bytes};
 
-/// A shape that can run.
+/// A validated configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct HierarchyPlan {
     pub(in super::super) flash: Flash,
-    /// The log has the first zones.
+    /// Zones of the log: the first ones.
     pub(in super::super) log_zones: u32,
     pub(in super::super) segment_pages: u32,
     pub(in super::super) segments_buffered: u32,
-    /// Share of the log, in percent, that is kept free.
+    /// Free share of the log, in percent, at or below which its oldest zone is
+    /// emptied.
     pub(in super::super) log_free_percent: u32,
-    /// Objects of a set in the log that make a rewrite worthwhile.
+    /// Objects of a set in the log from which on a rewrite is worthwhile.
     pub(in super::super) threshold: u32,
     pub(in super::super) sets: u32,
     /// Parts of a set.
     pub(in super::super) parts: usize,
-    /// Sets are rewritten in place, behind the log.
+    /// Sets are rewritten in place, in the zones after the log's.
     pub(in super::super) in_place: bool,
-    /// Zones of each part, where sets are not in place.
+    /// Zones of each part, if sets are not in place.
     pub(in super::super) rings: [Range<u32>; PARTS_MAX],
-    /// Free zones at or below which a part's oldest is collected.
+    /// Free zones of a part at or below which its oldest zone is collected.
     pub(in super::super) collect_at: [u32; PARTS_MAX],
-    /// Whether sets that are collected take along their objects from the log.
+    /// Whether collected sets take their objects in the log along.
     pub(in super::super) collection_merges: bool,
-    /// The hot part is rewritten one time in so many.
+    /// One in this many rewrites includes the hot part.
     pub(in super::super) hot_rewrite_interval: u32,
     pub(in super::super) filter_bytes: u32,
     pub(in super::super) objects_per_page: u32,
-    /// Rewrites under way at a time.
+    /// Most concurrent rewrites.
     pub(in super::super) merges_max: u32,
 }
 
@@ -54,27 +55,27 @@ pub(in super::super) struct Hierarchy {
     pub(super) rings: [Ring; PARTS_MAX],
     pub(super) pins: Pins,
     pub(super) merges: Vec<Merge>,
-    /// How many of them are under way.
+    /// Number of active rewrites in `merges`.
     pub(super) merging: usize,
-    /// A list of an earlier append, for the next one.
+    /// The list of an earlier append, for reuse.
     pub(super) merges_spare: Vec<usize>,
-    /// Appends under way, by part.
+    /// Appends in flight, by part.
     pub(super) appends: [Option<Append>; PARTS_MAX],
     pub(super) collecting: [Option<Collecting>; PARTS_MAX],
     pub(super) cleaning: Option<Cleaning>,
     pub(super) resets: Vec<Reset>,
-    /// Rewrites begun; every so many take the hot part along.
+    /// Number of rewrites begun. It decides which ones include the hot part.
     pub(super) rewrites: u64,
     pub(super) statistics: Statistics,
 }
 
-/// The stripe: the log's segments in memory, and the index of the log.
+/// The stripe: the log's segments in memory, and the log's index.
 #[derive(Debug)]
 pub struct Front {
     sets: u32,
     pub(super) log: AppendLog,
     pub(super) index: LogIndex,
-    /// A set that is rewritten because its shelf of the index is full.
+    /// A set to rewrite because its shelf of the index is full.
     pub(super) urgent: Option<u32>,
     pub(super) now_seconds: u32,
     statistics: Statistics,
@@ -170,19 +171,19 @@ impl Hierarchy {
         let (set, tag) = (self.set_of(hash), Tag::of(hash));
         let mut older_open = None;
         let mut has_older = self.is_busy(set) || self.sets.any_may_hold(set, hash);
-        let mut outdates_flash = has_older;
+        let mut supersedes_flash = has_older;
         for entry in front.index.chain(set).filter(|entry| entry.tag == tag) {
             if front.log.is_open(entry.page) && front.log.find(entry.page, hash).is_some() {
                 older_open = Some(entry);
                 continue;
             }
             has_older = true;
-            outdates_flash |= !front.log.only_in_memory(entry.page);
+            supersedes_flash |= !front.log.only_in_memory(entry.page);
         }
         if tombstone && older_open.is_none() && !has_older {
             front.statistics.count_insert(0, true);
             return Insert::Accepted(Accepted {
-                outdates_flash,
+                supersedes_flash,
                 ..Accepted::default()
             });
         }
@@ -193,8 +194,8 @@ impl Hierarchy {
         if !front.log.has_room(object.stored_bytes()) {
             return Insert::Busy(object);
         }
-        // In its segment an older copy may have been sealed just now. Then both
-        // stay, in different pages.
+        // `has_room` may have sealed the older copy's segment just now. Then
+        // both copies stay, in different pages.
         if let Some(entry) = older_open
             && front.log.remove(entry.page, hash).is_some()
         {
@@ -206,12 +207,12 @@ impl Hierarchy {
         }
         front.statistics.count_insert(bytes, tombstone);
         Insert::Accepted(Accepted {
-            outdates_flash,
+            supersedes_flash,
             ..Accepted::default()
         })
     }
 
-    /// A set with sealed entries in the shelf of `set`.
+    /// A set with sealed entries in the same shelf as `set`.
     fn set_to_relieve(&self, front: &Front, set: u32) -> Option<u32> {
         let sealed = |set: &u32| {
             front
@@ -332,9 +333,9 @@ impl Hierarchy {
         self.statistics.bytes_filled += written.bytes_filled;
     }
 
-    pub(super) fn rehouse_log(&self, front: &mut Front) {
+    pub(super) fn place_displaced_log(&self, front: &mut Front) {
         let (index, sets) = (&mut front.index, self.plan.sets);
-        front.log.rehouse(|object, old, new| {
+        front.log.place_displaced(|object, old, new| {
             index.relocate(set_of(object.hash, sets), Tag::of(object.hash), old, new);
         });
     }
@@ -371,7 +372,7 @@ impl Hierarchy {
     }
 }
 
-/// The set of a hash: its highest bits.
+/// The set of a hash, chosen by its highest bits.
 pub(super) fn set_of(hash: KeyHash, sets: u32) -> u32 {
     fast_range(hash.0, sets as usize) as u32
 }

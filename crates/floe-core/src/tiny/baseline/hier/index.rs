@@ -1,12 +1,13 @@
 //! The index of the log in front of the sets: one chain of entries per set.
 //!
-//! After Kangaroo (SOSP '21, §4.2): an entry takes 48 bits (19 of page, 9 of
-//! tag, 1 valid, 3 of hits, 16 of next), a chain's head 16. Tables are divided
-//! into shelves of at most 65,535 entries, so that 16 bits name an entry.
+//! As in Kangaroo (SOSP '21, §4.2), an entry takes 48 bits (19 of page, 9 of
+//! tag, 1 valid, 3 of hits, 16 of next), and a chain's head 16. Tables are
+//! divided into shelves of at most 65,535 entries, so that 16 bits identify an
+//! entry.
 //!
 //! Deviation: Kangaroo divides its log into partitions of 2^19 pages (2 GiB).
-//! Zones of a gibibyte leave no room for that, so entries of a longer log take
-//! a byte more.
+//! Zones of a gibibyte are too large for that, so entries of a longer log take
+//! one more byte.
 
 use crate::tiny::object::PageAddress;
 use crate::tiny::statistics::room_bytes;
@@ -21,15 +22,15 @@ const HITS_MAX: u16 = 7;
 const NONE: u16 = u16::MAX;
 const VALID: u16 = 1 << 12;
 const HITS_SHIFT: u32 = 13;
-/// Log pages per shelf: about 16,000 entries where objects have 246 bytes.
+/// Log pages per shelf: about 16,000 entries at 246 bytes per object.
 const SHELF_PAGES: u64 = 1024;
-/// Entries of one shelf; one number is left to say "none".
+/// Most entries of a shelf: one number stands for none.
 const ENTRIES_MAX: usize = NONE as usize;
 /// Most pages of a log, with the additional byte.
 pub(in crate::tiny::baseline) const LOG_PAGES_MAX: u64 = 1 << (PAGE_BITS + 8);
 
 impl Tag {
-    /// The lowest bits, which choose no set.
+    /// The lowest bits, which do not choose the set.
     pub(super) fn of(hash: crate::hash::KeyHash) -> Self {
         Tag(hash.0 as u16 & ((1 << TAG_BITS) - 1))
     }
@@ -38,7 +39,7 @@ impl Tag {
 /// An entry, unpacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Its name, within the shelf of its bucket.
+    /// The entry's number in its shelf.
     pub(super) id: u16,
     pub(super) page: PageAddress,
     pub(super) tag: Tag,
@@ -58,9 +59,9 @@ pub(super) struct LogIndex {
 struct Shelf {
     heads: Vec<u16>,
     entries: Vec<[u16; 3]>,
-    /// Higher bits of pages, where the log is long.
+    /// Higher bits of pages, if the log is long.
     far: Option<Vec<u8>>,
-    /// The first of the entries that are not used.
+    /// Head of the list of unused entries.
     free: u16,
 }
 
@@ -96,7 +97,7 @@ impl LogIndex {
         (shelf, (bucket % self.buckets_per_shelf) as usize)
     }
 
-    /// A bucket's entries, the newest first.
+    /// A bucket's entries, newest first.
     pub(super) fn chain(&self, bucket: u32) -> impl Iterator<Item = Entry> + '_ {
         let (shelf, at) = self.shelf(bucket);
         let first_page = self.first_page;
@@ -111,19 +112,19 @@ impl LogIndex {
         })
     }
 
-    /// Whether no entry can be added to the shelf of `bucket`.
+    /// Whether the shelf of `bucket` is full.
     pub(super) fn is_full(&self, bucket: u32) -> bool {
         let (shelf, _) = self.shelf(bucket);
         shelf.free == NONE && shelf.entries.len() == ENTRIES_MAX
     }
 
-    /// The buckets that share their shelf with `bucket`.
+    /// The buckets in the same shelf as `bucket`.
     pub(super) fn neighbours(&self, bucket: u32) -> std::ops::Range<u32> {
         let first = bucket - bucket % self.buckets_per_shelf;
         first..first + self.buckets_per_shelf
     }
 
-    /// Adds the newest entry of a bucket, whose shelf must not be full.
+    /// Adds an entry as the newest of a bucket, whose shelf must not be full.
     pub(super) fn push(&mut self, bucket: u32, tag: Tag, page: PageAddress) {
         let offset = page.0 - self.first_page;
         let (shelf, at) = self.shelf_mut(bucket);
@@ -146,7 +147,7 @@ impl LogIndex {
         self.len += 1;
     }
 
-    /// Takes an entry out of its bucket.
+    /// Removes an entry from its bucket.
     pub(super) fn remove(&mut self, bucket: u32, id: u16) {
         let (shelf, at) = self.shelf_mut(bucket);
         let after = shelf.entries[id as usize][2];
@@ -178,7 +179,7 @@ impl LogIndex {
         }
     }
 
-    /// Says that one object of a bucket is on another page now.
+    /// Updates the page of an entry.
     pub(super) fn relocate(&mut self, bucket: u32, tag: Tag, old: PageAddress, new: PageAddress) {
         let mut chain = self.chain(bucket);
         let moved = chain.find(|entry| entry.tag == tag && entry.page == old);
@@ -189,7 +190,7 @@ impl LogIndex {
         }
     }
 
-    /// Buckets with entries in `pages`. Looks at every entry.
+    /// Buckets with entries in `pages`. Scans all entries.
     pub(super) fn buckets_in(&self, pages: std::ops::Range<u32>) -> Vec<u32> {
         let buckets = self.shelves.len() as u32 * self.buckets_per_shelf;
         let inside = |bucket: &u32| {

@@ -1,9 +1,9 @@
-//! One rewrite of a set: what is read, what the new pages hold.
+//! One rewrite of a set: the pages to read, and the content of the new pages.
 //!
-//! All of a set's objects in the log join it at once. What is newest wins: the
-//! log over the cold part, the cold part over the hot one. The cold part also
-//! holds tombstones for what left it while the hot part may hold an older
-//! copy; they go when both parts are rewritten together.
+//! All of a set's sealed objects in the log join it at once. The newest copy
+//! wins: the log's over the cold part's, and that over the hot part's. The cold
+//! part also has tombstones for objects that left it while the hot part may
+//! hold an older copy. They are dropped when both parts are rewritten together.
 
 use super::index::{LogIndex, Tag};
 use super::sets::{COLD, HOT, PARTS_MAX, Sets};
@@ -13,13 +13,13 @@ use crate::tiny::engine::Page;
 use crate::tiny::object::{Object, PAGE_ROOM_BYTES, PageAddress, TOMBSTONE_BYTES};
 use crate::tiny::statistics::{payload_bytes, room_bytes};
 
-/// Why a set is rewritten.
+/// The reason for a rewrite.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Why {
     /// The log needs room (passive migration).
     #[default]
     Passive,
-    /// The zone of one of its parts is collected (active migration).
+    /// The zone of this part is being collected (active migration).
     Collect(usize),
 }
 
@@ -27,46 +27,46 @@ pub(super) enum Why {
 pub(super) enum Stage {
     #[default]
     Idle,
-    /// Pages are read.
+    /// Pages are being read.
     Reading,
     /// The hot part must be read, too.
     NeedsHot,
-    /// Its pages are ready, or on their way to flash.
+    /// Its pages are ready, or being written.
     Writing,
 }
 
-/// The result of a merge once everything was read.
+/// The result of [`Merge::compute`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Computed {
-    /// Pages are to be written.
+    /// Pages must be written.
     Write,
-    /// Nothing changes on flash.
+    /// The pages on flash are up to date.
     Nothing,
-    /// The hot part is needed.
+    /// The hot part must be read, too.
     NeedsHot,
 }
 
-/// A part of the set that is rewritten.
+/// One part of the set.
 #[derive(Debug, Default)]
 pub(super) struct Part {
-    /// It is rewritten.
-    pub(super) taken: bool,
-    /// Its ring promised a page.
-    pub(super) promised: bool,
-    /// Its objects before the rewrite; then those after it.
+    /// The part is rewritten.
+    pub(super) is_rewritten: bool,
+    /// The part's ring has a page reserved for it.
+    pub(super) is_reserved: bool,
+    /// The part's objects before the rewrite, then after it.
     pub(super) objects: Vec<Object>,
     pub(super) unreadable: bool,
-    /// Waits for its write.
+    /// The part waits to be written.
     pub(super) is_ready: bool,
-    /// Its new page.
+    /// Address of the new page.
     pub(super) at: Option<PageAddress>,
-    /// Hashes of what it will hold.
+    /// Hashes of the objects after the rewrite.
     pub(super) hashes: Vec<KeyHash>,
     pub(super) objects_before: usize,
     pub(super) objects_after: usize,
 }
 
-/// A log entry that takes part.
+/// A log entry whose object joins the set.
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
     id: u16,
@@ -75,49 +75,49 @@ struct Wanted {
     hits: u8,
 }
 
-/// The purpose of a page that is read.
+/// The purpose of a page to read.
 #[derive(Clone, Copy, Debug)]
 enum ReadFor {
     Part(usize),
-    /// Pages of the log, counted from the newest.
+    /// A page of the log, by its index in `sources`.
     Source(usize),
 }
 
-/// A rewrite. Reused from one set to the next, so that it allocates little.
+/// A rewrite. Its memory is reused from one set to the next.
 #[derive(Debug, Default)]
 pub(super) struct Merge {
     pub(super) set: u32,
     pub(super) why: Why,
     pub(super) stage: Stage,
     pub(super) parts: [Part; PARTS_MAX],
-    /// The hot part is to be forgotten: something newer was lost.
-    pub(super) forgets_hot: bool,
-    /// Writes that are not done.
+    /// The hot part must be dropped, because a newer object or tombstone was
+    /// lost.
+    pub(super) drops_hot: bool,
+    /// Writes that have not finished.
     pub(super) writes_left: usize,
-    /// Objects that came from the log.
+    /// Bytes of objects that came from the log.
     pub(super) bytes_migrated: u64,
     pub(super) evicted_count: u64,
     wanted: Vec<Wanted>,
-    /// Pages of the log with wanted objects, the newest first.
+    /// Pages of the log with wanted objects, newest first.
     sources: Vec<PageAddress>,
     reads: Vec<ReadFor>,
     from_log: Vec<(usize, Object)>,
-    /// Tags of entries whose page could not be read. Any object of the set
-    /// with such a tag may be older than what was lost.
+    /// Tags of entries on unreadable pages. Any older object of the set with
+    /// such a tag may be stale.
     lost: Vec<(usize, Tag)>,
     incoming: Vec<Object>,
-    /// Hashes that died in the log.
-    killed: Vec<KeyHash>,
+    /// Hashes that were deleted or expired in the log.
+    deleted: Vec<KeyHash>,
     evicted: Vec<Object>,
 }
 
 impl Merge {
-    /// Begins anew.
     pub(super) fn begin(&mut self, set: u32, why: Why) {
         self.set = set;
         self.why = why;
         self.stage = Stage::Reading;
-        self.forgets_hot = false;
+        self.drops_hot = false;
         self.writes_left = 0;
         self.bytes_migrated = 0;
         self.evicted_count = 0;
@@ -127,10 +127,10 @@ impl Merge {
         self.from_log.clear();
         self.lost.clear();
         self.incoming.clear();
-        self.killed.clear();
+        self.deleted.clear();
         for part in &mut self.parts {
-            part.taken = false;
-            part.promised = false;
+            part.is_rewritten = false;
+            part.is_reserved = false;
             part.objects.clear();
             part.unreadable = false;
             part.is_ready = false;
@@ -141,7 +141,7 @@ impl Merge {
         }
     }
 
-    /// Takes along the set's entries in pages of the log that are sealed.
+    /// Adds the set's entries on sealed pages of the log.
     pub(super) fn take_entries(&mut self, index: &LogIndex, is_open: impl Fn(PageAddress) -> bool) {
         for entry in index.chain(self.set) {
             if is_open(entry.page) {
@@ -159,8 +159,7 @@ impl Merge {
         }
     }
 
-    /// Names what must be read: parts, and pages of the log of which `in_memory`
-    /// has no objects.
+    /// The pages to read: parts, and pages of the log that are not `in_memory`.
     pub(super) fn plan_reads<'a>(
         &mut self,
         sets: &Sets,
@@ -169,7 +168,7 @@ impl Merge {
     ) -> Vec<PageAddress> {
         let mut pages = Vec::with_capacity(self.sources.len() + 2);
         for part in 0..sets.parts() {
-            if self.parts[part].taken
+            if self.parts[part].is_rewritten
                 && let Some(page) = sets.page_of(part, self.set)
             {
                 self.reads.push(ReadFor::Part(part));
@@ -207,7 +206,7 @@ impl Merge {
         }
     }
 
-    /// Takes in the pages that were asked for, in order.
+    /// Handles the pages that were read, in order.
     pub(super) fn take_pages(
         &mut self,
         pages: Vec<Option<Page>>,
@@ -237,27 +236,27 @@ impl Merge {
         self.reads.clear();
     }
 
-    /// Asks for the hot part, too.
+    /// Adds the hot part; returns its page, if it has one.
     pub(super) fn take_hot(&mut self, sets: &Sets) -> Option<PageAddress> {
         self.stage = Stage::Reading;
-        self.parts[HOT].taken = true;
+        self.parts[HOT].is_rewritten = true;
         let page = sets.page_of(HOT, self.set)?;
         self.reads.push(ReadFor::Part(HOT));
         Some(page)
     }
 
-    /// Decides what the new pages hold.
+    /// Decides the content of the new pages.
     pub(super) fn compute(&mut self, sets: &Sets, now_seconds: u32) -> Computed {
-        self.sort_out_log(now_seconds);
+        self.resolve_log(now_seconds);
         let cold_lost = self.parts[COLD].unreadable;
         let has_hot = sets.parts() > 1;
-        if has_hot && !self.parts[HOT].taken {
-            let ghosts = self.ghosts_expected(sets) * (TOMBSTONE_BYTES + 4);
-            if cold_lost || !self.lost.is_empty() || ghosts > PAGE_ROOM_BYTES / 4 {
-                if self.parts[HOT].promised && !cold_lost {
+        if has_hot && !self.parts[HOT].is_rewritten {
+            let tombstones = self.tombstones_min(sets) * (TOMBSTONE_BYTES + 4);
+            if cold_lost || !self.lost.is_empty() || tombstones > PAGE_ROOM_BYTES / 4 {
+                if self.parts[HOT].is_reserved && !cold_lost {
                     return Computed::NeedsHot;
                 }
-                self.forgets_hot = true;
+                self.drops_hot = true;
             }
         }
         for part in 0..sets.parts() {
@@ -266,13 +265,14 @@ impl Merge {
             part.objects_before = live(&part.objects);
             rrip::promote(&mut part.objects, bits);
         }
-        if has_hot && self.parts[HOT].taken && self.parts[COLD].taken {
+        if has_hot && self.parts[HOT].is_rewritten && self.parts[COLD].is_rewritten {
             if cold_lost {
-                // The lost objects may have been newer than anything in the hot part.
+                // The lost objects may have been newer than anything in the hot
+                // part.
                 self.parts[HOT].objects.clear();
             }
-            self.share_out(now_seconds);
-        } else if self.parts[COLD].taken {
+            self.split_parts(now_seconds);
+        } else if self.parts[COLD].is_rewritten {
             if !self.fill_cold(sets, now_seconds) && self.why == Why::Passive {
                 return Computed::Nothing;
             }
@@ -282,7 +282,7 @@ impl Merge {
         }
         self.evicted_count += live(&self.evicted) as u64;
         self.evicted.clear();
-        for part in self.parts.iter_mut().filter(|part| part.taken) {
+        for part in self.parts.iter_mut().filter(|part| part.is_rewritten) {
             part.is_ready = true;
             part.objects_after = live(&part.objects);
             part.hashes
@@ -292,15 +292,15 @@ impl Merge {
         Computed::Write
     }
 
-    /// Divides what came from the log into the incoming and the killed, the
-    /// newest of each hash only.
-    fn sort_out_log(&mut self, now_seconds: u32) {
+    /// Sorts the objects from the log into incoming and deleted ones, keeping
+    /// only the newest copy of each hash.
+    fn resolve_log(&mut self, now_seconds: u32) {
         let mut from_log = std::mem::take(&mut self.from_log);
         from_log.sort_by_key(|(rank, _)| *rank);
         for (rank, object) in from_log.drain(..) {
             let tag = Tag::of(object.hash);
             let is_older = self.incoming.iter().any(|newer| newer.hash == object.hash)
-                || self.killed.contains(&object.hash)
+                || self.deleted.contains(&object.hash)
                 || self
                     .lost
                     .iter()
@@ -309,7 +309,7 @@ impl Merge {
                 continue;
             }
             if object.tombstone || object.expires.is_over(now_seconds) {
-                self.killed.push(object.hash);
+                self.deleted.push(object.hash);
             } else {
                 self.incoming.push(object);
             }
@@ -317,33 +317,33 @@ impl Merge {
         self.from_log = from_log;
     }
 
-    /// Tombstones that the cold part would have to hold, at least.
-    fn ghosts_expected(&self, sets: &Sets) -> usize {
+    /// Minimum number of tombstones that the cold part would hold.
+    fn tombstones_min(&self, sets: &Sets) -> usize {
         let old = self.parts[COLD]
             .objects
             .iter()
             .filter(|object| object.tombstone);
         let hot = |hash: &&KeyHash| sets.may_hold(HOT, self.set, **hash);
-        old.count() + self.killed.iter().filter(hot).count()
+        old.count() + self.deleted.iter().filter(hot).count()
     }
 
-    /// Whether the log says of an object in the set that it is no more.
-    fn is_outlived(&self, object: &Object) -> bool {
+    /// Whether the log supersedes an object of the set.
+    fn is_superseded(&self, object: &Object) -> bool {
         let tag = Tag::of(object.hash);
         self.incoming.iter().any(|newer| newer.hash == object.hash)
-            || self.killed.contains(&object.hash)
+            || self.deleted.contains(&object.hash)
             || self.lost.iter().any(|(_, lost)| *lost == tag)
     }
 
-    /// Rewrites the cold part alone; says whether that changes anything.
+    /// Rewrites only the cold part; returns whether that changes it.
     fn fill_cold(&mut self, sets: &Sets, now_seconds: u32) -> bool {
         let set = self.set;
         let in_hot = |hash| sets.parts() > 1 && sets.may_hold(HOT, set, hash);
         let mut cold = std::mem::take(&mut self.parts[COLD].objects);
         let count_before = cold.len();
-        let mut ghosts: Vec<Object> = Vec::new();
+        let mut tombstones: Vec<Object> = Vec::new();
         cold.retain(|object| {
-            if self.is_outlived(object) {
+            if self.is_superseded(object) {
                 return false;
             }
             if object.tombstone {
@@ -351,62 +351,62 @@ impl Merge {
             }
             let over = object.expires.is_over(now_seconds);
             if over && in_hot(object.hash) {
-                ghosts.push(Object::tombstone(object.hash));
+                tombstones.push(Object::tombstone(object.hash));
             }
             !over
         });
-        let killed = self.killed.iter().filter(|hash| in_hot(**hash));
-        ghosts.extend(killed.map(|hash| Object::tombstone(*hash)));
-        // A page that could not be read may be readable again some day.
+        let deleted = self.deleted.iter().filter(|hash| in_hot(**hash));
+        tombstones.extend(deleted.map(|hash| Object::tombstone(*hash)));
+        // Rewriting an unreadable page may make it readable again.
         let changes = self.parts[COLD].unreadable
             || cold.len() != count_before
-            || !ghosts.is_empty()
+            || !tombstones.is_empty()
             || !self.incoming.is_empty();
         self.bytes_migrated = bytes(&self.incoming);
-        cold.append(&mut ghosts);
+        cold.append(&mut tombstones);
         rrip::merge(&mut cold, &mut self.incoming, &mut self.evicted);
-        self.leave_ghosts(&mut cold, in_hot);
+        self.add_tombstones(&mut cold, in_hot);
         self.parts[COLD].objects = cold;
         changes
     }
 
-    /// Leaves a tombstone for everything evicted that may have an older copy in
-    /// the hot part.
-    fn leave_ghosts(&mut self, cold: &mut Vec<Object>, in_hot: impl Fn(KeyHash) -> bool) {
-        let mut looked_at = 0;
-        while looked_at < self.evicted.len() {
+    /// Adds a tombstone for each evicted object of which the hot part may hold
+    /// an older copy.
+    fn add_tombstones(&mut self, cold: &mut Vec<Object>, in_hot: impl Fn(KeyHash) -> bool) {
+        let mut checked = 0;
+        while checked < self.evicted.len() {
             let before = cold.len();
-            let fresh = self.evicted[looked_at..].iter();
+            let fresh = self.evicted[checked..].iter();
             cold.extend(
                 fresh
                     .filter(|object| in_hot(object.hash))
                     .map(|object| Object::tombstone(object.hash)),
             );
-            looked_at = self.evicted.len();
+            checked = self.evicted.len();
             if cold.len() == before {
                 return;
             }
             rrip::trim(cold, &mut self.evicted);
-            if self.evicted[looked_at..]
+            if self.evicted[checked..]
                 .iter()
                 .any(|object| object.tombstone)
             {
-                // More tombstones than a page holds: forget the hot part instead.
-                self.forgets_hot = true;
+                // The tombstones do not fit a page. Drop the hot part instead.
+                self.drops_hot = true;
                 cold.retain(|object| !object.tombstone);
                 return;
             }
         }
     }
 
-    /// Rewrites both parts: what was used goes to the hot one.
-    fn share_out(&mut self, now_seconds: u32) {
+    /// Rewrites both parts: used objects move to the hot one.
+    fn split_parts(&mut self, now_seconds: u32) {
         let mut cold = std::mem::take(&mut self.parts[COLD].objects);
         let mut all = std::mem::take(&mut self.parts[HOT].objects);
         all.retain(|object| cold.iter().all(|newer| newer.hash != object.hash));
         all.append(&mut cold);
         all.retain(|object| {
-            !object.tombstone && !object.expires.is_over(now_seconds) && !self.is_outlived(object)
+            !object.tombstone && !object.expires.is_over(now_seconds) && !self.is_superseded(object)
         });
         self.bytes_migrated = bytes(&self.incoming);
         if rrip::bytes_of(&all) + rrip::bytes_of(&self.incoming) > 2 * PAGE_ROOM_BYTES {
@@ -429,18 +429,18 @@ impl Merge {
         self.parts[COLD].objects = cold;
     }
 
-    /// Takes the entries that took part out of the index.
+    /// Removes the entries that joined the set from the index.
     pub(super) fn remove_entries(&mut self, index: &mut LogIndex) {
         for wanted in self.wanted.drain(..) {
             index.remove(self.set, wanted.id);
         }
     }
 
-    /// Memory that it holds, without the keys and values of objects.
+    /// Bytes of memory held, without keys and values.
     pub(super) fn buffer_bytes(&self) -> u64 {
         let objects = self.lists().map(Vec::capacity).map(room_bytes::<Object>);
         let hashes = self.parts.iter().map(|part| part.hashes.capacity());
-        let hashes = hashes.chain(std::iter::once(self.killed.capacity()));
+        let hashes = hashes.chain(std::iter::once(self.deleted.capacity()));
         objects.sum::<u64>()
             + hashes.map(room_bytes::<KeyHash>).sum::<u64>()
             + room_bytes::<Wanted>(self.wanted.capacity())
@@ -450,7 +450,7 @@ impl Merge {
             + room_bytes::<(usize, Tag)>(self.lost.capacity())
     }
 
-    /// Memory of the keys and values of objects that it holds.
+    /// Bytes of memory that keys and values take.
     pub(super) fn payload_bytes(&self) -> u64 {
         let from_log = self.from_log.iter().map(|(_, object)| object);
         payload_bytes(self.lists().flatten().chain(from_log))

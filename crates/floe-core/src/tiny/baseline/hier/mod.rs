@@ -1,33 +1,33 @@
-//! A small log in front of sets: what Kangaroo and FairyWREN share.
+//! A small log in front of sets, which Kangaroo and FairyWREN share.
 //!
-//! Objects are appended to the log and indexed there by set. When the log
-//! needs room, its oldest zone is emptied: a set's objects in the log join the
-//! set together, in one rewrite (passive migration). Where sets live in zones,
-//! the oldest of those is collected when few are free: sets that still are
-//! there move, and FairyWREN lets them take their objects along from the log
-//! (active migration).
+//! Objects are appended to the log and indexed there by set. When the log needs
+//! room, its oldest zone is emptied: all of a set's objects in the log join the
+//! set in one rewrite (passive migration). If sets live in zones, the oldest of
+//! these is collected when few are free: valid sets move, and in FairyWREN they
+//! take their objects in the log along (active migration).
 //!
 //! | file | for |
 //! |---|---|
 //! | `hierarchy` | the state: writes and searches |
 //! | `index` | the log's index |
-//! | `sets` | places, filters and hits of sets; rings of zones |
+//! | `sets` | pages, filters and hits of sets; rings of zones |
 //! | `merge` | one rewrite of a set |
-//! | `work` | which rewrites are begun, and their reads and writes |
-//! | `under_way` | appends, resets, zones that are emptied |
+//! | `work` | scheduling of rewrites, and their reads and writes |
+//! | `under_way` | appends, resets, and zones being emptied |
 //! | `clean` | emptying the log's oldest zone |
 //!
-//! Why nothing old comes back:
-//! * A chain lists a set's objects in the log, the newest first, and is asked
-//!   before the set. It names objects by 9 bits, so a search reads the pages of
-//!   all candidates, and a rewrite takes all of a set's sealed entries.
-//! * An object leaves the log without joining its set only when no other entry
-//!   of the set has its tag, and the set's filters say that the set has no
-//!   older copy. Otherwise its set is rewritten, whatever the threshold says.
-//! * What a rewrite cannot read it must assume to be newer than what it can:
-//!   objects with the lost entries' tags, or the whole hot part, are forgotten.
-//! * A page of log or set is found until its replacement is on flash, and its
-//!   zone is reset when no index names it and no search is inside.
+//! No stale object is returned, because:
+//! * A chain lists a set's objects in the log, newest first. Searches read it
+//!   before the set. Its entries have 9-bit tags, so a search reads the pages
+//!   of all candidates, and a rewrite takes all of a set's sealed entries.
+//! * An object is evicted from the log without joining its set only if no other
+//!   entry of the set has its tag, and the set's filters exclude an older copy.
+//!   Otherwise its set is rewritten, even below the threshold.
+//! * A rewrite assumes that unreadable objects are newer than readable ones. It
+//!   drops objects with the lost entries' tags, or the whole hot part.
+//! * Searches find a page of the log or a set until its replacement is on
+//!   flash. Its zone is reset once no index refers to it and no search reads
+//!   it.
 
 mod clean;
 mod hierarchy;
@@ -41,7 +41,7 @@ pub use self::hierarchy::Front;
 pub(super) use self::hierarchy::{Hierarchy, HierarchyPlan};
 pub(super) use self::index::LOG_PAGES_MAX;
 
-/// Makes a newtype of [`Hierarchy`] an engine.
+/// Implements the engine for a newtype of [`Hierarchy`].
 macro_rules! delegate_engine {
     ($engine:ty) => {
         impl Engine for $engine {

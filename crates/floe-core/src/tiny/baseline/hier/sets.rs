@@ -1,8 +1,8 @@
-//! The sets behind the log: where their pages are, what they may hold.
+//! The sets behind the log: their pages and filters.
 //!
-//! A set has one part (Kangaroo) or two, cold and hot (FairyWREN). Each part
-//! is a page, with a filter of its own, so that a search reads only parts that
-//! may hold what it looks for.
+//! A set has one part (Kangaroo) or two, cold and hot (FairyWREN). Each part is
+//! a page with its own filter, so that a search reads only parts that may hold
+//! the object.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -16,15 +16,14 @@ use crate::tiny::statistics::room_bytes;
 pub(super) const PARTS_MAX: usize = 2;
 /// The part that new objects join.
 pub(super) const COLD: usize = 0;
-/// The part for objects that were used.
+/// The part for used objects.
 pub(super) const HOT: usize = 1;
 
 const NOWHERE: u32 = u32::MAX;
 
-/// Places looked at together when the sets of a zone are looked for.
-const LOOK_AT_ONCE: usize = 32;
+/// Pages compared together in a scan for the sets of a zone.
+const SCAN_CHUNK: usize = 32;
 
-/// The sets.
 #[derive(Debug)]
 pub(super) struct Sets {
     sets: u32,
@@ -32,7 +31,7 @@ pub(super) struct Sets {
     places: Places,
     filters: PageFilters,
     hits: Vec<HitBits>,
-    /// Sets in place whose page could not be written; nothing is kept there.
+    /// Sets in place whose page could not be written. They stay empty.
     dead: BTreeSet<u32>,
     objects: u64,
 }
@@ -41,12 +40,12 @@ pub(super) struct Sets {
 enum Places {
     /// One part, always at the same page.
     InPlace { first: PageAddress },
-    /// In zones; the page of each part of each set.
+    /// The page of each part of each set, in zones.
     Zoned(Vec<u32>),
 }
 
 impl Sets {
-    /// Empty sets, in place from `first` on, or in zones.
+    /// Empty sets: in place from the page `in_place` on, or in zones.
     pub(super) fn new(
         sets: u32,
         parts: usize,
@@ -81,7 +80,7 @@ impl Sets {
         matches!(self.places, Places::InPlace { .. })
     }
 
-    /// The page of a part, if it was ever written.
+    /// The page of a part, if it has objects.
     pub(super) fn page_of(&self, part: usize, set: u32) -> Option<PageAddress> {
         let slot = self.slot(part, set);
         match &self.places {
@@ -92,7 +91,7 @@ impl Sets {
         }
     }
 
-    /// The page of a part that is rewritten in place.
+    /// The fixed page of a set in place.
     pub(super) fn place(&self, set: u32) -> Option<PageAddress> {
         match &self.places {
             Places::InPlace { first } => Some(PageAddress(first.0 + set)),
@@ -110,7 +109,7 @@ impl Sets {
         (0..self.parts).any(|part| self.may_hold(part, set, hash))
     }
 
-    /// Notes that an object of a part was used.
+    /// Marks an object of a part as used.
     pub(super) fn hit(&mut self, part: usize, set: u32, slot: usize) {
         let at = self.slot(part, set);
         rrip::mark(&mut self.hits[at], slot);
@@ -120,7 +119,7 @@ impl Sets {
         self.hits[self.slot(part, set)]
     }
 
-    /// A part was written at `page`, with objects of these hashes.
+    /// Records that a part was written at `page` with these objects.
     pub(super) fn written(&mut self, part: usize, set: u32, page: PageAddress, hashes: &[KeyHash]) {
         let slot = self.slot(part, set);
         if let Places::Zoned(places) = &mut self.places {
@@ -130,7 +129,7 @@ impl Sets {
         self.hits[slot] = 0;
     }
 
-    /// Forgets what a part holds.
+    /// Drops the objects of a part.
     pub(super) fn forget(&mut self, part: usize, set: u32) {
         let slot = self.slot(part, set);
         if let Places::Zoned(places) = &mut self.places {
@@ -140,8 +139,8 @@ impl Sets {
         self.hits[slot] = 0;
     }
 
-    /// Gives up a set whose page could not be written.
-    pub(super) fn bury(&mut self, set: u32) {
+    /// Drops a set whose page could not be written.
+    pub(super) fn mark_dead(&mut self, set: u32) {
         self.forget(COLD, set);
         self.dead.insert(set);
     }
@@ -150,25 +149,26 @@ impl Sets {
         self.dead.contains(&set)
     }
 
-    /// Sets with a part in `zone`.
+    /// Adds the sets with a part in `zone` to `found`.
     pub(super) fn sets_in(&self, part: usize, zone: u32, flash: &Flash, found: &mut Vec<u32>) {
         let Places::Zoned(places) = &self.places else {
             return;
         };
         let first = flash.first_page(zone).0;
-        // Pages before the zone wrap around, and are far behind it, too.
+        // Pages before the zone wrap around to large numbers.
         let is_inside = |page: u32| page.wrapping_sub(first) < flash.zone_pages;
         let of_part = &places[self.slot(part, 0)..][..self.sets as usize];
-        for (chunk, pages) in (0..).zip(of_part.chunks(LOOK_AT_ONCE)) {
-            // Most chunks have none, which is seen without a branch for each.
+        for (chunk, pages) in (0..).zip(of_part.chunks(SCAN_CHUNK)) {
+            // Most chunks have none. The fold finds that without a branch per
+            // page.
             if pages.iter().fold(false, |any, page| any | is_inside(*page)) {
                 let inside = (0..).zip(pages).filter(|(_, page)| is_inside(**page));
-                found.extend(inside.map(|(at, _): (u32, _)| chunk * LOOK_AT_ONCE as u32 + at));
+                found.extend(inside.map(|(at, _): (u32, _)| chunk * SCAN_CHUNK as u32 + at));
             }
         }
     }
 
-    /// Notes by how many objects the sets have changed.
+    /// Updates the number of objects.
     pub(super) fn count(&mut self, added: usize, removed: usize) {
         self.objects = (self.objects + added as u64).saturating_sub(removed as u64);
     }
@@ -177,7 +177,7 @@ impl Sets {
         self.objects
     }
 
-    /// Bytes of filters and map.
+    /// Bytes of memory of filters and map.
     pub(super) fn index_bytes(&self) -> u64 {
         let map = match &self.places {
             Places::InPlace { .. } => 0,
@@ -191,19 +191,19 @@ impl Sets {
     }
 }
 
-/// Zones that one part of the sets is written to, one after another, and
-/// emptied in the same order.
+/// The zones of one part of the sets, which are written and collected in the
+/// same order.
 #[derive(Debug)]
 pub(super) struct Ring {
     zone_pages: u32,
     free: VecDeque<u32>,
     full: VecDeque<u32>,
-    /// The zone that is written, and its write pointer.
+    /// The zone being written, and its write pointer.
     active: Option<(u32, u32)>,
-    /// Free zones at or below which the oldest is collected.
+    /// Free zones at or below which the oldest zone is collected.
     collect_at: u32,
-    /// Pages that were promised to merges under way.
-    promised: u32,
+    /// Pages reserved for active rewrites.
+    reserved: u32,
 }
 
 impl Ring {
@@ -214,35 +214,36 @@ impl Ring {
             full: VecDeque::new(),
             active: None,
             collect_at,
-            promised: 0,
+            reserved: 0,
         }
     }
 
     fn room(&self) -> u32 {
         let of_active = self.active.map_or(0, |(_, next)| self.zone_pages - next);
-        (self.free.len() as u32 * self.zone_pages + of_active).saturating_sub(self.promised)
+        (self.free.len() as u32 * self.zone_pages + of_active).saturating_sub(self.reserved)
     }
 
-    /// Promises a page. The last zone's worth is kept for the collection of
-    /// zones, without which there would never be room again.
-    pub(super) fn promise(&mut self, for_collection: bool) -> bool {
+    /// Reserves a page; returns whether there was one. The last zone's pages
+    /// are only for collection, which could otherwise never free a zone.
+    pub(super) fn reserve(&mut self, for_collection: bool) -> bool {
         let least = if for_collection { 0 } else { self.zone_pages };
-        let promises = self.room() > least;
-        self.promised += u32::from(promises);
-        promises
+        let has_room = self.room() > least;
+        self.reserved += u32::from(has_room);
+        has_room
     }
 
-    /// Whether a page could be promised.
-    pub(super) fn can_promise(&self, for_collection: bool) -> bool {
+    /// Whether a page could be reserved.
+    pub(super) fn can_reserve(&self, for_collection: bool) -> bool {
         self.room() > if for_collection { 0 } else { self.zone_pages }
     }
 
-    /// Takes a promise back, kept or not.
+    /// Releases a reservation, used or not.
     pub(super) fn release(&mut self) {
-        self.promised = self.promised.saturating_sub(1);
+        self.reserved = self.reserved.saturating_sub(1);
     }
 
-    /// Takes up to `pages` pages, one after another, of one zone.
+    /// Takes up to `pages` consecutive pages of one zone: the zone, the first
+    /// page in it, and their number.
     pub(super) fn take(&mut self, pages: u32) -> Option<(u32, u32, u32)> {
         let (zone, next) = match self.active {
             Some(active) => active,
@@ -263,12 +264,12 @@ impl Ring {
         }
     }
 
-    /// The zone that is written.
+    /// The zone being written.
     pub(super) fn active_zone(&self) -> Option<u32> {
         self.active.map(|(zone, _)| zone)
     }
 
-    /// Takes out the oldest zone if it is time to collect it.
+    /// Removes the oldest zone if it is time to collect it.
     pub(super) fn take_oldest(&mut self) -> Option<u32> {
         if self.free.len() as u32 > self.collect_at {
             return None;

@@ -1,4 +1,4 @@
-//! The choice of rewrites, and their reads and writes.
+//! Schedules rewrites, and their reads and writes.
 
 use super::hierarchy::{Front, Hierarchy, set_of};
 use super::merge::{Computed, Merge, Stage, Why};
@@ -8,15 +8,15 @@ use crate::tiny::baseline::rrip;
 use crate::tiny::engine::{Cause, Outcome, Page, Task, TaskId, Work};
 use crate::tiny::object::{PAGE_BYTES, PageAddress};
 
-/// Most pages of sets that one append writes.
+/// Most pages per append of sets.
 const APPEND_PAGES_MAX: usize = 64;
 
 /// The result of a step.
 pub(super) enum Progress {
     Task(Task),
-    /// Something was decided; look again.
+    /// The state changed; take another step.
     Step,
-    /// Nothing can be done before something is completed.
+    /// Nothing can be done until a task completes.
     Idle,
 }
 
@@ -30,8 +30,8 @@ const KIND_SHIFT: u32 = 28;
 
 fn task(kind: u32, number: usize, work: Work) -> Task {
     Task {
-        // Merges and parts are few; zones are pages' numbers, fewer than 2^28
-        // wherever a zone holds eight pages.
+        // Numbers are merges, parts or zones. Zones are fewer than 2^28 if each
+        // has at least eight pages.
         id: TaskId(kind << KIND_SHIFT | number as u32),
         work,
     }
@@ -48,7 +48,7 @@ impl Hierarchy {
         }
     }
 
-    /// The order is that of what makes room for the rest.
+    /// Steps that free memory or flash for others come first.
     fn step(&mut self, front: &mut Front) -> Progress {
         if let Some(task) = self.reset() {
             return Progress::Task(task);
@@ -62,8 +62,8 @@ impl Hierarchy {
                 progress => return progress,
             }
         }
-        if front.log.is_homeless() {
-            self.rehouse_log(front);
+        if front.log.has_displaced() {
+            self.place_displaced_log(front);
         }
         if let Some((first, pages)) = front.log.next_append() {
             return Progress::Task(task(LOG_APPEND, 0, Work::Append { first, pages }));
@@ -120,7 +120,7 @@ impl Hierarchy {
         };
         let reset = self.resets.swap_remove(at);
         if *outcome != Outcome::Done {
-            // Never written again.
+            // The zone is not used any more.
             return;
         }
         self.statistics.resets += 1;
@@ -130,7 +130,7 @@ impl Hierarchy {
         }
     }
 
-    /// Goes on with the collection of a part's oldest zone.
+    /// Continues the collection of a part's oldest zone.
     fn collect(&mut self, front: &mut Front, part: usize) -> Progress {
         if self.sets.are_in_place() {
             return Progress::Idle;
@@ -164,8 +164,8 @@ impl Hierarchy {
             }
             return Progress::Step;
         }
-        // Some were busy, and some writes failed: count again once no set moves
-        // from here, or to here.
+        // Some sets were busy, and some writes failed. Scan the zone again once
+        // no rewrite moves a set from it or to it.
         let is_here = |page: Option<PageAddress>| {
             page.is_some_and(|page| self.plan.flash.zone_of(page) == zone)
         };
@@ -201,21 +201,22 @@ impl Hierarchy {
             .merges
             .iter()
             .position(|merge| merge.stage == Stage::Idle)?;
-        let promised = self.promise(why)?;
+        let is_reserved = self.reserve(why)?;
         self.merging += 1;
         let merge = &mut self.merges[number];
         merge.begin(set, why);
-        for (part, promised) in merge.parts.iter_mut().zip(promised) {
-            part.promised = promised;
+        for (part, is_reserved) in merge.parts.iter_mut().zip(is_reserved) {
+            part.is_reserved = is_reserved;
         }
         if why == Why::Collect(HOT) {
-            merge.parts[HOT].taken = true;
+            merge.parts[HOT].is_rewritten = true;
         } else {
-            merge.parts[COLD].taken = true;
+            merge.parts[COLD].is_rewritten = true;
             if why == Why::Passive {
                 self.rewrites += 1;
                 let turn = u64::from(self.plan.hot_rewrite_interval);
-                merge.parts[HOT].taken = promised[HOT] && self.rewrites.is_multiple_of(turn);
+                merge.parts[HOT].is_rewritten =
+                    is_reserved[HOT] && self.rewrites.is_multiple_of(turn);
             }
             if why == Why::Passive || self.plan.collection_merges {
                 let log = &front.log;
@@ -240,29 +241,30 @@ impl Hierarchy {
         Some(Progress::Task(task(MERGE_READ, number, work)))
     }
 
-    /// Promises pages of the rings that a rewrite needs, and of those that it
-    /// may want; which, by part.
-    fn promise(&mut self, why: Why) -> Option<[bool; 2]> {
-        let mut promised = [false; 2];
+    /// Reserves the pages that a rewrite needs, and those that it may need;
+    /// returns which parts have one.
+    fn reserve(&mut self, why: Why) -> Option<[bool; 2]> {
+        let mut is_reserved = [false; 2];
         if self.sets.are_in_place() {
-            return Some(promised);
+            return Some(is_reserved);
         }
         let parts = self.sets.parts();
         let collects = |part| why == Why::Collect(part);
-        let can = |ring: &Ring, part| ring.can_promise(collects(part));
+        let can = |ring: &Ring, part| ring.can_reserve(collects(part));
         let needed = |part| why == Why::Passive || collects(part);
         if (0..parts).any(|part| needed(part) && !can(&self.rings[part], part)) {
             return None;
         }
-        for (part, promised) in promised.iter_mut().enumerate().take(parts) {
-            // The hot part moves alone; the cold one may have to take it along.
-            *promised = (part == HOT || why != Why::Collect(HOT))
-                && self.rings[part].promise(collects(part));
+        for (part, is_reserved) in is_reserved.iter_mut().enumerate().take(parts) {
+            // The hot part moves alone. A rewrite of the cold one may have to
+            // include it.
+            *is_reserved = (part == HOT || why != Why::Collect(HOT))
+                && self.rings[part].reserve(collects(part));
         }
-        Some(promised)
+        Some(is_reserved)
     }
 
-    /// Everything was read: decides, or asks for more.
+    /// Computes the new pages once all reads are done, or starts another read.
     fn compute(&mut self, front: &mut Front, number: usize) {
         let merge = &mut self.merges[number];
         if self.sets.is_dead(merge.set) {
@@ -281,7 +283,7 @@ impl Hierarchy {
         let mut seen = 0;
         for number in 0..self.merges.len() {
             if seen == self.merging {
-                // The others are idle.
+                // The remaining ones are idle.
                 break;
             }
             let merge = &mut self.merges[number];
@@ -311,15 +313,16 @@ impl Hierarchy {
         (0..self.sets.parts()).find_map(|part| self.append(part))
     }
 
-    /// Rewrites under way, and their numbers: few of those that there may be,
-    /// so looking ends with the last of them.
+    /// Active rewrites with their numbers. Stops after the last active one,
+    /// because most are idle.
     fn under_way(&self) -> impl Iterator<Item = (usize, &Merge)> {
         let merges = self.merges.iter().enumerate();
         let active = merges.filter(|(_, merge)| merge.stage != Stage::Idle);
         active.take(self.merging)
     }
 
-    /// Appends what is ready of a part; one append at a time.
+    /// Appends the ready pages of a part. One append per part is in flight at a
+    /// time.
     fn append(&mut self, part: usize) -> Option<Task> {
         if self.sets.are_in_place() || self.appends[part].is_some() {
             return None;
@@ -331,19 +334,19 @@ impl Hierarchy {
             return None;
         }
         let wanted = count.min(APPEND_PAGES_MAX) as u32;
-        let (zone, next, taken) = self.rings[part].take(wanted)?;
+        let (zone, next, is_rewritten) = self.rings[part].take(wanted)?;
         let first = PageAddress(self.plan.flash.first_page(zone).0 + next);
         let mut merges = std::mem::take(&mut self.merges_spare);
         let ready = self.under_way().filter(|(_, merge)| is_ready(merge));
-        merges.extend(ready.take(taken as usize).map(|(number, _)| number));
-        let mut pages = Vec::with_capacity(taken as usize);
+        merges.extend(ready.take(is_rewritten as usize).map(|(number, _)| number));
+        let mut pages = Vec::with_capacity(is_rewritten as usize);
         for (at, number) in (first.0..).zip(&merges) {
             let of_merge = &mut self.merges[*number].parts[part];
             of_merge.is_ready = false;
             of_merge.at = Some(PageAddress(at));
-            // Until the set is known to be there, its zone must not be emptied.
+            // The zone must not be reset before the set's entry points to it.
             self.pins.pin(zone);
-            if std::mem::take(&mut of_merge.promised) {
+            if std::mem::take(&mut of_merge.is_reserved) {
                 self.rings[part].release();
             }
             pages.push(Page::Objects(of_merge.objects.clone()));
@@ -357,7 +360,7 @@ impl Hierarchy {
             return;
         };
         if *outcome != Outcome::Done {
-            // The zone is given up as it is, and collected in its turn.
+            // The zone takes no more writes and is collected in its turn.
             if self.rings[part].active_zone() == Some(zone) {
                 self.rings[part].end_active();
             }
@@ -386,7 +389,7 @@ impl Hierarchy {
         } else {
             let merge = &mut self.merges[number];
             merge.parts[COLD].at = None;
-            self.sets.bury(merge.set);
+            self.sets.mark_dead(merge.set);
         }
         self.finish(front, number);
     }
@@ -403,13 +406,13 @@ impl Hierarchy {
         self.statistics.bytes_filled += filled;
     }
 
-    /// A rewrite is on flash, or came to nothing.
+    /// Ends a rewrite, with or without writes.
     fn finish(&mut self, front: &mut Front, number: usize) {
         let merge = &mut self.merges[number];
         let set = merge.set;
         let writes = merge.stage == Stage::Writing;
         for (part, of_merge) in merge.parts.iter_mut().enumerate() {
-            if std::mem::take(&mut of_merge.promised) {
+            if std::mem::take(&mut of_merge.is_reserved) {
                 self.rings[part].release();
             }
             let Some(page) = of_merge.at.filter(|_| writes) else {
@@ -422,14 +425,14 @@ impl Hierarchy {
                 self.pins.unpin(self.plan.flash.zone_of(page));
             }
         }
-        if merge.forgets_hot {
+        if merge.drops_hot {
             self.sets.forget(HOT, set);
         }
         merge.remove_entries(&mut front.index);
         merge.stage = Stage::Idle;
         self.merging -= 1;
         self.statistics.evicted += merge.evicted_count;
-        if writes && merge.parts[COLD].taken {
+        if writes && merge.parts[COLD].is_rewritten {
             let bytes = merge.bytes_migrated;
             match merge.why {
                 Why::Passive => {
@@ -444,7 +447,7 @@ impl Hierarchy {
             }
         }
         if let Some(cleaning) = &mut self.cleaning {
-            cleaning.look_again();
+            cleaning.resume();
         }
     }
 

@@ -1,7 +1,7 @@
-//! The exact index of the log: hash to page, open addressing.
+//! The exact index of the log, from hash to page, with open addressing.
 //!
-//! Many small tables, chosen by hash, that grow one at a time and by half, so
-//! that none stops the cache for long and little memory is held in reserve.
+//! It consists of many small tables, chosen by hash. Each grows alone and by
+//! half, so no growth blocks the cache for long, and little memory is unused.
 
 use crate::hash::{KeyHash, fast_range};
 use crate::tiny::object::PageAddress;
@@ -14,7 +14,8 @@ pub(super) struct Index {
     len: u64,
 }
 
-/// The place of an object, and whether it was used since it was written there.
+/// The page of an object, and whether the object was used since it was written
+/// there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) page: PageAddress,
@@ -23,13 +24,13 @@ pub(super) struct Entry {
 
 const SHARDS: usize = 256;
 const SLOTS_LEAST: usize = 8;
-/// A page that is none. Pages have 31 bits, the highest marks hits.
+/// Marks an empty slot. Pages have 31 bits; the highest bit marks hits.
 const NONE: u32 = u32::MAX;
 const HIT: u32 = 1 << 31;
 
 #[derive(Debug)]
 struct Shard {
-    /// Whole hashes: two keys are never taken for each other.
+    /// Whole 64-bit hashes.
     hashes: Vec<u64>,
     pages: Vec<u32>,
     len: usize,
@@ -61,13 +62,13 @@ impl Index {
         })
     }
 
-    /// Says where an object is now, not hit since.
+    /// Sets the page of an object, which counts as not used yet.
     pub(super) fn set(&mut self, hash: KeyHash, page: PageAddress) {
         let added = self.shard_mut(hash).set(hash.0, page.0);
         self.len += u64::from(added);
     }
 
-    /// Notes that an object was used, if it is in `page` still.
+    /// Marks an object as used, if it is still in `page`.
     pub(super) fn hit(&mut self, hash: KeyHash, page: PageAddress) {
         let shard = self.shard_mut(hash);
         if let Some(slot) = shard.find(hash.0)
@@ -85,7 +86,7 @@ impl Index {
         }
     }
 
-    /// Forgets everything in pages `first..end`; says how many objects.
+    /// Removes all objects in the pages `first..end`; returns their number.
     pub(super) fn purge(&mut self, first: PageAddress, end: PageAddress) -> u64 {
         let mut purged = 0;
         for shard in &mut self.shards {
@@ -146,7 +147,8 @@ impl Shard {
             self.pages[slot] = page;
             return false;
         }
-        // At most seven eighths full: probes stay short, and some slot is free.
+        // At most seven eighths full, so that probes stay short and a slot is
+        // free.
         if (self.len + 1) * 8 > self.pages.len() * 7 {
             self.grow();
         }
@@ -174,7 +176,7 @@ impl Shard {
         }
     }
 
-    /// Empties a slot and moves back those that were displaced past it.
+    /// Empties a slot and moves back the entries that were displaced past it.
     fn remove(&mut self, slot: usize) {
         let slots = self.pages.len();
         let mut hole = slot;
@@ -197,14 +199,16 @@ impl Shard {
         let mut slot = 0;
         while slot < self.pages.len() {
             if self.pages[slot] != NONE && gone.contains(&(self.pages[slot] & !HIT)) {
-                // Another may have moved here: look again.
+                // Another entry may have moved here, so the slot is checked
+                // again.
                 self.remove(slot);
                 purged += 1;
             } else {
                 slot += 1;
             }
         }
-        // An entry that wrapped around may have moved from the front to the end.
+        // An entry that wrapped around may have moved from the front to the
+        // end.
         while let Some(slot) = self.wrapped(&gone) {
             self.remove(slot);
             purged += 1;
@@ -212,7 +216,7 @@ impl Shard {
         purged
     }
 
-    /// A slot of the last run whose page is gone.
+    /// A slot of the last run whose page is in `gone`.
     fn wrapped(&self, gone: &std::ops::Range<u32>) -> Option<usize> {
         let run = (0..self.pages.len()).rev();
         run.take_while(|slot| self.pages[*slot] != NONE)

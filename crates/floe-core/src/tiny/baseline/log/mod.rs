@@ -1,16 +1,17 @@
 //! `log`: a log-structured cache with an exact index in memory, after
 //! CacheLib's block cache (Berg et al., OSDI '20).
 //!
-//! Objects are packed into pages, pages into segments, and segments appended
-//! to one zone after another. The oldest zone goes first. Objects of it that
-//! were used since they were written can be appended again.
+//! Objects are packed into pages, pages into segments, and segments are
+//! appended to one zone after another. The oldest zone is evicted first.
+//! Objects of it that were used since they were written can be appended again.
 //!
 //! Deviations from CacheLib, and why:
-//! * The index names whole 64-bit hashes, where CacheLib names the lower half:
-//!   a lookup is exact and reads one page. Both cost more than 100 bits per
+//! * The index has whole 64-bit hashes, where CacheLib has the lower half, so a
+//!   lookup is exact and reads one page. Both cost more than 100 bits per
 //!   object (Nemo §2.3 computes 15 bytes).
-//! * A delete also appends a tombstone, so that the log alone tells what is
-//!   dead. In a FIFO log it outlives whatever it speaks of.
+//! * A delete also appends a tombstone, so that the log alone shows which
+//!   objects are deleted. In a FIFO log, a tombstone stays longer than the
+//!   copies that it supersedes.
 
 mod index;
 
@@ -31,13 +32,14 @@ use crate::tiny::statistics::{Memory, Statistics, payload_bytes, room_bytes};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogConfig {
-    /// Pages of a segment: one append. 64 pages are 256 KiB. No more than a zone has.
+    /// Pages of a segment, the unit of appends; at most a zone's. 64 pages are
+    /// 256 KiB.
     pub segment_pages: u32,
-    /// Segments that may be in memory: one is filled, the others wait for
-    /// their append.
+    /// Most segments in memory: one being filled, the others waiting to be
+    /// appended.
     pub segments_buffered: u32,
-    /// Whether objects of the oldest zone that were used are appended again.
-    /// It costs reading the zone.
+    /// Whether used objects of the oldest zone are appended again, which costs
+    /// reading the zone.
     pub readmit_hit: bool,
 }
 
@@ -51,7 +53,7 @@ impl Default for LogConfig {
     }
 }
 
-/// A `log` that can run.
+/// A validated configuration of `log`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogPlan {
     flash: Flash,
@@ -64,7 +66,8 @@ impl LogPlan {
     /// Checks `config` against `flash`.
     ///
     /// # Errors
-    /// Names the setting that cannot work and the nearest value that does.
+    /// [`PlanError`] names the setting that does not fit and the nearest value
+    /// that does.
     pub fn new(config: &LogConfig, flash: &Flash) -> Result<LogPlan, PlanError> {
         check_flash(flash, 3)?;
         check_range("tiny.log.segment_pages", config.segment_pages, 1, 4096)?;
@@ -83,7 +86,7 @@ impl LogPlan {
     }
 }
 
-/// The directory: zones that are read, and the zone that is emptied.
+/// The directory: pins of zones, and the zone that is being evicted.
 #[derive(Debug)]
 pub struct Log {
     plan: LogPlan,
@@ -92,8 +95,8 @@ pub struct Log {
     statistics: Statistics,
 }
 
-/// The stripe: segments in memory, and the index of all objects, which each write
-/// changes.
+/// The stripe: segments in memory, and the index of all objects, which every
+/// write changes.
 #[derive(Debug)]
 pub struct Head {
     log: AppendLog,
@@ -107,39 +110,39 @@ impl Stripe for Head {
     }
 }
 
-/// The zone that is being emptied.
+/// The oldest zone, while it is being evicted.
 #[derive(Debug)]
 struct Leaving {
     zone: u32,
-    /// Pages of it that hold objects.
+    /// Pages to read for hot objects.
     pages: u32,
-    /// Pages that were asked for.
+    /// Pages whose read was started.
     asked: u32,
-    /// Hot objects that wait for room, with their page, last first.
+    /// Hot objects to append again, with their page, in reverse order.
     readmitted: Vec<(PageAddress, Object)>,
     state: Emptying,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Emptying {
-    /// Its hot objects are read and appended again.
-    Rescuing {
+    /// Its hot objects are being read and appended again.
+    Readmitting {
         reading: bool,
     },
-    /// The index names it no more; readers may still be inside.
+    /// The index has no entries in it any more. Searches may still read it.
     Purged,
     Resetting,
 }
 
 const APPEND: TaskId = TaskId(0);
-const RESCUE: TaskId = TaskId(1);
+const READMIT: TaskId = TaskId(1);
 const RESET: TaskId = TaskId(2);
 
 impl Head {
-    /// Packs an object and points the index at it.
+    /// Packs an object and updates the index.
     fn append(&mut self, object: Object) -> Result<(), Object> {
         let (hash, tombstone) = (object.hash, object.tombstone);
-        // An older copy, or tombstone, in the same page would be found first.
+        // An older copy or tombstone in the same page would be found first.
         let older = self.index.get(hash).map(|entry| entry.page);
         if let Some(page) = older.or_else(|| self.log.page_open()) {
             self.log.remove(page, hash);
@@ -165,9 +168,9 @@ impl Head {
         }
     }
 
-    fn rehouse(&mut self) {
+    fn place_displaced(&mut self) {
         let index = &mut self.index;
-        self.log.rehouse(|object, old, new| {
+        self.log.place_displaced(|object, old, new| {
             if index
                 .get(object.hash)
                 .is_some_and(|entry| entry.page == old)
@@ -189,7 +192,7 @@ impl Log {
         }
     }
 
-    /// Begins to empty the oldest zone when less than one zone is free.
+    /// Begins to evict the oldest zone if less than one zone is free.
     fn begin_leaving(&mut self, head: &mut Head) {
         if self.leaving.is_some() || head.log.pages_free() >= u64::from(self.plan.flash.zone_pages)
         {
@@ -203,16 +206,16 @@ impl Log {
             pages: if self.plan.readmit_hit { pages } else { 0 },
             asked: 0,
             readmitted: Vec::new(),
-            state: Emptying::Rescuing { reading: false },
+            state: Emptying::Readmitting { reading: false },
         });
     }
 
-    /// Moves the leaving zone on; returns what must be done for it.
+    /// Advances the eviction; returns its next task.
     fn leave(&mut self, head: &mut Head) -> Option<Task> {
         self.begin_leaving(head);
         let leaving = self.leaving.as_mut()?;
         let first = self.plan.flash.first_page(leaving.zone);
-        if leaving.state == (Emptying::Rescuing { reading: false }) {
+        if leaving.state == (Emptying::Readmitting { reading: false }) {
             if self.readmit(head).is_err() {
                 return None;
             }
@@ -221,10 +224,10 @@ impl Log {
                 let count = self.plan.segment_pages.min(leaving.pages - leaving.asked);
                 let from = first.0 + leaving.asked;
                 leaving.asked += count;
-                leaving.state = Emptying::Rescuing { reading: true };
+                leaving.state = Emptying::Readmitting { reading: true };
                 let pages = (from..from + count).map(PageAddress).collect();
                 return Some(Task {
-                    id: RESCUE,
+                    id: READMIT,
                     work: Work::Read(pages),
                 });
             }
@@ -243,7 +246,7 @@ impl Log {
         None
     }
 
-    /// Appends hot objects again, those that nothing has replaced meanwhile.
+    /// Appends the hot objects again that are still current.
     fn readmit(&mut self, head: &mut Head) -> Result<(), ()> {
         while let Some(leaving) = &mut self.leaving
             && let Some((page, object)) = leaving.readmitted.pop()
@@ -258,7 +261,8 @@ impl Log {
             let bytes = u64::from(object.bytes);
             if let Err(object) = head.append(object) {
                 if let Some(leaving) = &mut self.leaving {
-                    // Without an append that will make room, nothing will.
+                    // No append in flight will make room, so the rest is
+                    // evicted.
                     if head.log.pages_free() == 0 {
                         leaving.readmitted.clear();
                         leaving.asked = leaving.pages;
@@ -274,12 +278,12 @@ impl Log {
         Ok(())
     }
 
-    fn rescue(&mut self, head: &Head, outcome: Outcome, now_seconds: u32) {
+    fn collect_hot(&mut self, head: &Head, outcome: Outcome, now_seconds: u32) {
         let Some(leaving) = &mut self.leaving else {
             return;
         };
         let Outcome::Read(pages) = outcome else {
-            leaving.state = Emptying::Rescuing { reading: false };
+            leaving.state = Emptying::Readmitting { reading: false };
             return;
         };
         self.statistics.pages_maintained += pages.len() as u64;
@@ -298,7 +302,7 @@ impl Log {
             leaving.readmitted.extend(hot.map(|object| (page, object)));
         }
         leaving.readmitted.reverse();
-        leaving.state = Emptying::Rescuing { reading: false };
+        leaving.state = Emptying::Readmitting { reading: false };
     }
 }
 
@@ -324,9 +328,9 @@ impl Engine for Log {
     fn insert(&self, head: &mut Head, object: Object, _now_seconds: u32) -> Insert {
         let object = object.or_tombstone();
         let older = head.index.get(object.hash);
-        let outdates_flash = older.is_some_and(|entry| !head.log.only_in_memory(entry.page));
+        let supersedes_flash = older.is_some_and(|entry| !head.log.only_in_memory(entry.page));
         let accepted = Insert::Accepted(Accepted {
-            outdates_flash,
+            supersedes_flash,
             ..Accepted::default()
         });
         let (bytes, tombstone) = (object.bytes, object.tombstone);
@@ -376,8 +380,8 @@ impl Engine for Log {
     }
 
     fn next_task(&mut self, head: &mut Head) -> Option<Task> {
-        if head.log.is_homeless() {
-            head.rehouse();
+        if head.log.has_displaced() {
+            head.place_displaced();
         }
         if let Some((first, pages)) = head.log.next_append() {
             return Some(Task {
@@ -391,9 +395,9 @@ impl Engine for Log {
     fn complete(&mut self, head: &mut Head, id: TaskId, outcome: Outcome, now_seconds: u32) {
         match id {
             APPEND => head.appended(outcome),
-            RESCUE => self.rescue(head, outcome, now_seconds),
+            READMIT => self.collect_hot(head, outcome, now_seconds),
             _ => {
-                // A zone that cannot be reset is never written again.
+                // A zone that cannot be reset is not used any more.
                 if let Some(leaving) = self.leaving.take()
                     && outcome == Outcome::Done
                 {

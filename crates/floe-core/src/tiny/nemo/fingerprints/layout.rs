@@ -1,4 +1,4 @@
-//! How a stripe of fingerprints is laid out, and how it is asked.
+//! The layout of a stripe of fingerprints, and how it is probed.
 
 use crate::tiny::object::{PAGE_BYTES, PAGE_HEADER_BYTES};
 use wide::u8x16;
@@ -6,32 +6,33 @@ use wide::u8x16;
 /// Most set-groups of an index group.
 pub(in super::super) const INDEX_GROUP_MAX: u32 = 512;
 
-/// Most set-groups of a stripe: what is found in one is a word of 64 bits.
+/// Most set-groups of a stripe: its matches are one word of 64 bits.
 pub(in super::super) const STRIPE_COLUMNS: u32 = u64::BITS;
 
-/// Bits are read eight bytes at a time, and so may a page's last one be.
+/// Padding at the end of a page, because bits are read eight bytes at a time.
 const SLACK_BYTES: usize = 7;
 
 /// Bytes of a page for directories and buckets.
 const BODY_BYTES: usize = PAGE_BYTES - PAGE_HEADER_BYTES - SLACK_BYTES;
 
-/// Bits of an object in a byte.
+/// Bits of a byte.
 pub(super) const BYTE: usize = 8;
 
-/// Most bits of an object.
+/// Most bits per object.
 pub(super) const BITS_MAX: usize = 12;
 
-/// More bits than an object has.
+/// Marks a bucket whose bits per object are unknown: more than any object has.
 const BITS_UNKNOWN: usize = u8::MAX as usize;
 
-/// Fewest bits of an object that are aimed at: a byte even where there are
-/// some more objects than expected. With less, searches would be slow.
+/// Fewest bits per object that layouts are sized for: room for a byte even with
+/// slightly more objects than expected. Without the byte, searches would be
+/// slow.
 const BITS_MIN: f64 = 8.4;
 
-/// Instead of a number of bits: there is no room for the objects.
+/// Replaces the number of bits if the objects do not fit.
 pub(super) const NO_ROOM: u16 = u16::MAX;
 
-/// Records in front of those of the buckets.
+/// Records before those of the buckets.
 pub(super) const HEAD_RECORDS: usize = 2;
 
 /// Bytes of a record.
@@ -40,27 +41,26 @@ pub(super) const RECORD_BYTES: usize = 2;
 /// Objects whose bytes are compared at once.
 const AT_ONCE: usize = 64;
 
-/// Bits that are read at once: of eight bytes, they may begin at any bit of
-/// the first.
+/// Bits that one read provides: eight bytes, beginning at any bit of the first.
 pub(super) const BITS_AT_ONCE: usize = 56;
 
-/// Objects of a bucket that are aimed at, at most: so that all are compared at
-/// once even where there are more than on average.
+/// Most objects per bucket that layouts are sized for, so that all are compared
+/// at once even in buckets above the mean.
 const BUCKET_OBJECTS: f64 = 48.0;
 
-/// Bits of a bucket besides its objects': of its record, of their number, and
-/// what is left of its last byte.
+/// Bits of a bucket besides its objects': its record, the number of objects,
+/// and the unused rest of its last byte.
 const BUCKET_BITS: f64 = (8 * RECORD_BYTES + BYTE) as f64 + 3.5;
 
-/// Objects for each set-group and bucket that take the least room, with
+/// Objects per set-group and bucket that take the least room, for stripes of
 /// `columns` set-groups.
 fn objects_per_column(columns: f64) -> f64 {
     let least = std::f64::consts::LN_2 * (1.0 + BUCKET_BITS / columns);
     least.min(BUCKET_OBJECTS / columns)
 }
 
-/// How many set-groups with `objects` objects in a set share a page, if their
-/// filters are to be wrong in `false_positives`.
+/// Set-groups with `objects` objects per set that share a page at a
+/// false-positive rate of `false_positives`.
 pub(in super::super) fn columns_with(objects: f64, false_positives: f64) -> u32 {
     let of_page = (8 * BODY_BYTES) as f64;
     let columns = |stripe_columns: f64| {
@@ -70,38 +70,40 @@ pub(in super::super) fn columns_with(objects: f64, false_positives: f64) -> u32 
         of_page / (objects.max(1.0) * bits)
     };
     let all = columns(f64::from(STRIPE_COLUMNS));
-    // Where few fit, they are one short stripe.
+    // If fewer than 64 fit, they form one short stripe.
     let fewer = columns(all.clamp(1.0, f64::from(STRIPE_COLUMNS)));
     (fewer as u32).clamp(8, INDEX_GROUP_MAX)
 }
 
-/// The most that are no more than `columns` and make equal stripes.
+/// The largest number up to `columns` that makes equal stripes.
 pub(in super::super) fn whole_stripes(columns: u32) -> u32 {
     columns - columns % columns.div_ceil(STRIPE_COLUMNS)
 }
 
-/// Buckets for sets of `objects` objects, of which `columns` share a page.
+/// Buckets of a stripe, for sets of `objects` objects of which `columns` share
+/// a page.
 pub(in super::super) fn buckets_for(columns: u32, objects: f64) -> u32 {
     let stripe_columns = columns / columns.div_ceil(STRIPE_COLUMNS);
     let buckets = objects / objects_per_column(f64::from(stripe_columns));
     (buckets.round() as u32).clamp(1, u32::from(u16::MAX))
 }
 
-/// How pages of fingerprints are laid out.
+/// The layout of a page of fingerprints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct Layout {
     pub(super) stripes: u16,
     /// Set-groups of a stripe.
     pub(super) columns: u16,
     pub(super) buckets: u16,
-    /// Bytes of a stripe's objects.
+    /// Bytes of a stripe's buckets.
     pub(super) body_bytes: u16,
 }
 
 impl Layout {
-    /// That of `columns` set-groups and `buckets` buckets in each stripe.
+    /// The layout for `columns` set-groups in all and `buckets` buckets per
+    /// stripe.
     ///
-    /// `None` if no page is laid out like that.
+    /// `None` if no page can have it.
     pub(in super::super) fn new(columns: u32, buckets: u32) -> Option<Self> {
         let buckets = u16::try_from(buckets).ok().filter(|buckets| *buckets > 0)?;
         let stripes = columns.div_ceil(STRIPE_COLUMNS);
@@ -125,7 +127,7 @@ impl Layout {
         u32::from(self.columns)
     }
 
-    /// Share of the filters of sets of `objects` objects that are wrong, about.
+    /// Approximate false-positive rate for sets of `objects` objects.
     pub(in super::super) fn false_positives(self, objects: f64) -> f64 {
         let (columns, buckets) = (f64::from(self.columns), f64::from(self.buckets));
         let all = (objects * columns).max(1.0);
@@ -142,17 +144,17 @@ impl Layout {
         (HEAD_RECORDS + usize::from(self.buckets)) * RECORD_BYTES
     }
 
-    /// Bytes of a stripe that is not in a page: its directory and objects.
+    /// Bytes of a stripe outside a page: its directory and its buckets.
     pub(in super::super) fn stripe_bytes(self) -> usize {
         self.directory_bytes() + usize::from(self.body_bytes)
     }
 
-    /// Bytes of so many stripes in a row: of the last one more can be read.
+    /// Bytes of consecutive stripes, with the padding that reads need.
     pub(in super::super) fn stripes_bytes(self, stripes: usize) -> usize {
         stripes * self.stripe_bytes() + SLACK_BYTES
     }
 
-    /// The stripe number `at` of those that lie in a row in `bytes`.
+    /// The stripe number `at` of consecutive stripes.
     pub(in super::super) fn stripe_in_row(self, bytes: &[u8], at: usize) -> Stripe<'_> {
         Stripe {
             layout: self,
@@ -163,7 +165,7 @@ impl Layout {
         }
     }
 
-    /// The stripes of a page, with their first columns.
+    /// The stripes of a page, each with its first column.
     pub(in super::super) fn stripes_of_page(
         self,
         page: &[u8],
@@ -185,7 +187,7 @@ impl Layout {
         })
     }
 
-    /// Puts the stripe number `at` into its place in `page`.
+    /// Copies the stripe number `at` to its position in `page`.
     pub(in super::super) fn write_to_page(self, at: usize, stripe: &[u8], page: &mut [u8]) {
         let (directory, body) = stripe[..self.stripe_bytes()].split_at(self.directory_bytes());
         let (stripes, first) = (usize::from(self.stripes), at * RECORD_BYTES);
@@ -198,16 +200,17 @@ impl Layout {
     }
 }
 
-/// The place of a key in a stripe, and the bits that tell it from others.
+/// A key's bucket in a stripe, and the bits that distinguish it from other
+/// keys.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in super::super) struct Fingerprint {
     pub(super) bucket: u16,
-    /// The topmost bits first.
+    /// The top bits come first.
     pub(super) bits: u16,
 }
 
 impl Fingerprint {
-    /// Of 16 bits of a hash, among `buckets` buckets.
+    /// The fingerprint of 16 bits of a hash, for stripes of `buckets` buckets.
     pub(in super::super) fn of(short: u16, buckets: u32) -> Self {
         let spread = u32::from(short) * u32::from(buckets as u16);
         Fingerprint {
@@ -221,27 +224,26 @@ impl Fingerprint {
     }
 }
 
-/// A stripe, wherever it lies.
+/// A stripe, in a page or alone.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Stripe<'a> {
     layout: Layout,
     bytes: &'a [u8],
-    /// Its first record, and how far the next one is.
+    /// Offset of the first record, and distance between records, in bytes.
     directory: u16,
     stride: u16,
-    /// Its first bucket.
+    /// Offset of the first bucket in bytes.
     body: u16,
 }
 
-/// Where a key would be. It is asked in three steps, each for all stripes before
-/// the next: the memory of one need not be waited for until all others' has
-/// been asked for.
+/// A key's bucket. Callers probe in three steps and do each step for all
+/// stripes before the next, so that the stripes' memory loads overlap.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Bucket<'a> {
     bytes: &'a [u8],
-    /// Its first byte.
+    /// Offset of the bucket's first byte.
     at: u16,
-    /// Bits of each object; more than there can be if that is not known.
+    /// Bits per object, or [`BITS_UNKNOWN`].
     bits: u8,
     /// Set-groups of the stripe.
     columns: u8,
@@ -253,7 +255,7 @@ struct Parts {
     objects: usize,
     has_bytes: bool,
     planes: usize,
-    /// The first bit of the first plane.
+    /// Offset of the first plane in bits.
     planes_at: usize,
 }
 
@@ -264,7 +266,7 @@ impl<'a> Stripe<'a> {
         Some(usize::from(u16::from_le_bytes(*record)))
     }
 
-    /// A key's bucket, as the directory has it.
+    /// A key's bucket, read from the directory.
     #[inline]
     pub(in super::super) fn bucket(&self, key: Fingerprint) -> Bucket<'a> {
         let bucket = usize::from(key.bucket);
@@ -282,26 +284,29 @@ impl<'a> Stripe<'a> {
 }
 
 impl Bucket<'_> {
-    /// Which of its objects may be like the key: they have the byte. Anything,
-    /// where there are more than that tells of, or that cannot be told.
+    /// The objects whose byte equals the key's, one bit each. All ones if the
+    /// bucket has more than 64 objects or cannot be decoded.
     #[inline]
-    pub(in super::super) fn like(&self) -> u64 {
+    pub(in super::super) fn byte_matches(&self) -> u64 {
         match self.parts() {
-            Some(parts) if parts.objects <= AT_ONCE => self.like_from(&parts, 0),
+            Some(parts) if parts.objects <= AT_ONCE => self.byte_matches_from(&parts, 0),
             _ => u64::MAX,
         }
     }
 
-    /// The set-groups of the objects that are like the key, of which
-    /// [`Bucket::like`] has said `like`; all, where that cannot be told.
+    /// The set-groups of the objects that match the key. `byte_matches` is the
+    /// result of [`Bucket::byte_matches`]. All set-groups if the bucket cannot
+    /// be decoded.
     #[inline]
-    pub(in super::super) fn set_groups(&self, like: u64) -> u64 {
+    pub(in super::super) fn set_groups(&self, byte_matches: u64) -> u64 {
         let all = ones(usize::from(self.columns));
-        let told = self.parts().and_then(|parts| self.told(&parts, like));
-        told.filter(|told| told & !all == 0).unwrap_or(all)
+        let matches = self
+            .parts()
+            .and_then(|parts| self.matches(&parts, byte_matches));
+        matches.filter(|matches| matches & !all == 0).unwrap_or(all)
     }
 
-    /// `None` where that cannot be told.
+    /// `None` if the bucket cannot be decoded.
     #[inline]
     fn parts(&self) -> Option<Parts> {
         let at = usize::from(self.at);
@@ -316,9 +321,10 @@ impl Bucket<'_> {
         })
     }
 
-    /// The objects from `first` on that have the key's byte; the first is bit 0.
+    /// The objects from `first` on whose byte equals the key's. Bit 0 is the
+    /// object `first`.
     #[inline]
-    fn like_from(&self, parts: &Parts, first: usize) -> u64 {
+    fn byte_matches_from(&self, parts: &Parts, first: usize) -> u64 {
         let objects = ones(parts.objects - first);
         if !parts.has_bytes {
             return objects;
@@ -336,30 +342,31 @@ impl Bucket<'_> {
         same.unwrap_or(u64::MAX) & objects
     }
 
-    fn told(&self, parts: &Parts, like: u64) -> Option<u64> {
+    fn matches(&self, parts: &Parts, byte_matches: u64) -> Option<u64> {
         if parts.objects <= AT_ONCE {
-            return self.told_from(parts, 0, like);
+            return self.matches_from(parts, 0, byte_matches);
         }
         let mut chunks = (0..parts.objects).step_by(AT_ONCE);
-        chunks.try_fold(0, |told, first| {
-            Some(told | self.told_from(parts, first, self.like_from(parts, first))?)
+        chunks.try_fold(0, |matches, first| {
+            Some(matches | self.matches_from(parts, first, self.byte_matches_from(parts, first))?)
         })
     }
 
-    /// The set-groups of `objects`, the first of which is number `first`.
+    /// The set-groups of those `objects` that match the key's further bits. Bit
+    /// 0 is the object `first`.
     #[inline]
-    fn told_from(&self, parts: &Parts, first: usize, mut objects: u64) -> Option<u64> {
-        let mut told = 0;
+    fn matches_from(&self, parts: &Parts, first: usize, mut objects: u64) -> Option<u64> {
+        let mut matches = 0;
         while objects != 0 {
             let object = first + objects.trailing_zeros() as usize;
             objects &= objects - 1;
             let bit = 1u64.checked_shl(self.column_of(parts, object)? as u32)?;
-            told |= bit * u64::from(self.has_bits(parts, object)?);
+            matches |= bit * u64::from(self.has_bits(parts, object)?);
         }
-        Some(told)
+        Some(matches)
     }
 
-    /// Whether an object has the key's further bits.
+    /// Whether an object's further bits equal the key's.
     #[inline]
     fn has_bits(&self, parts: &Parts, object: usize) -> Option<bool> {
         let wanted = self.key.bits << if parts.has_bytes { BYTE } else { 0 };
@@ -371,14 +378,16 @@ impl Bucket<'_> {
         Some(differ & 1 == 0)
     }
 
-    /// The set-group of an object: as many as there are zeroes before it.
+    /// The set-group of an object: the number of zeroes before its one in the
+    /// unary code.
     #[inline]
     fn column_of(&self, parts: &Parts, object: usize) -> Option<usize> {
         let unary = parts.planes_at + parts.planes * parts.objects;
         let (mut at, mut left) = (0, object as u32);
         loop {
             let low = load(self.bytes, unary + at)? & ones(BITS_AT_ONCE);
-            // Which of the two it is in nobody can guess, so both are counted.
+            // A branch on the half that has the object would be mispredicted,
+            // so both are counted.
             let high = load(self.bytes, unary + at + BITS_AT_ONCE).unwrap_or(0);
             let high = high & ones(BITS_AT_ONCE);
             let (low_counts, high_counts) = (counts(low), counts(high));
@@ -399,7 +408,7 @@ impl Bucket<'_> {
     }
 }
 
-/// The bytes that are that of `key`: bit *i* is that of number *i*.
+/// Bit *i* is set if the byte number *i* equals the key's.
 #[inline]
 fn same_bytes(bytes: &[u8; AT_ONCE], key: Fingerprint) -> u64 {
     let wanted = u8x16::splat(key.byte());
@@ -410,7 +419,7 @@ fn same_bytes(bytes: &[u8; AT_ONCE], key: Fingerprint) -> u64 {
     })
 }
 
-/// Bytes of an object, none or one, and planes, if there are so many bits of it.
+/// The bytes (zero or one) and planes of an object of `bits` bits.
 pub(super) fn split(bits: usize) -> (usize, usize) {
     match bits.checked_sub(BYTE) {
         Some(planes) => (1, planes),
@@ -418,7 +427,7 @@ pub(super) fn split(bits: usize) -> (usize, usize) {
     }
 }
 
-/// So many ones, and zeroes above.
+/// A word whose lowest `count` bits are ones.
 pub(super) fn ones(count: usize) -> u64 {
     match count {
         0..64 => (1 << count) - 1,
@@ -434,7 +443,8 @@ fn load(bytes: &[u8], at: usize) -> Option<u64> {
 
 const EACH_BYTE: u64 = u64::MAX / 0xff;
 
-/// In each byte: how many ones are in it and in those below.
+/// Each byte of the result has the number of ones in that byte of `word` and in
+/// the lower ones.
 pub(super) fn counts(word: u64) -> u64 {
     let pairs = word - (word >> 1 & (EACH_BYTE * 0x55));
     let fours = (pairs & (EACH_BYTE * 0x33)) + (pairs >> 2 & (EACH_BYTE * 0x33));
@@ -442,15 +452,16 @@ pub(super) fn counts(word: u64) -> u64 {
     bytes.wrapping_mul(EACH_BYTE)
 }
 
-/// Where the one is that has `rank` ones below it, of a word with more than
-/// that (after Vigna, "Broadword Implementation of Rank/Select Queries", 2008).
+/// The position of the one with `rank` ones below it, in a word with more ones
+/// than that (after Vigna, "Broadword Implementation of Rank/Select Queries",
+/// 2008).
 pub(super) fn nth_one(word: u64, counts: u64, rank: u32) -> u32 {
     let tops = EACH_BYTE * 0x80;
-    // Bytes with whose ones there are no more than `rank`.
+    // Bytes up to whose end there are at most `rank` ones.
     let below = (((u64::from(rank) * EACH_BYTE) | tops) - counts) & tops;
     let place = (below >> 7).wrapping_mul(EACH_BYTE) >> 56 << 3;
     let before = counts << 8 >> place & 0xff;
-    // The same again, with a byte for each bit of that byte.
+    // The same for the bits of that byte, each spread to a byte.
     let spread = ((word >> place & 0xff) * EACH_BYTE) & 0x8040_2010_0804_0201;
     let bits = (spread + EACH_BYTE * 0x7f) >> 7 & EACH_BYTE;
     let counts = bits.wrapping_mul(EACH_BYTE);

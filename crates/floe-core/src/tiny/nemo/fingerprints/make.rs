@@ -1,21 +1,21 @@
-//! Makes stripes of fingerprints, each at once.
+//! Builds stripes of fingerprints.
 
 use super::layout::{
     BITS_MAX, BYTE, Fingerprint, HEAD_RECORDS, Layout, NO_ROOM, RECORD_BYTES, split,
 };
 
-/// Makes stripes.
+/// Builds stripes of one layout. Reuses its memory.
 #[derive(Debug)]
 pub(in super::super) struct Maker {
     layout: Layout,
-    /// Objects in front of each bucket, and of all.
+    /// Number of objects before each bucket, and the total.
     before: Vec<usize>,
-    /// By bucket.
+    /// All objects, ordered by bucket, then by column.
     objects: Vec<Sorted>,
     made: Vec<u8>,
 }
 
-/// An object in its bucket.
+/// An object's set-group and fingerprint.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sorted {
     column: u8,
@@ -32,7 +32,7 @@ impl Maker {
         }
     }
 
-    /// A stripe: `set` names 16 bits of the hash of each object, column by
+    /// Builds a stripe. `set` has 16 bits of each object's hash, column by
     /// column.
     pub(in super::super) fn make<'a>(
         &mut self,
@@ -64,8 +64,8 @@ impl Maker {
         out.copy_from_slice(&(record as u16).to_le_bytes());
     }
 
-    /// How many bits there is room for of each object, and in how many buckets
-    /// for one more.
+    /// The bits per object that fit, and the number of buckets whose objects
+    /// can have one more. `None` if the objects do not fit.
     fn bits(&self) -> Option<(usize, usize)> {
         let buckets = 0..usize::from(self.layout.buckets);
         let room = usize::from(self.layout.body_bytes);
@@ -92,7 +92,7 @@ impl Maker {
         &self.objects[self.before[bucket]..self.before[bucket + 1]]
     }
 
-    /// Bytes of a bucket with so many bits of each object.
+    /// Bytes of a bucket with `bits` bits per object.
     fn bucket_bytes(&self, bucket: usize, bits: usize) -> usize {
         let count = self.of_bucket(bucket).len();
         let (bytes, planes) = split(bits);
@@ -100,7 +100,7 @@ impl Maker {
         1 + bytes * count + in_bits.div_ceil(8)
     }
 
-    /// Puts a bucket, with so many bits of each object, at the byte `at`.
+    /// Writes a bucket with `bits` bits per object at the byte `at`.
     fn put_bucket(&mut self, at: usize, bucket: usize, bits: usize) {
         let objects = &self.objects[self.before[bucket]..self.before[bucket + 1]];
         let count = objects.len();
@@ -121,7 +121,7 @@ impl Maker {
         }
     }
 
-    /// Sorts the objects by buckets, in each by columns.
+    /// Sorts the objects by bucket, then by column.
     fn sort<'a>(&mut self, set: impl Iterator<Item = &'a [u16]> + Clone) {
         let buckets = self.layout.buckets;
         let fingerprint = |short: &u16| Fingerprint::of(*short, u32::from(buckets));
@@ -147,13 +147,13 @@ impl Maker {
                 *next += 1;
             }
         }
-        // Each is now where the next one begins.
+        // Each entry now has the beginning of the next bucket.
         self.before.rotate_right(1);
         self.before[0] = 0;
     }
 }
 
-/// Puts a bit, zero or one, where there are zeroes.
+/// Writes a bit into zeroed bytes.
 fn put_bit(out: &mut [u8], at: usize, bit: u16) {
     out[at / 8] |= (bit as u8) << (at % 8);
 }

@@ -3,13 +3,13 @@ use super::make::Maker;
 use crate::tiny::object::{PAGE_BYTES, PAGE_HEADER_BYTES};
 use proptest::prelude::*;
 
-/// A number that looks random.
+/// A pseudo-random number.
 fn mixed(number: u64) -> u64 {
     xxhash_rust::xxh3::xxh3_64(&number.to_le_bytes())
 }
 
-/// The objects of each of `columns` set-groups: `objects` on average, and not
-/// the same in all.
+/// The objects of each of `columns` set-groups: `objects` on average, in
+/// varying numbers.
 fn set(columns: u32, objects: u64, seed: u64) -> Vec<Vec<u16>> {
     (0..u64::from(columns))
         .map(|column| {
@@ -21,7 +21,7 @@ fn set(columns: u32, objects: u64, seed: u64) -> Vec<Vec<u16>> {
         .collect()
 }
 
-/// A page of all stripes, and the stripes in a row.
+/// All stripes, as a page and concatenated.
 fn made(layout: Layout, set: &[Vec<u16>]) -> (Vec<u8>, Vec<u8>) {
     let mut maker = Maker::new(layout);
     let mut page = vec![0; PAGE_BYTES];
@@ -37,14 +37,14 @@ fn made(layout: Layout, set: &[Vec<u16>]) -> (Vec<u8>, Vec<u8>) {
 }
 
 fn named(bucket: Bucket<'_>) -> u64 {
-    let like = bucket.like();
-    match like {
+    let matches = bucket.byte_matches();
+    match matches {
         0 => 0,
-        _ => bucket.set_groups(like),
+        _ => bucket.set_groups(matches),
     }
 }
 
-/// Which columns a page names.
+/// The matching columns of a page.
 fn columns(layout: Layout, page: &[u8], short: u16) -> Vec<u32> {
     let key = Fingerprint::of(short, layout.buckets.into());
     let stripes = layout.stripes_of_page(page);
@@ -60,13 +60,13 @@ fn columns(layout: Layout, page: &[u8], short: u16) -> Vec<u32> {
 fn layout_for(objects: f64, false_positives: f64) -> (u32, Layout) {
     let columns = whole_stripes(columns_with(objects, false_positives));
     let layout = Layout::new(columns, buckets_for(columns, objects));
-    (columns, layout.expect("a page is laid out like that"))
+    (columns, layout.expect("a page can have the layout"))
 }
 
 #[test]
-fn nothing_that_is_there_is_denied() {
-    // As expected; and far fewer and far more than that, up to where there is
-    // no room for a bit of each.
+fn every_object_matches() {
+    // As many objects as expected, far fewer, and far more, up to where not
+    // even one bit per object fits.
     for expected in [1.0, 3.0, 16.0, 50.0, 200.0] {
         for factor in [0.0, 0.1, 1.0, 1.1, 1.5, 3.0, 9.0] {
             let (count, layout) = layout_for(expected, 0.003);
@@ -88,8 +88,8 @@ fn nothing_that_is_there_is_denied() {
     }
 }
 
-/// Share of filters that name a key that is in none: one of which the 16 bits
-/// are those of an object is named, too.
+/// Match rate over all 16-bit values. It includes the few that equal an
+/// object's.
 fn wrong(layout: Layout, set: &[Vec<u16>]) -> f64 {
     let (page, _) = made(layout, set);
     let all = (0..=u16::MAX).map(|short| columns(layout, &page, short).len());
@@ -97,11 +97,11 @@ fn wrong(layout: Layout, set: &[Vec<u16>]) -> f64 {
 }
 
 #[test]
-fn they_are_wrong_as_rarely_as_they_are_made_to_be() {
+fn they_have_the_configured_false_positive_rate() {
     for (objects, asked) in [(16u32, 0.003), (16, 0.001), (40, 0.001), (9, 0.001)] {
         let (count, layout) = layout_for(f64::from(objects), asked);
         let wrong = wrong(layout, &set(count, objects.into(), 11));
-        // For three in a thousand a byte and some more would not be needed.
+        // For a rate of 0.003 a byte would do, but layouts have slightly more.
         let least = f64::min(asked, 0.002) * 0.5;
         assert!(
             (least..asked * 1.3).contains(&wrong),
@@ -111,7 +111,7 @@ fn they_are_wrong_as_rarely_as_they_are_made_to_be() {
 }
 
 #[test]
-fn with_more_objects_than_expected_they_are_wrong_more_often_and_not_always() {
+fn the_false_positive_rate_grows_slowly_with_more_objects() {
     let (count, layout) = layout_for(16.0, 0.003);
     let of = |objects| wrong(layout, &set(count, objects, 13));
     let rates = [of(16), of(20), of(26), of(32)];
@@ -130,7 +130,7 @@ fn they_take_less_room_than_bloom_filters() {
 }
 
 #[test]
-fn objects_are_found_in_words() {
+fn nth_one_agrees_with_a_loop() {
     for seed in 0..2000u64 {
         let word = mixed(seed) & mixed(seed + 5000) & ones(BITS_AT_ONCE);
         let mut left = word;
@@ -143,10 +143,9 @@ fn objects_are_found_in_words() {
 }
 
 proptest! {
-    /// Pages are checksummed; should one be wrong all the same, searches read
-    /// more than they had to, and end.
+    /// Pages are checksummed. Even a wrong page only makes searches read more.
     #[test]
-    fn any_bytes_name_columns_that_there_are(
+    fn any_bytes_match_existing_columns(
         bytes in proptest::collection::vec(any::<u8>(), PAGE_BYTES),
         count in 1u32..=512,
         buckets in 1u32..300,

@@ -1,38 +1,38 @@
-//! The stripe: set-groups that take in objects.
+//! The stripe: set-groups in memory.
 
 use std::collections::VecDeque;
 
-use super::absences::Absences;
 use super::buffer::SetGroup;
 use super::config::NemoPlan;
 use super::directory::Nemo;
 use super::hashes::Homes;
-use super::living::{IN_MEMORY, Sample};
+use super::known_absent::KnownAbsent;
+use super::live_sample::{IN_MEMORY, Sample};
 use crate::hash::KeyHash;
 use crate::tiny::engine::{Accepted, Insert, Stripe};
 use crate::tiny::object::Object;
 use crate::tiny::statistics::Statistics;
 
-/// Set-groups in memory.
+/// Nemo's stripe: the set-groups in memory.
 #[derive(Debug)]
-pub struct Filling {
+pub struct NemoStripe {
     plan: NemoPlan,
-    /// Set-groups that take in objects, oldest first. There is always one.
+    /// Open set-groups, oldest first. There is always one.
     pub(super) groups: VecDeque<SetGroup>,
-    /// The set-group that is being flushed. It still answers, and takes in only
-    /// objects that are written back.
+    /// The set-group that is being flushed. Lookups still find its objects. It
+    /// takes in only objects that are written back.
     pub(super) sealed: Option<SetGroup>,
-    /// Objects turned out of full sets since the last flush.
-    turned_out: u32,
+    /// Objects evicted from full sets since the last flush.
+    early_evictions: u32,
     /// When a write last found every set-group full.
     pub(super) full_at_seconds: u32,
-    pub(super) absences: Absences,
-    /// For [`Engine::living`](crate::tiny::Engine::living).
+    pub(super) known_absent: KnownAbsent,
+    /// For [`Engine::live_objects`](crate::tiny::Engine::live_objects).
     pub(super) sample: Sample,
     pub(super) statistics: Statistics,
 }
 
-impl Stripe for Filling {
+impl Stripe for NemoStripe {
     fn in_memory(&self, hash: KeyHash) -> Option<&Object> {
         let homes = self.homes(hash);
         self.groups
@@ -42,16 +42,16 @@ impl Stripe for Filling {
     }
 }
 
-impl Filling {
+impl NemoStripe {
     pub(super) fn new(plan: NemoPlan, sample: Sample) -> Self {
-        Filling {
+        NemoStripe {
             groups: (0..plan.config.memory_set_groups)
                 .map(|_| SetGroup::new(plan.sets, 0))
                 .collect(),
             sealed: None,
-            turned_out: 0,
+            early_evictions: 0,
             full_at_seconds: 0,
-            absences: Absences::new(),
+            known_absent: KnownAbsent::new(),
             sample,
             statistics: Statistics::default(),
             plan,
@@ -70,35 +70,36 @@ impl Filling {
     pub(super) fn insert(&mut self, directory: &Nemo, object: Object, now_seconds: u32) -> Insert {
         let object = object.or_tombstone();
         let homes = self.homes(object.hash);
-        let was_absent = self.absences.take(object.hash);
+        let was_absent = self.known_absent.take(object.hash);
         let replaced = self
             .groups
             .iter_mut()
             .enumerate()
             .find_map(|(at, group)| Some((at, group.remove(object.hash, homes)?)));
-        let alone = was_absent || matches!(&replaced, Some((_, replaced)) if replaced.alone);
-        let older = self.in_sealed(object.hash, homes).is_some()
-            || (!alone && directory.may_be_on_flash(object.hash, homes));
+        let first_copy =
+            was_absent || matches!(&replaced, Some((_, replaced)) if replaced.first_copy);
+        let supersedes = self.in_sealed(object.hash, homes).is_some()
+            || (!first_copy && directory.may_be_on_flash(object.hash, homes));
         let (hash, tombstone, bytes) = (object.hash, object.tombstone, object.bytes);
         let expires = object.expires;
         let object = Object {
-            noted: older,
-            alone: !older,
+            fenced: supersedes,
+            first_copy: !supersedes,
             ..object
         };
-        if tombstone && !older {
+        if tombstone && !supersedes {
             self.sample.removed(hash);
             self.statistics.count_insert(bytes, tombstone);
             return Insert::Accepted(Accepted::default());
         }
-        let (at, sealed_now) = match self.make_place(directory, object, homes, now_seconds) {
+        let (at, sealed_now) = match self.place_or_seal(directory, object, homes, now_seconds) {
             Ok(placed) => placed,
             Err(object) => {
                 if let Some((at, replaced)) = replaced {
                     self.groups[at].restore(replaced, homes);
                 }
                 if was_absent {
-                    self.absences.add(hash);
+                    self.known_absent.add(hash);
                 }
                 return Insert::Busy(object);
             }
@@ -108,20 +109,20 @@ impl Filling {
             true => self.sample.removed(hash),
             false => self.sample.inserted(hash, bytes, expires),
         }
-        // An object that replaces another in the same set-group outdates no more
-        // than that one did.
-        let noted = !sealed_now
-            && replaced.is_some_and(|(before, replaced)| replaced.noted && before == at);
+        // An object that replaces a fenced one in the same set-group supersedes
+        // no more than that one did.
+        let fenced = !sealed_now
+            && replaced.is_some_and(|(before, replaced)| replaced.fenced && before == at);
         Insert::Accepted(Accepted {
-            outdates_flash: older,
-            noted_before: older && noted,
+            supersedes_flash: supersedes,
+            fenced_before: supersedes && fenced,
         })
     }
 
-    /// Puts an object into a set-group, if need be by turning others out or by
-    /// sealing the oldest set-group. Says into which it went, and whether one was
+    /// Places an object, if necessary by evicting others or by sealing the
+    /// oldest set-group. Returns the index of its set-group and whether one was
     /// sealed.
-    fn make_place(
+    fn place_or_seal(
         &mut self,
         directory: &Nemo,
         object: Object,
@@ -132,14 +133,13 @@ impl Filling {
             Ok(at) => return Ok((at, false)),
             Err(object) => object,
         };
-        if self.puts_off_flush() {
-            self.turned_out += 1;
-            object = match self.turn_out_for(directory, object, homes) {
+        if self.delays_flush() {
+            self.early_evictions += 1;
+            object = match self.evict_for(directory, object, homes) {
                 Ok(()) => return Ok((0, false)),
                 Err(object) => object,
             };
         }
-        // Everything is full: the flush is due.
         self.full_at_seconds = now_seconds;
         match self.seal() {
             true => self.place(object, homes).map(|at| (at, true)),
@@ -147,8 +147,8 @@ impl Filling {
         }
     }
 
-    /// Puts an object into a set-group that takes objects in, oldest first;
-    /// says into which.
+    /// Places an object in the oldest open set-group that has room for it.
+    /// Returns the index of that set-group.
     pub(super) fn place(&mut self, mut object: Object, homes: Homes) -> Result<usize, Object> {
         let relocates = self.plan.config.relocate && self.plan.config.candidates == 2;
         for (at, group) in self.groups.iter_mut().enumerate() {
@@ -174,15 +174,14 @@ impl Filling {
         Err(object)
     }
 
-    /// Whether an object is to be turned out rather than the oldest set-group
-    /// flushed.
-    fn puts_off_flush(&self) -> bool {
-        self.turned_out < self.plan.turned_out_max
+    /// Whether to evict an object rather than flush the oldest set-group.
+    fn delays_flush(&self) -> bool {
+        self.early_evictions < self.plan.early_evictions_max
             && self.groups[0].used_bytes() < self.plan.flush_bytes
     }
 
-    /// Makes room in the oldest set-group by turning objects out (§4.2).
-    fn turn_out_for(
+    /// Makes room in the oldest set-group by evicting objects (§4.2).
+    fn evict_for(
         &mut self,
         directory: &Nemo,
         mut object: Object,
@@ -190,7 +189,7 @@ impl Filling {
     ) -> Result<(), Object> {
         for home in homes.iter() {
             while !self.groups[0].fits(home, object.stored_bytes()) {
-                if !self.turn_out_one(directory, home) {
+                if !self.evict_one(directory, home) {
                     break;
                 }
             }
@@ -202,20 +201,20 @@ impl Filling {
         Err(object)
     }
 
-    /// Turns out the oldest object of a set; says whether there was one that
-    /// could go. Tombstones stay: they keep something older from coming back.
-    fn turn_out_one(&mut self, directory: &Nemo, home: u32) -> bool {
-        let Some(object) = self.groups[0].turn_out(home) else {
+    /// Evicts the oldest object of a set that is no tombstone; returns whether
+    /// it could. Tombstones stay, because they hide older copies on flash.
+    fn evict_one(&mut self, directory: &Nemo, home: u32) -> bool {
+        let Some(object) = self.groups[0].evict(home) else {
             return false;
         };
         let (hash, homes) = (object.hash, self.homes(object.hash));
         self.statistics.dropped_early += 1;
         self.statistics.bytes_dropped_early += u64::from(object.bytes);
-        let older = !object.alone
+        let supersedes = !object.first_copy
             && (self.in_sealed(hash, homes).is_some() || directory.may_be_on_flash(hash, homes));
-        if older {
+        if supersedes {
             let tombstone = Object::tombstone(hash);
-            // A tombstone takes no more room than its object, unless that is tiny.
+            // Only a very small object takes less room than its tombstone.
             if tombstone.stored_bytes() > object.stored_bytes() {
                 self.groups[0].put_back(home, object, homes);
                 return false;
@@ -226,7 +225,8 @@ impl Filling {
         true
     }
 
-    /// Seals the oldest set-group, for the directory to flush; says whether it could.
+    /// Seals the oldest set-group, for the directory to flush. Returns false
+    /// while another one is being flushed.
     fn seal(&mut self) -> bool {
         if self.sealed.is_some() {
             return false;
@@ -235,38 +235,38 @@ impl Filling {
         let objects = self.sealed.as_ref().map_or(0, SetGroup::objects);
         let next = SetGroup::new(self.plan.sets, objects);
         self.groups.push_back(next);
-        self.turned_out = 0;
+        self.early_evictions = 0;
         true
     }
 
-    /// Seals the oldest set-group that has objects, full or not.
+    /// Seals the oldest set-group that has objects, even if it is not full.
     pub(super) fn drain(&mut self) {
         let filled = |group: &SetGroup| group.objects() > 0;
         if self.sealed.is_none()
             && let Some(at) = self.groups.iter().position(filled)
         {
-            // Empty ones in front would be written for nothing.
+            // Empty set-groups in front of it need not be written.
             self.groups.rotate_left(at);
             self.groups[0].is_cut_short = true;
             self.seal();
         }
     }
 
-    /// `sealed`, which was the sealed set-group, is on flash as number `sequence`,
-    /// or given up.
+    /// Tells the sample that `sealed` is on flash as number `sequence`, or was
+    /// dropped.
     pub(super) fn follow(&mut self, sealed: &SetGroup, sequence: Option<u64>) {
         let (plan, groups) = (&self.plan, &self.groups);
         self.sample.follow(|hash| {
             let homes = Homes::of(hash, plan.sets, plan.config.candidates);
-            let is_filling = groups.iter().any(|group| group.find(hash, homes).is_some());
+            let is_open = groups.iter().any(|group| group.find(hash, homes).is_some());
             match sealed.find(hash, homes) {
-                Some(_) if !is_filling => sequence,
+                Some(_) if !is_open => sequence,
                 _ => Some(IN_MEMORY),
             }
         });
     }
 
-    /// Whether no set-group has objects.
+    /// Whether no set-group in memory has objects.
     pub(super) fn is_empty(&self) -> bool {
         self.sealed.is_none() && self.groups.iter().all(|group| group.objects() == 0)
     }

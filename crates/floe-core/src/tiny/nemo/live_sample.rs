@@ -1,35 +1,37 @@
-//! How many keys a get finds, estimated from a sample of them.
+//! Estimates the number of live objects, those that a lookup finds, from a
+//! sample.
 //!
-//! Set-groups count copies: a key that is overwritten has one in each
-//! set-group that it was written to, and no filter tells which is the newest.
-//! So the keys of which the hash falls into a sample are followed one by one,
-//! from the insert to the eviction. The sample takes in every key until it is
-//! full; then, and whenever it is full again, half of the hashes leave it.
+//! Set-groups count copies. An overwritten key has one in each set-group that
+//! it was written to, and no filter tells which is the newest. So the engine
+//! follows the keys whose hash falls into a sample, from insert to eviction.
+//! The sample takes every key until it is full. Each time it is full, half of
+//! the hashes leave it.
 //!
-//! A restart finds set-groups without a sample. Their driver draws copies from
-//! them and reports which are the newest of their key ([`Sample::surveyed`]);
-//! until it does, all of their copies count.
+//! After a restart, set-groups have no sample. The driver draws copies from
+//! them and reports which ones are the newest of their key
+//! ([`Sample::surveyed`]). Until it has done so, all of their copies count.
 
 use std::ops::Range;
 
 use super::pool::Pool;
 use crate::hash::KeyHash;
 use crate::tiny::object::{Expiry, Object, PAGE_ROOM_BYTES};
-use crate::tiny::statistics::Living;
+use crate::tiny::statistics::LiveObjects;
 
-/// Most keys that are followed. Half as many stay when it is full, and the
-/// error is one in the square root of that: 3.1 %.
+/// Most keys in the sample. Half of them stay when it is full; the standard
+/// error of that many is one in their square root, 3.1 %.
 const SAMPLE_MAX: usize = 2048;
 
-/// Copies that are drawn after a restart: until so many are the newest of
-/// their key, for an error of 3.1 % again, or so many were looked for.
+/// The survey after a restart ends when this many drawn copies are the newest
+/// of their key, again for an error of 3.1 %, or when `SURVEY_DRAWN_MAX` copies
+/// were drawn.
 const SURVEY_FOUND: u64 = 1024;
 const SURVEY_DRAWN_MAX: u64 = 16 * SURVEY_FOUND;
 
-/// A key's newest copy is not on flash yet.
+/// The sequence of a key whose newest copy is not on flash yet.
 pub(super) const IN_MEMORY: u64 = u64::MAX;
 
-/// A key that is followed.
+/// A sampled key.
 #[derive(Clone, Copy, Debug)]
 struct Key {
     hash: KeyHash,
@@ -39,32 +41,32 @@ struct Key {
     expires: Expiry,
 }
 
-/// Keys that are followed, by hash.
+/// Sampled keys, ordered by hash.
 #[derive(Debug, Default)]
 struct Keys(Vec<Key>);
 
 impl Keys {
-    /// The places of a key: one, or one for each time that it was drawn.
-    fn places(&self, hash: KeyHash) -> Range<usize> {
+    /// The range of a key's entries. A survey can draw a copy several times.
+    fn range(&self, hash: KeyHash) -> Range<usize> {
         let first = self.0.partition_point(|key| key.hash < hash);
         let count = self.0[first..].iter().take_while(|key| key.hash == hash);
         first..first + count.count()
     }
 
     fn add(&mut self, key: Key) {
-        let first = self.places(key.hash).start;
+        let first = self.range(key.hash).start;
         self.0.insert(first, key);
     }
 
     fn remove(&mut self, hash: KeyHash) {
-        let places = self.places(hash);
-        if !places.is_empty() {
-            self.0.drain(places);
+        let range = self.range(hash);
+        if !range.is_empty() {
+            self.0.drain(range);
         }
     }
 
-    /// Those alive, each of which stands for `weight` of them.
-    fn living(&self, weight: f64, now_seconds: u32) -> Living {
+    /// The entries that have not expired, each counted `weight` times.
+    fn live_objects(&self, weight: f64, now_seconds: u32) -> LiveObjects {
         let alive = self
             .0
             .iter()
@@ -74,24 +76,24 @@ impl Keys {
             objects += weight;
             bytes += weight * f64::from(key.bytes);
         }
-        Living {
+        LiveObjects {
             objects: objects.round() as u64,
             bytes: bytes.round() as u64,
         }
     }
 }
 
-/// Set-groups that a restart found.
+/// The survey of the set-groups that a restart found.
 #[derive(Debug, Default)]
 struct Survey {
-    /// Those before this one.
+    /// The restart found set-groups before this one.
     end: u64,
-    /// Copies that they had.
+    /// Copies in these set-groups.
     copies: u64,
-    /// Copies that were drawn, and how many of them a get found.
+    /// Copies that were drawn, and how many of them a lookup found.
     drawn: u64,
     found: u64,
-    /// Those found that are still the newest of their key.
+    /// Found copies that are still the newest of their key.
     keys: Keys,
 }
 
@@ -101,23 +103,23 @@ impl Survey {
     }
 }
 
-/// The sample.
+/// The sampled keys, and the survey after a restart.
 #[derive(Debug, Default)]
 pub(super) struct Sample {
     keys: Keys,
-    /// One hash in two to this many is in it.
+    /// The sample takes one hash in 2^`shift`.
     shift: u32,
     survey: Survey,
 }
 
 impl Sample {
     fn takes(&self, hash: KeyHash) -> bool {
-        // Mixed, as the bits themselves choose instance and sets.
+        // Mixed, because the hash's own bits choose instance and sets.
         let mixed = hash.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         mixed.checked_shr(u64::BITS - self.shift).unwrap_or(0) == 0
     }
 
-    /// An object is in memory, and is the newest of its key.
+    /// Records an insert: the newest copy of the key is in memory.
     pub(super) fn inserted(&mut self, hash: KeyHash, bytes: u32, expires: Expiry) {
         self.removed(hash);
         if !self.takes(hash) {
@@ -137,7 +139,7 @@ impl Sample {
         }
     }
 
-    /// No get finds the key any more.
+    /// Drops a key that no lookup finds any more.
     pub(super) fn removed(&mut self, hash: KeyHash) {
         if self.takes(hash) {
             self.keys.remove(hash);
@@ -145,25 +147,25 @@ impl Sample {
         self.survey.keys.remove(hash);
     }
 
-    /// The newest copy of a key is in memory again.
+    /// Records that the newest copy of a key is in memory again.
     pub(super) fn written_back(&mut self, hash: KeyHash) {
         for keys in [&mut self.keys, &mut self.survey.keys] {
-            let places = keys.places(hash);
-            for key in &mut keys.0[places] {
+            let range = keys.range(hash);
+            for key in &mut keys.0[range] {
                 key.sequence = IN_MEMORY;
             }
         }
     }
 
-    /// Set-groups before this one are gone.
+    /// Drops keys in set-groups before `oldest`, which were evicted.
     pub(super) fn retired(&mut self, oldest: u64) {
         for keys in [&mut self.keys, &mut self.survey.keys] {
             keys.0.retain(|key| key.sequence >= oldest);
         }
     }
 
-    /// Of the keys whose newest copy is in memory, `place` says where it is
-    /// now, or that it is gone.
+    /// Updates the keys whose newest copy is in memory: `place` returns their
+    /// sequence now, or `None` if the copy is gone.
     pub(super) fn follow(&mut self, place: impl Fn(KeyHash) -> Option<u64>) {
         for keys in [&mut self.keys, &mut self.survey.keys] {
             keys.0.retain_mut(|key| {
@@ -178,8 +180,8 @@ impl Sample {
         }
     }
 
-    /// Follows the keys of a cache in which a restart found set-groups before
-    /// `end`, with so many copies.
+    /// The sample of a cache in which a restart found `copies` copies in
+    /// set-groups before `end`.
     pub(super) fn recovered(end: u64, copies: u64) -> Self {
         Sample {
             survey: Survey {
@@ -198,27 +200,26 @@ impl Sample {
 }
 
 impl Sample {
-    /// The keys that a get finds, in memory and on flash, and their bytes:
-    /// exact while there are fewer than 2,048 of them, then within 10 % of the
-    /// most keys that there were at once (three standard errors). After a
-    /// restart all copies that it found count until [`Sample::surveyed`] was
-    /// told of 1,024 that a get finds, or of 16,384.
-    pub(super) fn living(&self, pool: &Pool, sets: u32, now_seconds: u32) -> Living {
+    /// Estimates the live objects, in memory and on flash, and their bytes:
+    /// exact for fewer than 2,048 keys, then within 10 % of the most that were
+    /// live at once (three standard errors). After a restart, all recovered
+    /// copies count until the survey ends.
+    pub(super) fn live_objects(&self, pool: &Pool, sets: u32, now_seconds: u32) -> LiveObjects {
         let weight = 2f64.powi(self.shift.cast_signed());
-        let mut living = self.keys.living(weight, now_seconds);
+        let mut live = self.keys.live_objects(weight, now_seconds);
         let survey = &self.survey;
-        living.add(match survey.is_over() {
+        live.add(match survey.is_over() {
             false => copies_before(survey.end, pool, sets),
             true => {
                 let weight = survey.copies as f64 / survey.drawn.max(1) as f64;
-                survey.keys.living(weight, now_seconds)
+                survey.keys.live_objects(weight, now_seconds)
             }
         });
-        living
+        live
     }
 
-    /// Draws a copy among those that a restart found: its set-group, and its
-    /// number there. `None` once enough were drawn.
+    /// Draws one of the copies that a restart found: its set-group, and its
+    /// number there. `None` once the survey is over.
     pub(super) fn draw(&self, pool: &Pool, random: u64) -> Option<(u64, u64)> {
         match self.survey.is_over() {
             true => None,
@@ -226,8 +227,8 @@ impl Sample {
         }
     }
 
-    /// A copy that was drawn is, or is not, the one that a get finds; it lies in
-    /// the set-group `sequence`, if that is not gone.
+    /// Records whether a lookup found a drawn copy. `sequence` is its set-group
+    /// if it did and the set-group is still there.
     pub(super) fn surveyed(&mut self, object: &Object, sequence: Option<u64>) {
         self.survey.drawn += 1;
         if let Some(sequence) = sequence {
@@ -242,10 +243,10 @@ impl Sample {
     }
 }
 
-/// All copies in set-groups before `end`, as if these were full.
-fn copies_before(end: u64, pool: &Pool, sets: u32) -> Living {
+/// All copies in set-groups before `end`. Their bytes assume full sets.
+fn copies_before(end: u64, pool: &Pool, sets: u32) -> LiveObjects {
     let set_groups = end.saturating_sub(pool.oldest());
-    Living {
+    LiveObjects {
         objects: pool.objects_before(end),
         bytes: set_groups * u64::from(sets) * PAGE_ROOM_BYTES as u64,
     }
@@ -297,23 +298,23 @@ mod tests {
             }
         }
 
-        /// Holds the estimate against a get of every key; returns how many
-        /// are found.
+        /// Compares the estimate with a lookup of every key; returns the number
+        /// found.
         fn judge(&mut self, what: &str, now_seconds: u32) -> u64 {
             let found = (0..self.keys)
                 .filter(|key| self.model.get(Self::hash(*key), now_seconds).is_some())
                 .count() as u64;
             self.most = self.most.max(found);
-            let living = self.model.living(now_seconds);
-            let error = living.objects.abs_diff(found) as f64 / self.most as f64;
-            assert!(error <= 0.1, "{what}: {living:?}, found {found}");
-            assert_eq!(living.bytes, living.objects * u64::from(BYTES));
+            let live = self.model.live_objects(now_seconds);
+            let error = live.objects.abs_diff(found) as f64 / self.most as f64;
+            assert!(error <= 0.1, "{what}: {live:?}, found {found}");
+            assert_eq!(live.bytes, live.objects * u64::from(BYTES));
             found
         }
     }
 
     #[test]
-    fn the_estimate_is_as_near_as_documented_whatever_became_of_the_keys() {
+    fn the_estimate_keeps_its_documented_error() {
         let mut cache = Cache::of(40_000);
         cache.put(0..40_000, Expiry::NEVER);
         assert_eq!(cache.judge("filled", 1), 40_000);
@@ -341,6 +342,6 @@ mod tests {
         cache.put(0..2000, Expiry::NEVER);
         cache.delete(0..500);
         assert_eq!(cache.judge("few", 1), 1500);
-        assert_eq!(cache.model.living(1).objects, 1500);
+        assert_eq!(cache.model.live_objects(1).objects, 1500);
     }
 }
