@@ -15,7 +15,7 @@ use super::ftl::{Ftl, NONE, Use};
 use super::statistics::{Collected, Collection};
 
 impl Ftl {
-    /// Starts whatever collection can start now.
+    /// Starts all collection that can start now.
     pub(super) fn collect(&mut self, now: u64, flash: &mut Array, host_bytes: u64) {
         loop {
             if self.collector.victim.is_none() && !self.choose(now, host_bytes) {

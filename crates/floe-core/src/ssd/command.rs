@@ -1,4 +1,4 @@
-//! Commands of a host, and the device's answers.
+//! Commands of a host, and the device's completions.
 
 use crate::Tick;
 

@@ -126,8 +126,8 @@ impl Flash {
 
     pub(super) fn next_wakeup(&self) -> Option<u64> {
         let event = self.next_event();
-        let answer = self.front.next_answer();
-        event.into_iter().chain(answer).min()
+        let completion = self.front.next_completion();
+        event.into_iter().chain(completion).min()
     }
 
     pub(super) fn advance(
@@ -139,19 +139,19 @@ impl Flash {
         loop {
             let event = self.next_event().filter(|&at| at <= until);
             if stop_at_first
-                && let Some(answer) = self.front.next_answer()
-                && answer <= until
-                && event.is_none_or(|at| answer <= at)
+                && let Some(completion) = self.front.next_completion()
+                && completion <= until
+                && event.is_none_or(|at| completion <= at)
             {
-                self.front.answer(answer, done);
-                return answer;
+                self.front.complete(completion, done);
+                return completion;
             }
             match event {
                 Some(at) => self.step(at),
                 None => break,
             }
         }
-        self.front.answer(until, done);
+        self.front.complete(until, done);
         until
     }
 
@@ -333,8 +333,8 @@ impl Flash {
         }
     }
 
-    /// Starts whatever can start now: collection, padding, the next piece of a
-    /// write.
+    /// Starts all work that can start now: collection, padding, the next piece
+    /// of a write.
     fn go_on(&mut self, now: u64) {
         match &mut self.manager {
             Manager::Ftl(ftl) => ftl.collect(now, &mut self.flash, self.front.host_written_bytes),

@@ -1,5 +1,5 @@
 //! The front end: the link in both directions, the space of the write buffer,
-//! and commands under way.
+//! and commands in progress.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -48,7 +48,7 @@ pub(super) struct Crossing {
     pub(super) until: u64,
 }
 
-/// Why the first write in line must wait.
+/// The reason why the first write in line must wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stall {
     Buffer,
@@ -138,7 +138,7 @@ impl Front {
         }
     }
 
-    /// Whether no command is under way.
+    /// Whether no command is in progress.
     pub(super) fn is_at_rest(&self) -> bool {
         self.line.is_empty() && self.crossing.is_none() && self.finished.is_empty()
     }
@@ -199,12 +199,12 @@ impl Front {
     }
 
     /// When the next completion is due.
-    pub(super) fn next_answer(&self) -> Option<u64> {
+    pub(super) fn next_completion(&self) -> Option<u64> {
         self.finished.peek().map(|Reverse(finished)| finished.at)
     }
 
     /// Returns the completions due by `now`.
-    pub(super) fn answer(&mut self, now: u64, done: &mut Vec<Completion>) {
+    pub(super) fn complete(&mut self, now: u64, done: &mut Vec<Completion>) {
         while let Some(Reverse(finished)) = self.finished.peek().copied() {
             if finished.at > now {
                 return;

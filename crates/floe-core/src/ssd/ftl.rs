@@ -137,11 +137,12 @@ impl Ftl {
         if needs_block && self.free.len() <= self.collector.reserve() {
             return false;
         }
-        self.collector.grants(self.free.len(), bytes) && (!needs_block || self.promise(handle))
+        self.collector.grants(self.free.len(), bytes)
+            && (!needs_block || self.reserve_superblock(handle))
     }
 
     /// Reserves a free superblock for a handle, if there is one to spare.
-    fn promise(&mut self, handle: u16) -> bool {
+    fn reserve_superblock(&mut self, handle: u16) -> bool {
         if self.free.len() <= self.collector.reserve() {
             return false;
         }
@@ -155,7 +156,7 @@ impl Ftl {
     }
 
     /// Accepts a piece that has crossed the link. Returns the change of the
-    /// buffer's fill beyond these bytes.
+    /// buffer's fill besides these bytes.
     pub(super) fn land(
         &mut self,
         now: u64,
@@ -289,7 +290,7 @@ impl Ftl {
             return Ok(());
         };
         // A write on the link relies on having a place.
-        if self.handles[number].next.is_none() && !self.promise(handle) {
+        if self.handles[number].next.is_none() && !self.reserve_superblock(handle) {
             return Ok(());
         }
         self.handles[number].stream = None;
@@ -375,7 +376,7 @@ impl Ftl {
             Some(Stream::new(block))
         });
         let Some(mut stream) = stream else {
-            debug_assert!(false, "a write was let in without room for it");
+            debug_assert!(false, "a write was admitted without room for it");
             return;
         };
         let slot = (stream.filled / self.unit) as u32;

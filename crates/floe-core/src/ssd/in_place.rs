@@ -55,7 +55,7 @@ impl InPlace {
     }
 
     pub(super) fn next_wakeup(&self) -> Option<u64> {
-        self.front.next_answer()
+        self.front.next_completion()
     }
 
     pub(super) fn advance(
@@ -64,11 +64,11 @@ impl InPlace {
         done: &mut Vec<Completion>,
         stop_at_first: bool,
     ) -> u64 {
-        let until = match self.front.next_answer() {
-            Some(answer) if stop_at_first => until.min(answer),
+        let until = match self.front.next_completion() {
+            Some(completion) if stop_at_first => until.min(completion),
             _ => until,
         };
-        self.front.answer(until, done);
+        self.front.complete(until, done);
         until
     }
 

@@ -4,7 +4,7 @@
 //! | file | for |
 //! |---|---|
 //! | `config`, `presets` | configurations; real devices |
-//! | `command` | commands and answers, with the status codes of NVMe |
+//! | `command` | commands and completions, with the status codes of NVMe |
 //! | `flash` | a flash device: front end, dies and their manager together |
 //! | `front` | link, write buffer, commands under way |
 //! | `array` | superblocks over dies |

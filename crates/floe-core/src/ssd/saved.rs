@@ -33,18 +33,16 @@ const HEADER_BYTES: usize = 24;
 /// overflow.
 const COUNT_MAX: u64 = 1 << 56;
 
-/// A device that cannot be saved: commands or work of its own are under way.
+/// The device cannot be saved: commands or work of its own are in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the device is busy; its state can be saved when nothing is under way and it has no wake-up"
-)]
+#[error("the device is busy; advance time until it has no wake-up, then save its state")]
 pub struct Busy;
 
-/// Why bytes are not the state of a device.
+/// The reason why bytes are not the state of a device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StateFault {
     /// The bytes are something else.
-    #[error("this is no saved state of a simulated SSD")]
+    #[error("this is not a saved state of a simulated SSD")]
     NotAState,
     /// The format's version is unknown to this program.
     #[error(
@@ -60,7 +58,7 @@ pub enum StateFault {
     )]
     OtherDevice(String),
     /// The numbers contradict the configuration or each other.
-    #[error("the saved state makes no sense: {0}")]
+    #[error("the saved state is inconsistent: {0}")]
     Malformed(&'static str),
 }
 

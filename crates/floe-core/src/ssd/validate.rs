@@ -84,7 +84,7 @@ impl HostInterface {
             return fail("the link to the host must carry more than 0 bytes per second");
         }
         if self.command_overhead_ns > 1_000_000_000 {
-            return fail("a command overhead of more than a second is not a device's");
+            return fail("the command overhead must be at most a second");
         }
         Ok(())
     }
@@ -108,8 +108,8 @@ impl FtlConfig {
         self.capacity = ByteSize(capacity - capacity % self.mapping_unit.bytes().max(1));
     }
 
-    /// Superblocks that are open, promised or kept free: each handle may have
-    /// one open and one promised.
+    /// Superblocks that are open, reserved or kept free. Each handle may have
+    /// one open and one reserved.
     fn superblocks_beside_capacity(&self) -> u64 {
         2 * u64::from(self.handles) + 2 * u64::from(self.streams()) + u64::from(self.collect_below)
     }
@@ -254,7 +254,7 @@ impl NandConfig {
             return fail("a stripe must fit the dies and hold at most 1GiB");
         }
         if self.parity_every == 1 {
-            return fail("with one program unit of every 1 for parity there is no data");
+            return fail("parity_every = 1 leaves no program unit for data; use 0 or at least 2");
         }
         let times = [self.read_page_ns, self.program_ns, self.erase_ns];
         if times.iter().any(|ns| !(1..=10_000_000_000).contains(ns)) {

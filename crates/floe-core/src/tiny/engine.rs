@@ -170,9 +170,9 @@ pub struct TaskId(pub u32);
 /// Work for the driver to carry out on the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// Its identifier.
+    /// The task's identifier.
     pub id: TaskId,
-    /// Its work.
+    /// The work to do.
     pub work: Work,
 }
 
@@ -289,9 +289,9 @@ impl Durability {
 /// Whether [`Engine::next_task`] would hand out a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// It may, or a task is running.
+    /// The engine may hand one out, or a task is running.
     Yes,
-    /// It would not, and no task is running.
+    /// The engine would not hand one out, and no task is running.
     No,
     /// The engine cannot tell without a call.
     Unknown,

@@ -513,7 +513,7 @@ impl Drop for Core {
     }
 }
 
-/// Who submits an accepted request.
+/// The submitter of an accepted request.
 enum Accepted {
     /// The caller submits it.
     Inline,

@@ -165,7 +165,7 @@ pub struct HostBehaviour {
     /// place is left. If absent, every change is checked.
     #[serde(default)]
     pub evict_interval_ms: Option<u64>,
-    /// Which zones count as left.
+    /// The zones that count as left.
     pub left: Left,
     /// Whether evicted zones are trimmed on a conventional device.
     #[serde(default)]

@@ -73,7 +73,7 @@ impl Drop for Fetching<'_> {
     }
 }
 
-/// Who fetches an absent key.
+/// The client that fetches an absent key.
 enum Turn<'a> {
     /// This client; alone, if the fetch is registered.
     Fetch(Option<Fetching<'a>>),

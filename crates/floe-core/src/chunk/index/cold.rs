@@ -1,4 +1,4 @@
-//! Which records of a zone host GC copies, and which it evicts.
+//! The records of a zone that host GC copies, and those that it evicts.
 //!
 //! A chunk among the oldest eighth of its shard will be evicted soon. Copying
 //! it costs a whole write for little time, so GC evicts it with its zone, and

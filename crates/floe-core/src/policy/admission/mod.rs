@@ -9,7 +9,7 @@
 //! an old value must not outlive a newer one that was not stored.
 //!
 //! Every policy has a fixed size that follows from its settings
-//! ([`AdmissionConfig::memory_bytes`]). It gives the same answers for the same
+//! ([`AdmissionConfig::memory_bytes`]). It makes the same decisions for the same
 //! seed and calls. Hashes must be seeded by the cache's secret
 //! ([`crate::hash::HashSeed`]), so that clients cannot attack a sketch.
 //!
@@ -216,7 +216,7 @@ impl Admission {
     }
 
     /// Whether to write the value of `hash`, which costs `bytes` on flash. Call
-    /// it once per write: the policy assumes that its answer is followed. A
+    /// it once per write: the policy assumes that its decision is followed. A
     /// `now` before that of an earlier call counts as that earlier time.
     pub fn admit(&mut self, hash: KeyHash, bytes: u64, now: Tick) -> bool {
         let admitted = match &mut self.policy {

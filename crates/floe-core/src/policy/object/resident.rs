@@ -29,7 +29,7 @@ pub(super) trait Eviction {
         false
     }
 
-    /// Adds an object, for which there is room. `recalled` is the answer of
+    /// Adds an object, for which there is room. `recalled` is the result of
     /// [`recall`](Self::recall).
     fn insert(&mut self, slab: &mut Slab, key: u64, size: u64, recalled: bool);
 

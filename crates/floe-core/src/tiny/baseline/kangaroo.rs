@@ -6,11 +6,11 @@
 //! company is evicted, or appended to the log again if it was used. RRIParoo
 //! decides which objects stay in a set.
 //!
-//! Where pages may be rewritten in place, sets are, and the device collects
-//! garbage. On zones the host does ([`SetStorage::Zoned`]): each rewrite is
-//! appended, and valid sets in the oldest zone are moved unchanged. This is the
-//! Kangaroo that Nemo's authors ran on a ZNS drive (Nemo §3.1, case 3.1; §5.1).
-//! The amplifications of its two steps multiply.
+//! On a device with random writes, sets are rewritten in place, and the device
+//! collects garbage. On zones the host does ([`SetStorage::Zoned`]): each
+//! rewrite is appended, and valid sets in the oldest zone are moved unchanged.
+//! This is the Kangaroo that Nemo's authors ran on a ZNS drive (Nemo §3.1, case
+//! 3.1; §5.1). The amplifications of its two steps multiply.
 //!
 //! Deviations from the published code, and why:
 //! * Filters are larger by default: 24 bytes per set instead of 8, which has 17

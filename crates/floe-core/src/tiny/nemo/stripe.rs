@@ -210,9 +210,9 @@ impl NemoStripe {
         let (hash, homes) = (object.hash, self.homes(object.hash));
         self.statistics.dropped_early += 1;
         self.statistics.bytes_dropped_early += u64::from(object.bytes);
-        let supersedes = !object.first_copy
+        let has_older = !object.first_copy
             && (self.in_sealed(hash, homes).is_some() || directory.may_be_on_flash(hash, homes));
-        if supersedes {
+        if has_older {
             let tombstone = Object::tombstone(hash);
             // Only a very small object takes less room than its tombstone.
             if tombstone.stored_bytes() > object.stored_bytes() {
