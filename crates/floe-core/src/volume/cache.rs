@@ -1,15 +1,20 @@
 //! A cache of volumes: requests in, steps out.
 
-use super::address::{ByteRange, Extent, VolumeId};
+use super::address::{ByteRange, Extent, Piece};
 use super::mode::Mode;
-use super::plan::{ConfigError, Plan};
+use super::plan::{ConfigError, Plan, WhenDirty};
+use super::policies::{Admits, Policies};
 use super::regions::hash_of;
 use super::request::{Operation, Outcome, Request, Step};
+use super::sequential::CutOff;
+use super::shape::RegionKey;
 use super::shard::{Part, Shard};
 use super::stats::{Memory, Occupancy, Statistics};
 use super::steps::Steps;
-use crate::ByteSize;
-use crate::hash::fast_range;
+use crate::hash::{KeyHash, fast_range};
+use crate::policy::cleaning::{Blocks, Load, Place};
+use crate::policy::promotion::{PromotionConfig, Sighting, Verdict};
+use crate::{ByteSize, Tick};
 
 /// The decisions of a block cache for volumes.
 ///
@@ -21,7 +26,10 @@ pub struct Cache {
     plan: Plan,
     mode: Mode,
     shards: Vec<Shard>,
+    policies: Policies,
     statistics: Statistics,
+    /// Blocks that the cleaning policy names.
+    named: Vec<u32>,
 }
 
 impl Cache {
@@ -32,7 +40,9 @@ impl Cache {
             shards: (0..plan.shards)
                 .map(|number| Shard::new(plan, number))
                 .collect(),
+            policies: Policies::new(plan),
             statistics: Statistics::default(),
+            named: Vec::new(),
             plan: plan.clone(),
         }
     }
@@ -42,38 +52,82 @@ impl Cache {
         &self.plan
     }
 
-    /// Decides about a request, and appends the steps that answer it to `steps`.
-    /// Bytes past the end of the volume are left out.
-    pub fn request(&mut self, request: &Request, steps: &mut Vec<Step>) -> Outcome {
-        let end = self
-            .plan
-            .end_of(request.volume)
-            .min(self.plan.address_end());
+    /// Decides about a request at `now`, and appends the steps that answer it to
+    /// `steps`. Bytes past the end of the volume are left out.
+    pub fn request(&mut self, request: &Request, now: Tick, steps: &mut Vec<Step>) -> Outcome {
+        let volume = request.volume;
+        let end = self.plan.end_of(volume).min(self.plan.address_end());
         let range = request.range.intersection(ByteRange { start: 0, end });
-        let (plan, mode) = (&self.plan, self.mode);
-        let mut steps = Steps::new(steps, &mut self.statistics);
-        let extent = Extent {
-            volume: request.volume,
-            range,
-        };
+        let extent = Extent { volume, range };
+        self.policies.now = now;
         match request.operation {
-            Operation::Read | Operation::Write => {}
             Operation::Flush => {
-                steps.push(Step::Flush(request.volume));
+                steps.push(Step::Flush(volume));
                 self.statistics.flushes += 1;
                 return Outcome::default();
             }
             Operation::Trim => steps.push(Step::TrimBacking(extent)),
-            Operation::WriteZeroes => steps.zero_backing(extent),
+            Operation::Read | Operation::Write | Operation::WriteZeroes => {}
+        }
+        let admits = self.admits(request.operation, extent);
+        let mut steps = Steps::new(steps, &mut self.statistics, &mut self.policies);
+        if request.operation == Operation::WriteZeroes {
+            steps.zero_backing(extent);
         }
         steps.outcome.bytes = range.len();
-        for part in parts(plan, mode, request.volume, range) {
-            let shard = &mut self.shards[fast_range(part.hash.0, plan.shards as usize)];
-            shard.apply(request.operation, part, &mut steps);
+        for (key, range) in regions(&self.plan, extent) {
+            let hash = hash_of(self.plan.seed, key);
+            let part = Part {
+                key,
+                hash,
+                range,
+                plan: &self.plan,
+                mode: self.mode,
+                admits,
+            };
+            self.shards[shard_of(&self.plan, hash)].apply(request.operation, part, &mut steps);
         }
         let outcome = steps.outcome;
         self.count(request.operation, outcome);
         outcome
+    }
+
+    /// Hands the cached blocks that have bytes of `extent` to `each`, with these
+    /// bytes. Changes nothing. Returns whether all bytes are cached.
+    pub fn lookup(&self, extent: Extent, mut each: impl FnMut(Piece)) -> bool {
+        let mut is_missing = false;
+        for (key, range) in regions(&self.plan, extent) {
+            let hash = hash_of(self.plan.seed, key);
+            is_missing |=
+                self.shards[shard_of(&self.plan, hash)].lookup(key, hash, range, &mut each);
+        }
+        !is_missing
+    }
+
+    /// When [`Cache::clean`] is due; [`Tick::MAX`] if never.
+    pub fn clean_at(&self) -> Tick {
+        self.policies.cleaning.wake_at()
+    }
+
+    /// Lets the cleaning policy name dirty blocks, and appends the steps that
+    /// write them back. The blocks stay, clean. Returns how many they are.
+    pub fn clean(&mut self, now: Tick, load: Load, steps: &mut Vec<Step>) -> u64 {
+        let mut named = std::mem::take(&mut self.named);
+        let blocks = Numbered {
+            plan: &self.plan,
+            shards: &self.shards,
+        };
+        self.policies.now = now;
+        self.policies.cleaning.poll(now, load, &blocks, &mut named);
+        let mut steps = Steps::new(steps, &mut self.statistics, &mut self.policies);
+        let mut cleaned = 0;
+        for number in named.drain(..) {
+            let (shard, granule) = split(&self.plan, number);
+            cleaned += u64::from(self.shards[shard].clean(granule, &self.plan, &mut steps));
+        }
+        self.statistics.turnover.cleaned += cleaned;
+        self.named = named;
+        cleaned
     }
 
     /// Changes the mode. Dirty blocks of an earlier mode stay, and are served.
@@ -104,6 +158,7 @@ impl Cache {
         for shard in &self.shards {
             memory += shard.memory();
         }
+        memory.history = self.policies.memory_bytes();
         memory
     }
 
@@ -114,6 +169,58 @@ impl Cache {
             shard.add_occupancy(&mut occupancy);
         }
         occupancy
+    }
+
+    /// Which missing blocks of a read or write may enter: cut-off and dirty
+    /// blocks forbid all, otherwise the promotion policy decides.
+    fn admits(&mut self, operation: Operation, extent: Extent) -> Admits {
+        let is_write = match operation {
+            Operation::Read => false,
+            Operation::Write => true,
+            Operation::Flush | Operation::Trim | Operation::WriteZeroes => return Admits::None,
+        };
+        let config = self.plan.config();
+        if config.sequential.cut_off != CutOff::Never {
+            let is_full = self.shards.iter().all(Shard::is_full);
+            let bytes = extent.range.start..extent.range.end;
+            let sequential = &mut self.policies.sequential;
+            if sequential.cuts_off(extent.volume.0, is_write, bytes, is_full) {
+                return Admits::None;
+            }
+        }
+        if config.when_dirty == WhenDirty::Bypass && self.is_full_of_dirty() {
+            return Admits::None;
+        }
+        match self.plan.config().promotion {
+            PromotionConfig::Always => Admits::All,
+            _ => self.promotes(is_write, extent),
+        }
+    }
+
+    fn promotes(&mut self, is_write: bool, extent: Extent) -> Admits {
+        let mut partly_cached = false;
+        if self.lookup(extent, |_| partly_cached = true) {
+            return Admits::All;
+        }
+        let verdict = self.policies.promotion.see(&Sighting {
+            volume: extent.volume.0,
+            granules: self.policies.granules(extent.range),
+            write: is_write,
+            partly_cached,
+            used_bytes: self.policies.used_bytes,
+            capacity_bytes: self.plan.capacity_bytes(),
+            now: self.policies.now,
+        });
+        match verdict {
+            Verdict::All => Admits::All,
+            Verdict::None => Admits::None,
+            Verdict::Some => Admits::Some,
+        }
+    }
+
+    fn is_full_of_dirty(&self) -> bool {
+        let mut shards = self.shards.iter();
+        shards.all(|shard| shard.is_full() && shard.dirty_blocks() == shard.blocks())
     }
 
     fn count(&mut self, operation: Operation, outcome: Outcome) {
@@ -128,30 +235,52 @@ impl Cache {
     }
 }
 
-/// Cuts `range` of `volume` at the ends of regions.
-fn parts(
-    plan: &Plan,
-    mode: Mode,
-    volume: VolumeId,
-    range: ByteRange,
-) -> impl Iterator<Item = Part<'_>> {
-    let region_bytes = plan.region_bytes();
-    let mut at = range.start;
+/// The dirty blocks by the numbers that the cleaning policy knows.
+struct Numbered<'a> {
+    plan: &'a Plan,
+    shards: &'a [Shard],
+}
+
+impl Blocks for Numbered<'_> {
+    fn place(&self, block: u32) -> Place {
+        let (shard, granule) = split(self.plan, block);
+        let place = self.shards[shard].place_of(granule);
+        let (volume, offset_bytes) = place.unwrap_or_default();
+        Place {
+            volume: volume.0,
+            offset_bytes,
+        }
+    }
+}
+
+/// The shard of granule `number` of the cache device, and its number there:
+/// shards take turns in groups.
+fn split(plan: &Plan, number: u32) -> (usize, u32) {
+    let group_bits = plan.shape.group_bits;
+    let group = number >> group_bits;
+    let within = number & ((1 << group_bits) - 1);
+    let granule = (group / plan.shards) << group_bits | within;
+    ((group % plan.shards) as usize, granule)
+}
+
+fn shard_of(plan: &Plan, hash: KeyHash) -> usize {
+    fast_range(hash.0, plan.shards as usize)
+}
+
+/// Cuts `extent` at the ends of regions.
+fn regions(plan: &Plan, extent: Extent) -> impl Iterator<Item = (RegionKey, ByteRange)> + use<> {
+    let (shape, range) = (plan.shape, extent.range);
+    let mut start = range.start;
     std::iter::from_fn(move || {
-        if at >= range.end {
+        if start >= range.end {
             return None;
         }
-        let end = range.end.min((at & !(region_bytes - 1)) + region_bytes);
-        let key = plan.shape.region_of(volume, at);
-        let part = Part {
-            key,
-            hash: hash_of(plan.seed, key),
-            range: ByteRange { start: at, end },
-            plan,
-            mode,
-            admits: true,
+        let region_end = (start & !(shape.region_bytes() - 1)) + shape.region_bytes();
+        let part = ByteRange {
+            start,
+            end: range.end.min(region_end),
         };
-        at = end;
-        Some(part)
+        start = part.end;
+        Some((shape.region_of(extent.volume, part.start), part))
     })
 }

@@ -305,6 +305,21 @@ impl Groups {
         blocks.extend(used.map(|slot| BlockId::new(first + (slot << class), class)));
     }
 
+    /// The block whose first granule is `granule`, if its group is in use.
+    pub(super) fn block_at(&self, granule: u32) -> Option<BlockId> {
+        let group = granule >> self.shape.group_bits;
+        if group >= self.fresh || !self.groups.records[group].is_in_use() {
+            return None;
+        }
+        let class = self.groups.records[group].class();
+        Some(BlockId::new(granule >> class << class, class))
+    }
+
+    /// Whether no group is free.
+    pub(super) fn is_full(&self) -> bool {
+        self.free == NONE && self.fresh == self.count
+    }
+
     /// Blocks in use, by class.
     pub(super) fn in_use(&self) -> &BlockCounts {
         &self.in_use

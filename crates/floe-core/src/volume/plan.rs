@@ -5,9 +5,13 @@ use serde::{Deserialize, Serialize};
 use super::address::VolumeId;
 use super::mode::Mode;
 use super::order::{Levels, Replacement};
+use super::sequential::{CutOff, SequentialConfig};
 use super::shape::{REGION_NUMBER_BITS, Shape};
 use super::sizes::BlockSizes;
 use crate::hash::HashSeed;
+use crate::policy::PolicyConfigError;
+use crate::policy::cleaning::CleaningConfig;
+use crate::policy::promotion::PromotionConfig;
 use crate::{ByteSize, parse_by_name};
 
 /// The part of a missing block that is brought into the cache.
@@ -19,6 +23,18 @@ pub enum Fill {
     Fetch,
     /// The sectors of the request; a map tells which of the block's are valid.
     Sector,
+}
+
+/// The choice of a request that finds no free group and every block dirty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WhenDirty {
+    /// It waits until victims are written back.
+    #[default]
+    Evict,
+    /// Its missing blocks do not enter: reads and writes go past the cache, as
+    /// in OCF. Blocks that the cache has are read and written there.
+    Bypass,
 }
 
 /// The levels of replacement, as configured.
@@ -34,7 +50,7 @@ pub enum Level {
     Group,
 }
 
-parse_by_name!(Fill, Level);
+parse_by_name!(Fill, Level, WhenDirty);
 
 /// The settings of a cache of volumes. [`Config::default`] is AdaCache as
 /// published, with 1 GiB.
@@ -58,6 +74,14 @@ pub struct Config {
     pub block_replacement: Replacement,
     /// The order in which groups are replaced.
     pub group_replacement: Replacement,
+    /// Which missing blocks may enter.
+    pub promotion: PromotionConfig,
+    /// When dirty blocks are written back before they are evicted.
+    pub cleaning: CleaningConfig,
+    /// Long sequential streams that go past the cache.
+    pub sequential: SequentialConfig,
+    /// What a request does that finds the cache full of dirty blocks.
+    pub when_dirty: WhenDirty,
     /// Parts with an index, an order and room of their own, by the hash of the
     /// address. One shard keeps one exact order over all blocks.
     pub shards: u32,
@@ -105,6 +129,13 @@ impl Config {
             level: Level::Both,
             block_replacement: Replacement::Lru,
             group_replacement: Replacement::Lru,
+            promotion: PromotionConfig::Always,
+            cleaning: CleaningConfig::None,
+            sequential: SequentialConfig {
+                cut_off: CutOff::Never,
+                ..SequentialConfig::default()
+            },
+            when_dirty: WhenDirty::Evict,
             shards: 1,
             volumes: Vec::new(),
             seed: 0,
@@ -172,6 +203,23 @@ impl ConfigError {
     }
 }
 
+impl From<PolicyConfigError> for ConfigError {
+    fn from(error: PolicyConfigError) -> Self {
+        let PolicyConfigError {
+            setting,
+            value,
+            limit,
+            nearest,
+        } = error;
+        ConfigError {
+            setting,
+            value,
+            limit,
+            nearest,
+        }
+    }
+}
+
 /// A configuration that can run.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -211,6 +259,8 @@ impl Plan {
     /// # Errors
     /// Names the first setting that cannot work and the nearest value that does.
     pub fn new(config: &Config) -> Result<Plan, ConfigError> {
+        config.promotion.check()?;
+        config.cleaning.check()?;
         let shape = Shape::new(config.sizes);
         let granules = granules_of_shard(config, shape)?;
         let levels = levels(config);
@@ -428,6 +478,18 @@ fn granules_of_shard(config: &Config, shape: Shape) -> Result<u32, ConfigError> 
             config.sizes
         );
         return Err(ConfigError::new("shards", shards, limit, nearest));
+    }
+    // Policies number the granules of all shards.
+    let total_max = u64::from(u32::MAX);
+    if granules * shards > total_max {
+        let nearest = ByteSize(total_max << shape.granule_bits);
+        let limit = format!("blocks of {} have {nearest} at most", config.sizes);
+        return Err(ConfigError::new(
+            "capacity",
+            config.capacity,
+            limit,
+            nearest,
+        ));
     }
     Ok(granules as u32)
 }

@@ -140,6 +140,11 @@ impl SectorMap {
         set(dirty, sectors, false);
     }
 
+    /// Makes every sector clean.
+    pub(super) fn clean(&mut self) {
+        self.halves_mut().1.fill(0);
+    }
+
     /// Runs of `sectors` that are alike: the run, and whether it is valid and dirty.
     pub(super) fn runs(&self, sectors: Sectors) -> impl Iterator<Item = (Sectors, Option<bool>)> {
         let mut at = sectors.first;
@@ -227,7 +232,7 @@ mod tests {
         /// Compares a map with an array of states.
         #[test]
         fn a_map_is_an_array_of_sectors(
-            steps in prop::collection::vec((0_u8..4, 0_u32..200, 1_u32..200), 0..60),
+            steps in prop::collection::vec((0_u8..5, 0_u32..200, 1_u32..200), 0..60),
         ) {
             const SECTORS: u32 = 200;
             let mut map = SectorMap::full(SECTORS, false);
@@ -240,9 +245,13 @@ mod tests {
                     0 => { map.write(sectors, true); touched.fill(Some(true)); }
                     1 => { map.write(sectors, false); touched.fill(Some(false)); }
                     2 => { map.forget(sectors); touched.fill(None); }
-                    _ => {
+                    3 => {
                         map.fill(sectors);
                         touched.iter_mut().for_each(|s| *s = s.or(Some(false)));
+                    }
+                    _ => {
+                        map.clean();
+                        model.iter_mut().for_each(|s| *s = s.map(|_| false));
                     }
                 }
                 let all = Sectors { first: 0, end: SECTORS };

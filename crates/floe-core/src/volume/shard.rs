@@ -5,8 +5,9 @@ use super::greedy;
 use super::groups::{Groups, Room};
 use super::mode::{Mode, Read, Sector, Write};
 use super::plan::{Fill, Plan};
+use super::policies::Admits;
 use super::regions::{RegionId, Regions};
-use super::request::{Operation, Step};
+use super::request::Operation;
 use super::sectors::{SectorMap, SectorMaps, Sectors, Settled, sectors_in};
 use super::shape::{BlockId, Entry, RegionKey, Shape};
 use super::stats::{Memory, Occupancy};
@@ -39,8 +40,8 @@ pub(super) struct Part<'a> {
     pub(super) range: ByteRange,
     pub(super) plan: &'a Plan,
     pub(super) mode: Mode,
-    /// Whether missing blocks may enter.
-    pub(super) admits: bool,
+    /// Which missing blocks may enter.
+    pub(super) admits: Admits,
 }
 
 /// A stretch of a region.
@@ -95,8 +96,12 @@ impl Shard {
     pub(super) fn apply(&mut self, operation: Operation, part: Part<'_>, steps: &mut Steps<'_>) {
         self.walk(part, |shard, stretch| match (operation, stretch) {
             (_, Stretch::Cached(cached)) => shard.apply_cached(operation, cached, part, steps),
-            (Operation::Read, Stretch::Missing(gap)) => shard.read_missing(gap, part, steps),
-            (Operation::Write, Stretch::Missing(gap)) => shard.write_missing(gap, part, steps),
+            (Operation::Read, Stretch::Missing(gap)) => {
+                shard.each_gap(gap, part, steps, Shard::read_missing);
+            }
+            (Operation::Write, Stretch::Missing(gap)) => {
+                shard.each_gap(gap, part, steps, Shard::write_missing);
+            }
             (_, Stretch::Missing(_)) => {}
         });
     }
@@ -111,13 +116,13 @@ impl Shard {
         let range = part.range.intersection(cached.bytes);
         match operation {
             Operation::Read => {
-                self.groups.touch(cached.block);
+                self.touch(cached, range, steps);
                 self.each_run(cached, range, steps, |shard, run, steps| {
                     shard.read_run(cached, run, part, steps);
                 });
             }
             Operation::Write => {
-                self.groups.touch(cached.block);
+                self.touch(cached, range, steps);
                 steps.outcome.hit_bytes += range.len();
                 self.each_run(cached, range, steps, |shard, run, steps| {
                     shard.write_run(cached, run, part, steps);
@@ -136,6 +141,73 @@ impl Shard {
             }
             Operation::Flush => {}
         }
+    }
+
+    /// Hands the cached blocks that have bytes of `range` to `each`, with these bytes.
+    /// Returns whether some bytes are missing.
+    pub(super) fn lookup(
+        &self,
+        key: RegionKey,
+        hash: KeyHash,
+        range: ByteRange,
+        mut each: impl FnMut(Piece),
+    ) -> bool {
+        let Some(region) = self.regions.find(key, hash) else {
+            return true;
+        };
+        let (first, end) = self.shape.granules_of(range);
+        let entries = self.regions.entries(region);
+        let from = entries.partition_point(|&entry| Entry(entry).end(self.shape) <= first);
+        let (mut at, mut is_missing) = (first, false);
+        for &entry in &entries[from..] {
+            let entry = Entry(entry);
+            if entry.first(self.shape) >= end {
+                break;
+            }
+            let cached = self.cached(key, entry);
+            is_missing |= entry.first(self.shape) > at;
+            at = entry.end(self.shape);
+            each(self.piece(cached, range.intersection(cached.bytes)));
+        }
+        is_missing || at < end
+    }
+
+    /// Writes the dirty bytes of the block at `granule` back, and keeps it.
+    /// Returns whether there were any.
+    pub(super) fn clean(&mut self, granule: u32, plan: &Plan, steps: &mut Steps<'_>) -> bool {
+        let Some((_, cached)) = self.at(granule) else {
+            return false;
+        };
+        let before = self.dirty_bytes_of(cached.block);
+        if before == 0 {
+            return false;
+        }
+        self.write_back(cached, plan, steps);
+        if let Some(map) = self.maps.get_mut(cached.block) {
+            map.clean();
+        }
+        self.count_dirty(cached, before, 0, steps);
+        self.settle(cached, steps);
+        true
+    }
+
+    /// The first byte of the block at `granule` of this shard, and its volume.
+    pub(super) fn place_of(&self, granule: u32) -> Option<(VolumeId, u64)> {
+        let (_, cached) = self.at(granule)?;
+        Some((cached.volume, cached.bytes.start))
+    }
+
+    /// Whether no group is free.
+    pub(super) fn is_full(&self) -> bool {
+        self.groups.is_full()
+    }
+
+    pub(super) fn dirty_blocks(&self) -> u64 {
+        self.dirty_blocks
+    }
+
+    pub(super) fn blocks(&self) -> u64 {
+        self.groups.in_use().iter().sum()
     }
 
     pub(super) fn memory(&self) -> Memory {
@@ -211,6 +283,41 @@ impl Shard {
         }
     }
 
+    fn touch(&mut self, cached: Cached, range: ByteRange, steps: &mut Steps<'_>) {
+        self.groups.touch(cached.block);
+        steps.policies.note_hit(self.piece(cached, range));
+    }
+
+    /// Divides `gap` where it changes whether granules may enter. The part that
+    /// `each` gets has one answer for all of them.
+    fn each_gap(
+        &mut self,
+        gap: Gap,
+        part: Part<'_>,
+        steps: &mut Steps<'_>,
+        each: impl Fn(&mut Shard, Gap, Part<'_>, &mut Steps<'_>),
+    ) {
+        if part.admits != Admits::Some {
+            return each(self, gap, part, steps);
+        }
+        let (volume, start) = (part.key.volume(), self.shape.bytes_of(part.key, 0, 0).start);
+        let mut first = gap.first;
+        while first < gap.end {
+            let at = |granule| start + (u64::from(granule) << self.shape.granule_bits);
+            let admits = |granule| steps.policies.admits(volume, at(granule));
+            let is_admitted = admits(first);
+            let end = (first + 1..gap.end).find(|&granule| admits(granule) != is_admitted);
+            let end = end.unwrap_or(gap.end);
+            let admits = if is_admitted {
+                Admits::All
+            } else {
+                Admits::None
+            };
+            each(self, Gap { first, end }, Part { admits, ..part }, steps);
+            first = end;
+        }
+    }
+
     /// Hands the stretches of `range` whose sectors are alike to `each`.
     fn each_run(
         &mut self,
@@ -243,13 +350,14 @@ impl Shard {
             Read::BackingInsert => {
                 steps.read_backing(cached.volume, run.range);
                 steps.fill(self.piece(cached, run.range));
-                self.change_map(cached, run.range, SectorMap::fill);
+                self.change_map(cached, run.range, steps, SectorMap::fill);
             }
         }
     }
 
     fn read_missing(&mut self, gap: Gap, part: Part<'_>, steps: &mut Steps<'_>) {
-        let inserts = part.admits && part.mode.read(Sector::Missing) == Read::BackingInsert;
+        let inserts =
+            part.admits == Admits::All && part.mode.read(Sector::Missing) == Read::BackingInsert;
         if !inserts {
             let missing = self.shape.bytes_of(part.key, gap.first, gap.end);
             return self.bypass_read(missing.intersection(part.range), part, steps);
@@ -268,7 +376,7 @@ impl Shard {
             steps.read_backing(cached.volume, filled);
             steps.fill(self.piece(cached, filled));
             if filled != self.within(part.plan, cached.volume, bytes) {
-                self.begin_map(cached, filled, false);
+                self.begin_map(cached, filled, false, steps);
             }
         }
     }
@@ -283,12 +391,12 @@ impl Shard {
         match part.mode.write(run.sector) {
             Write::Cache => {
                 steps.write_cache(self.piece(cached, range));
-                self.mark_written(cached, range, true, part);
+                self.mark_written(cached, range, true, part, steps);
             }
             Write::Both => {
                 steps.write_backing(cached.volume, range);
                 steps.write_cache(self.piece(cached, range));
-                self.mark_written(cached, range, false, part);
+                self.mark_written(cached, range, false, part, steps);
             }
             Write::Backing => steps.write_backing(cached.volume, range),
             Write::BackingInvalidate => {
@@ -308,7 +416,7 @@ impl Shard {
     fn write_missing(&mut self, gap: Gap, part: Part<'_>, steps: &mut Steps<'_>) {
         let volume = part.key.volume();
         let write = match part.mode.write(Sector::Missing) {
-            write if part.admits => write,
+            write if part.admits == Admits::All => write,
             write => write.without_insertion(),
         };
         if matches!(write, Write::Backing | Write::BackingInvalidate) {
@@ -364,9 +472,9 @@ impl Shard {
         }
         steps.write_cache(self.piece(cached, wanted));
         if part.plan.write_miss == Fill::Sector && !wanted.contains(bytes) {
-            self.begin_map(cached, wanted, is_dirty);
+            self.begin_map(cached, wanted, is_dirty, steps);
         } else if is_dirty {
-            self.mark_written(cached, wanted, true, part);
+            self.mark_written(cached, wanted, true, part, steps);
         }
     }
 
@@ -402,7 +510,7 @@ impl Shard {
         steps.outcome.promoted += 1;
         steps.outcome.promoted_bytes += cached.bytes.len();
         steps.statistics.turnover.promoted[class as usize] += 1;
-        steps.push(Step::Map(self.piece(cached, cached.bytes)));
+        steps.map(self.piece(cached, cached.bytes));
         Some(cached)
     }
 
@@ -446,7 +554,7 @@ impl Shard {
     fn remove(&mut self, entry: Entry, cached: Cached, steps: &mut Steps<'_>) {
         let region = self.groups.region(cached.block);
         let dirty = self.dirty_bytes_of(cached.block);
-        self.count_dirty(cached.block, dirty, 0);
+        self.count_dirty(cached, dirty, 0, steps);
         self.maps.remove(cached.block);
         let after = self.regions.remove(region, entry);
         self.groups.vacate(cached.block);
@@ -456,7 +564,7 @@ impl Shard {
             self.renumber(after);
         }
         self.version += 1;
-        steps.push(Step::Unmap(self.piece(cached, cached.bytes)));
+        steps.unmap(self.piece(cached, cached.bytes));
     }
 
     /// Forgets `range` of a block. Returns `false` if the block still has it,
@@ -475,7 +583,7 @@ impl Shard {
         if plan.keeps_maps() {
             self.need_map(cached);
             let range = range.intersection(cached.bytes);
-            self.change_map(cached, range, SectorMap::forget);
+            self.change_map(cached, range, steps, SectorMap::forget);
             self.settle(cached, steps);
         }
         plan.keeps_maps()
@@ -491,28 +599,53 @@ impl Shard {
 
     /// Notes that `range` of a block has been written, and differs from the
     /// backing device if `is_dirty`.
-    fn mark_written(&mut self, cached: Cached, range: ByteRange, is_dirty: bool, part: Part<'_>) {
+    fn mark_written(
+        &mut self,
+        cached: Cached,
+        range: ByteRange,
+        is_dirty: bool,
+        part: Part<'_>,
+        steps: &mut Steps<'_>,
+    ) {
         let is_whole = range.contains(self.within(part.plan, cached.volume, cached.bytes));
         let was_dirty = self.groups.is_dirty(cached.block);
         if self.groups.is_partial(cached.block) {
-            self.change_map(cached, range, |map, sectors| map.write(sectors, is_dirty));
+            self.change_map(cached, range, steps, |map, sectors| {
+                map.write(sectors, is_dirty)
+            });
         } else if is_whole || (is_dirty && !part.plan.keeps_maps()) {
             let before = self.dirty_bytes_of(cached.block);
             let after = if is_dirty { cached.bytes.len() } else { 0 };
-            self.count_dirty(cached.block, before, after);
+            self.count_dirty(cached, before, after, steps);
         } else if was_dirty != is_dirty && part.plan.keeps_maps() {
             self.need_map(cached);
-            self.change_map(cached, range, |map, sectors| map.write(sectors, is_dirty));
+            self.change_map(cached, range, steps, |map, sectors| {
+                map.write(sectors, is_dirty)
+            });
+        }
+        if is_dirty {
+            steps.policies.note_dirty(self.piece(cached, cached.bytes));
         }
     }
 
     /// Gives a new block a map in which only `range` is valid.
-    fn begin_map(&mut self, cached: Cached, range: ByteRange, is_dirty: bool) {
+    fn begin_map(
+        &mut self,
+        cached: Cached,
+        range: ByteRange,
+        is_dirty: bool,
+        steps: &mut Steps<'_>,
+    ) {
         let sectors = sectors_in(cached.bytes.len());
         self.maps
             .insert(cached.block, sectors, SectorMap::empty(sectors));
         self.groups.set_partial(cached.block, true);
-        self.change_map(cached, range, |map, sectors| map.write(sectors, is_dirty));
+        self.change_map(cached, range, steps, |map, sectors| {
+            map.write(sectors, is_dirty)
+        });
+        if is_dirty {
+            steps.policies.note_dirty(self.piece(cached, cached.bytes));
+        }
     }
 
     /// Makes sure that a block has a map.
@@ -529,13 +662,14 @@ impl Shard {
         &mut self,
         cached: Cached,
         range: ByteRange,
+        steps: &mut Steps<'_>,
         change: impl FnOnce(&mut SectorMap, Sectors),
     ) {
         if let Some(map) = self.maps.get_mut(cached.block) {
             let before = map.dirty_bytes();
             change(map, sectors_at(cached, range));
             let after = map.dirty_bytes();
-            self.count_dirty(cached.block, before, after);
+            self.count_dirty(cached, before, after, steps);
         }
     }
 
@@ -567,11 +701,14 @@ impl Shard {
         }
     }
 
-    /// Of `block` `before` bytes were dirty, and now `after` bytes are.
-    fn count_dirty(&mut self, block: BlockId, before: u64, after: u64) {
+    /// Of a block `before` bytes were dirty, and now `after` bytes are.
+    fn count_dirty(&mut self, cached: Cached, before: u64, after: u64, steps: &mut Steps<'_>) {
         self.dirty_bytes = self.dirty_bytes + after - before;
         self.dirty_blocks = self.dirty_blocks + u64::from(after > 0) - u64::from(before > 0);
-        self.groups.set_dirty(block, after > 0);
+        self.groups.set_dirty(cached.block, after > 0);
+        if before > 0 && after == 0 {
+            steps.policies.note_clean(self.piece(cached, cached.bytes));
+        }
     }
 
     /// The stretches of `range` whose sectors are alike, in a partial block.
@@ -602,6 +739,10 @@ impl Shard {
             .into_iter()
             .find(|entry| entry.block(self.shape) == block)?;
         Some((entry, self.cached(self.regions.key(region), entry)))
+    }
+
+    fn at(&self, granule: u32) -> Option<(Entry, Cached)> {
+        self.locate(self.groups.block_at(granule)?)
     }
 
     /// Tells the blocks of `region` its new number.

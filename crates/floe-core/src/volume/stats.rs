@@ -59,6 +59,8 @@ pub struct Turnover {
     pub groups_evicted: u64,
     /// Blocks invalidated by writes, trims and zeros.
     pub invalidated: u64,
+    /// Dirty blocks cleaned by the cleaning policy; they stay.
+    pub cleaned: u64,
     /// Missing bytes that policies, or a lack of room, kept from entering.
     pub bypassed_bytes: u64,
 }

@@ -1,6 +1,7 @@
 //! The steps of one request, and the counts that follow from them.
 
 use super::address::{ByteRange, Extent, Piece, VolumeId};
+use super::policies::Policies;
 use super::request::{Outcome, Step};
 use super::stats::{Statistics, Traffic};
 
@@ -8,6 +9,7 @@ use super::stats::{Statistics, Traffic};
 pub(super) struct Steps<'a> {
     pub(super) steps: &'a mut Vec<Step>,
     pub(super) statistics: &'a mut Statistics,
+    pub(super) policies: &'a mut Policies,
     pub(super) outcome: Outcome,
     /// Ends of the last ranges that the request reads from and writes to the
     /// backing device: the next range may continue an operation.
@@ -16,10 +18,15 @@ pub(super) struct Steps<'a> {
 }
 
 impl<'a> Steps<'a> {
-    pub(super) fn new(steps: &'a mut Vec<Step>, statistics: &'a mut Statistics) -> Self {
+    pub(super) fn new(
+        steps: &'a mut Vec<Step>,
+        statistics: &'a mut Statistics,
+        policies: &'a mut Policies,
+    ) -> Self {
         Steps {
             steps,
             statistics,
+            policies,
             outcome: Outcome::default(),
             read_end: u64::MAX,
             written_end: u64::MAX,
@@ -80,8 +87,14 @@ impl<'a> Steps<'a> {
         self.steps.push(Step::ZeroBacking(extent));
     }
 
-    pub(super) fn push(&mut self, step: Step) {
-        self.steps.push(step);
+    pub(super) fn map(&mut self, block: Piece) {
+        self.policies.note_mapped(block);
+        self.steps.push(Step::Map(block));
+    }
+
+    pub(super) fn unmap(&mut self, block: Piece) {
+        self.policies.note_unmapped(block);
+        self.steps.push(Step::Unmap(block));
     }
 
     fn traffic(&mut self) -> &mut Traffic {

@@ -4,3 +4,4 @@ mod model;
 mod paper;
 mod random;
 mod reference;
+mod shards;

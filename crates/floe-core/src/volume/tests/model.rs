@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::Tick;
+use crate::policy::cleaning::Load;
 use crate::volume::{
     ByteRange, Cache, Extent, Operation, Outcome, Piece, Plan, Request, SECTOR_BYTES, Step,
     VolumeId,
@@ -71,12 +73,26 @@ impl Model {
         self.requests += 1;
         let mut steps = std::mem::take(&mut self.steps);
         steps.clear();
-        let outcome = self.cache.request(&request, &mut steps);
+        let now = Tick(u64::from(self.requests) * 5_000_000);
+        let outcome = self.cache.request(&request, now, &mut steps);
+        let is_due = self.cache.clean_at() <= now;
+        let load = Load {
+            in_flight: 0,
+            last_request: if self.requests % 1000 < 500 {
+                now
+            } else {
+                Tick::ZERO
+            },
+        };
+        let cleaned_from = steps.len();
+        let cleaned = self.cache.clean(now, load, &mut steps);
+        assert!(is_due || cleaned == 0);
         let mut carried = Carried {
             answer: vec![None; self.sectors(range).len()],
-            fetched: BTreeMap::new(),
+            fetched: Vec::new(),
         };
-        for step in &steps {
+        for (number, step) in steps.iter().enumerate() {
+            assert!(number < cleaned_from || matches!(step, Step::WriteBack(_)));
             self.carry_out(*step, &request, &mut carried);
         }
         self.steps = steps;
@@ -133,9 +149,9 @@ impl Model {
             Step::Fill(piece) => {
                 self.traffic[2] += piece.extent.range.len();
                 let (_, place) = self.check_piece(piece);
-                for (place, sector) in place.zip(self.sectors(piece.extent.range)) {
-                    self.device[place] = carried.fetched[&sector];
-                }
+                let sectors = self.sectors(piece.extent.range);
+                let versions = carried.fetched(sectors);
+                self.device[place].copy_from_slice(versions);
             }
             Step::WriteBack(piece) => {
                 self.traffic[3] += piece.extent.range.len();
@@ -154,7 +170,7 @@ impl Model {
                 let sectors = self.sectors(extent.range);
                 let versions = self.backing[&extent.volume][sectors.clone()].to_vec();
                 carried.answer(request.range, extent.range, &versions);
-                carried.fetched.extend(sectors.zip(versions));
+                carried.fetched.push((sectors.start, versions));
             }
             Step::WriteBacking(extent) | Step::ZeroBacking(extent) => {
                 self.traffic[5] += extent.range.len();
@@ -288,11 +304,22 @@ impl Model {
 /// Results of the steps of one request.
 struct Carried {
     answer: Vec<Option<Version>>,
-    /// Versions read from the backing device, by sector.
-    fetched: BTreeMap<usize, Version>,
+    /// Versions read from the backing device: the first sector, and all of them.
+    fetched: Vec<(usize, Vec<Version>)>,
 }
 
 impl Carried {
+    fn fetched(&self, sectors: std::ops::Range<usize>) -> &[Version] {
+        let reads = self.fetched.iter().rev();
+        let mut parts = reads.filter_map(|(first, versions)| {
+            let from = sectors.start.checked_sub(*first)?;
+            versions.get(from..from + sectors.len())
+        });
+        parts
+            .next()
+            .expect("a fill writes sectors that one step has read")
+    }
+
     fn answer(&mut self, wanted: ByteRange, range: ByteRange, versions: &[Version]) {
         let common = sectors_of(wanted.intersection(range));
         let (first, from) = (sectors_of(wanted).start, sectors_of(range).start);

@@ -1,8 +1,8 @@
 //! Examples of the AdaCache paper.
 
 use super::model::Model;
-use crate::ByteSize;
 use crate::volume::{ByteRange, Cache, Config, Operation, Plan, Request, Step, VolumeId};
+use crate::{ByteSize, Tick};
 
 fn kib(start: u64, end: u64) -> ByteRange {
     ByteRange {
@@ -24,7 +24,7 @@ fn mapped(cache: &mut Cache, operation: Operation, range: ByteRange) -> Vec<Byte
         operation,
         range,
     };
-    cache.request(&request, &mut steps);
+    cache.request(&request, Tick::ZERO, &mut steps);
     let mapped = steps.iter().filter_map(|step| match step {
         Step::Map(piece) => Some(piece.extent.range),
         _ => None,

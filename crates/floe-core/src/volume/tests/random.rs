@@ -6,8 +6,10 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use super::model::Model;
 use crate::ByteSize;
 use crate::volume::mode::Mode;
+use crate::volume::sequential::CutOff;
 use crate::volume::{
     ByteRange, Config, Fill, Level, Operation, Plan, Replacement, SECTOR_BYTES, VolumeBounds,
+    WhenDirty,
 };
 
 /// Bytes of each volume: not a multiple of any block size.
@@ -77,21 +79,50 @@ fn run(config: &Config, seed: u64, mut between: impl FnMut(u32, &mut Model)) {
     model.finish();
 }
 
-#[test]
-fn every_mode_and_fill_keeps_the_newest_version() {
+/// Every mode under every policy of promotion and of cleaning. Cut-off and
+/// bypass take turns.
+fn every_policy_keeps_the_newest_version(read_miss: Fill, write_miss: Fill) {
+    let mut number = 0;
     for mode in Mode::ALL {
-        for read_miss in [Fill::Fetch, Fill::Sector] {
-            for write_miss in [Fill::Fetch, Fill::Sector] {
-                let config = Config {
+        for promotion in ["always", "nhit-2", "smq", "smq-adaptive", "sketch-2"] {
+            for cleaning in ["none", "lazy", "alru", "acp"] {
+                number += 1;
+                let mut config = Config {
                     mode,
+                    promotion: promotion.parse().unwrap(),
+                    cleaning: cleaning.parse().unwrap(),
                     read_miss,
                     write_miss,
+                    when_dirty: [WhenDirty::Evict, WhenDirty::Bypass][number / 3 % 2],
                     ..config("8KiB..64KiB", 640)
                 };
-                run(&config, 1, |_, _| {});
+                config.sequential.cut_off =
+                    [CutOff::Never, CutOff::Full, CutOff::Always][number % 3];
+                config.sequential.threshold = ByteSize::kib(64);
+                run(&config, number as u64, |_, _| {});
             }
         }
     }
+}
+
+#[test]
+fn whole_blocks_keep_the_newest_version() {
+    every_policy_keeps_the_newest_version(Fill::Fetch, Fill::Fetch);
+}
+
+#[test]
+fn sectors_keep_the_newest_version() {
+    every_policy_keeps_the_newest_version(Fill::Sector, Fill::Sector);
+}
+
+#[test]
+fn sectors_of_reads_keep_the_newest_version() {
+    every_policy_keeps_the_newest_version(Fill::Sector, Fill::Fetch);
+}
+
+#[test]
+fn sectors_of_writes_keep_the_newest_version() {
+    every_policy_keeps_the_newest_version(Fill::Fetch, Fill::Sector);
 }
 
 #[test]
@@ -139,7 +170,7 @@ fn shards_that_grow_and_change_modes_keep_the_newest_version() {
             model.grow(ByteSize::kib(777));
         }
     });
-    let mut cut = super::random::config("4KiB", 90);
+    let mut cut = self::config("4KiB", 90);
     cut.mode = Mode::WriteThrough;
     run(&cut, 5, |number, model| {
         if number == 5000 {

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-use crate::ByteSize;
 use crate::volume::{ByteRange, Cache, Config, Operation, Plan, Replacement, Request, VolumeId};
+use crate::{ByteSize, Tick};
 
 /// A queue of pages, newest first, each with the mark of SIEVE.
 struct Reference {
@@ -94,7 +94,7 @@ fn lru_and_sieve_of_single_pages_equal_a_queue() {
                     range: ByteRange::at(page << 12, count << 12),
                 };
                 steps.clear();
-                let outcome = cache.request(&request, &mut steps);
+                let outcome = cache.request(&request, Tick::ZERO, &mut steps);
                 let hits = (page..page + count)
                     .filter(|&page| reference.access(page))
                     .count();
