@@ -54,6 +54,12 @@ pub(super) const BENCHES: &[Bench] = &[
         ..JSON
     },
     Bench {
+        name: "volume",
+        about: "The core of the block cache of volumes, without I/O: lookups at 10 M blocks beside random reads of memory, requests, RAM per block, by processor time",
+        cargo: &["bench", "--package", "floe-core", "--bench", "volume", "--"],
+        ..JSON
+    },
+    Bench {
         name: "memcached",
         about: "Gets of values in memory over memcached's protocol: requests per second of the server's processor time, beside the installed memcached",
         cargo: &[

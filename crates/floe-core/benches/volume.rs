@@ -1,0 +1,326 @@
+//! The CPU cost and the RAM of the block cache of volumes, without any I/O.
+//!
+//! `cargo bench -p floe-core --bench volume [-- --quick] [--json]`
+//!
+//! * A lookup inside one region at 10 M blocks of four sizes, and each further
+//!   block of the region, beside one random read of an array as large as the
+//!   metadata. Each lookup and each read waits for the one before it.
+//! * A read that hits, with its changes to both orders.
+//! * Requests with misses and evictions, as in a simulation.
+//! * RAM per block by sizes, density and levels.
+//!
+//! Every row is one JSON object or, without `--json`, one line of text. Times are
+//! CPU times of the thread, the median of seven interleaved rounds.
+
+use std::hint::black_box;
+
+use floe_core::volume::{
+    ByteRange, Cache, Config, Extent, Level, Operation, Plan, Replacement, Request, VolumeId,
+};
+use floe_core::{ByteSize, Tick};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::{Value, json};
+
+const REGION: u64 = 256 << 10;
+
+/// Block sizes of a region in KiB; regions take turns. 17 blocks in four regions.
+const MIX: [&[u64]; 4] = [
+    &[256],
+    &[32, 32, 64, 128],
+    &[64, 64, 64, 64],
+    &[32, 32, 32, 32, 32, 32, 32, 32],
+];
+
+const ROUNDS: usize = 7;
+
+fn main() {
+    let given = |flag: &str| std::env::args().any(|argument| argument == flag);
+    let (is_quick, is_json) = (given("--quick"), given("--json"));
+    let show = |row: Value| match is_json {
+        true => println!("{row}"),
+        false => println!("{}", text(&row)),
+    };
+    let blocks = if is_quick { 400_000 } else { 10_000_000 };
+    for level in [Level::Group, Level::Both] {
+        show(lookups(blocks, level));
+    }
+    for (name, config) in presets() {
+        show(requests(
+            name,
+            &config,
+            if is_quick { 100_000 } else { 1_000_000 },
+        ));
+    }
+    for row in ram(if is_quick { 100_000 } else { 1_000_000 }) {
+        show(row);
+    }
+}
+
+fn text(row: &Value) -> String {
+    let cells = row.as_object().into_iter().flatten().map(|(name, value)| {
+        let value = match value.as_f64() {
+            Some(number) if value.is_f64() => format!("{number:.1}"),
+            _ => value.to_string(),
+        };
+        format!("{}: {value}", name.replace('_', " "))
+    });
+    cells.collect::<Vec<_>>().join(", ")
+}
+
+/// Nanoseconds of CPU time of the thread for each of `count` operations.
+fn ns_each(count: u64, work: impl FnOnce()) -> f64 {
+    let time = || {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+    };
+    let began = time();
+    work();
+    (time() - began) / count as f64
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// A cache that has `regions` regions with the blocks of [`MIX`].
+fn filled(regions: u64, level: Level) -> Cache {
+    let config = Config {
+        level,
+        // A quarter more than the regions take, so that nothing is evicted.
+        ..Config::adacache(ByteSize((regions + 64) * REGION))
+    };
+    let mut cache = Cache::new(&Plan::new(&config).expect("the sizes and the capacity work"));
+    let mut steps = Vec::new();
+    for region in scattered(regions) {
+        let mut start = region * REGION;
+        for kib in MIX[region as usize % MIX.len()] {
+            let range = ByteRange::at(start, kib << 10);
+            steps.clear();
+            cache.request(&read(range), Tick::ZERO, &mut steps);
+            start = range.end;
+        }
+    }
+    cache
+}
+
+/// The numbers below `count` in an order without locality.
+fn scattered(count: u64) -> impl Iterator<Item = u64> {
+    let bits = 64 - count.next_power_of_two().leading_zeros() - 1;
+    let mask = (1 << bits) - 1;
+    (0..1 << bits)
+        .map(move |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15) & mask)
+        .filter(move |&number| number < count)
+}
+
+fn read(range: ByteRange) -> Request {
+    Request {
+        volume: VolumeId(1),
+        operation: Operation::Read,
+        range,
+    }
+}
+
+fn lookups(blocks: u64, level: Level) -> Value {
+    let regions = blocks * MIX.len() as u64 / 17;
+    let mut cache = filled(regions, level);
+    let occupancy = cache.occupancy();
+    let count: u64 = occupancy.blocks.iter().sum();
+    let memory = cache.memory();
+    let array = vec![1_u64; memory.metadata() as usize / 8];
+    let repeats = 400_000.min(blocks);
+    let mut results: [Vec<f64>; 5] = Default::default();
+    for round in 0..ROUNDS as u64 {
+        let extents = |number: u64, bytes: u64| {
+            let at = number % regions * REGION + (number >> 40 & 7) * (REGION / 8);
+            let start = if bytes == REGION {
+                at & !(REGION - 1)
+            } else {
+                at
+            };
+            let range = ByteRange::at(start, bytes);
+            Extent {
+                volume: VolumeId(1),
+                range,
+            }
+        };
+        for (result, bytes) in [(0, 4096), (1, REGION)] {
+            let mut random = Chain::new(round);
+            results[result].push(ns_each(repeats, || {
+                for _ in 0..repeats {
+                    let mut found = 0;
+                    let extent = extents(random.number, bytes);
+                    let is_hit = cache.lookup(extent, |piece| found += piece.place);
+                    assert!(is_hit);
+                    random.follow(found);
+                }
+            }));
+        }
+        let mut random = Chain::new(round);
+        results[2].push(ns_each(repeats, || {
+            for _ in 0..repeats {
+                let at = random.number % array.len() as u64;
+                random.follow(array[at as usize]);
+            }
+        }));
+        let mut steps = Vec::new();
+        for (result, bytes) in [(3, 4096), (4, REGION)] {
+            let mut random = Chain::new(round + 100);
+            results[result].push(ns_each(repeats, || {
+                for _ in 0..repeats {
+                    steps.clear();
+                    let request = read(extents(random.number, bytes).range);
+                    let outcome = cache.request(&request, Tick::ZERO, &mut steps);
+                    random.follow(outcome.hit_bytes);
+                }
+            }));
+        }
+    }
+    let [one, all, probe, hit, hit_all] = results.map(median);
+    let further = 17.0 / MIX.len() as f64 - 1.0;
+    json!({
+        "lookup": level_name(level),
+        "blocks": count,
+        "lookup_ns": one,
+        "further_block_ns": (all - one) / further,
+        "memory_probe_ns": probe,
+        "lookup_per_probe": one / probe,
+        "read_hit_ns": hit,
+        "read_hit_further_block_ns": (hit_all - hit) / further,
+        "ram_bytes_per_block": memory.metadata() as f64 / count as f64,
+        "index_bytes_per_block": memory.index as f64 / count as f64,
+        "order_bytes_per_block": memory.order as f64 / count as f64,
+        "state_bytes_per_block": memory.state as f64 / count as f64,
+    })
+}
+
+fn level_name(level: Level) -> &'static str {
+    match level {
+        Level::Both => "orders of blocks and groups",
+        Level::Block => "order of blocks",
+        Level::Group => "order of groups",
+    }
+}
+
+/// Random numbers, each of which waits for a result.
+struct Chain {
+    random: Xoshiro256PlusPlus,
+    number: u64,
+}
+
+impl Chain {
+    fn new(seed: u64) -> Self {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let number = random.next_u64();
+        Chain { random, number }
+    }
+
+    fn follow(&mut self, result: u64) {
+        // Zero, but only the result can tell.
+        let zero = black_box(result) >> 63;
+        self.number = self.random.next_u64() ^ zero;
+    }
+}
+
+fn presets() -> Vec<(&'static str, Config)> {
+    let capacity = ByteSize::gib(4);
+    let fixed = |kib| Config::fixed(capacity, ByteSize::kib(kib)).expect("a block size");
+    let mut sieve = Config::adacache(capacity);
+    sieve.block_replacement = Replacement::Sieve;
+    sieve.group_replacement = Replacement::Sieve;
+    vec![
+        ("adaptive", Config::adacache(capacity)),
+        ("adaptive, sieve", sieve),
+        ("fixed 32 KiB", fixed(32)),
+        ("fixed 256 KiB", fixed(256)),
+        ("fixed 4 KiB", fixed(4)),
+    ]
+}
+
+/// Reads and writes of 4 to 128 KiB, about half of which miss.
+fn requests(name: &str, config: &Config, count: u64) -> Value {
+    let mut cache = Cache::new(&Plan::new(config).expect("the presets work"));
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+    let mut steps = Vec::new();
+    let mut results = Vec::new();
+    let mut bytes = 0;
+    for _ in 0..ROUNDS {
+        results.push(ns_each(count, || {
+            for _ in 0..count {
+                let uniform = random.next_u64() as f64 / u64::MAX as f64;
+                let page = (uniform.powi(3) * (16_u64 << 18) as f64) as u64;
+                let pages = 1 << (random.next_u64() % 6);
+                let range = ByteRange::at((page / pages * pages) << 12, pages << 12);
+                bytes += range.len();
+                let operation = match random.next_u64() % 3 {
+                    0 => Operation::Write,
+                    _ => Operation::Read,
+                };
+                let request = Request {
+                    operation,
+                    ..read(range)
+                };
+                steps.clear();
+                cache.request(&request, Tick::ZERO, &mut steps);
+            }
+        }));
+    }
+    let ns = median(results);
+    let statistics = cache.statistics();
+    json!({
+        "requests": name,
+        "mean_kib": bytes as f64 / (count * ROUNDS as u64) as f64 / 1024.0,
+        "read_hit_ratio": statistics.reads.hit_ratio(),
+        "promotions_per_request": statistics.turnover.promotions() as f64
+            / (count * ROUNDS as u64) as f64,
+        "cpu_ns": ns,
+        "requests_per_second": (1e9 / ns).round(),
+    })
+}
+
+/// RAM per block of caches full of equal blocks: `stride` regions of 256 KiB
+/// from one block to the next, or all blocks in a row.
+fn ram(blocks: u64) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for (sizes, kib, stride_kib) in [
+        ("32KiB..256KiB", 32, 32),
+        ("32KiB..256KiB", 32, 256),
+        ("32KiB..256KiB", 64, 64),
+        ("32KiB..256KiB", 256, 256),
+        ("32KiB", 32, 32),
+        ("32KiB", 32, 256),
+        ("4KiB", 4, 4),
+        ("4KiB", 4, 256),
+        ("4KiB..1MiB", 4, 4),
+        ("4KiB..1MiB", 1024, 1024),
+    ] {
+        for level in [Level::Group, Level::Both] {
+            let config = Config {
+                sizes: sizes.parse().expect("block sizes"),
+                level,
+                ..Config::adacache(ByteSize((blocks * kib) << 10))
+            };
+            let mut cache = Cache::new(&Plan::new(&config).expect("the sizes work"));
+            let mut steps = Vec::new();
+            for block in 0..blocks {
+                steps.clear();
+                let range = ByteRange::at((block * stride_kib) << 10, kib << 10);
+                cache.request(&read(range), Tick::ZERO, &mut steps);
+            }
+            let memory = cache.memory();
+            let per_block = |bytes: u64| bytes as f64 / blocks as f64;
+            rows.push(json!({
+                "ram": format!("{kib} KiB of {sizes}, one in {stride_kib} KiB"),
+                "levels": level_name(level),
+                "bytes_per_block": per_block(memory.metadata()),
+                "bytes_per_mib": per_block(memory.metadata()) * 1024.0 / kib as f64,
+                "index": per_block(memory.index),
+                "order": per_block(memory.order),
+                "state": per_block(memory.state),
+            }));
+        }
+    }
+    rows
+}
