@@ -89,7 +89,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 fn filled(regions: u64, level: Level) -> Cache {
     let config = Config {
         level,
-        // A quarter more than the regions take, so that nothing is evicted.
+        // Every block fits, with a few open groups.
         ..Config::adacache(ByteSize((regions + 64) * REGION))
     };
     let mut cache = Cache::new(&Plan::new(&config).expect("the sizes and the capacity work"));
