@@ -1,9 +1,9 @@
-//! The choice of values that are written to flash: one policy for all shards.
+//! The admission policy of the engine: one for all shards.
 //!
-//! A value that is not written replaces its key's older one all the same: that is
-//! as durably dead as if the newer were stored. In memory it stays as long as any.
+//! A declined value invalidates its key's older one as durably as a stored
+//! value would. The RAM tier keeps it like any other.
 //!
-//! A panic in a policy poisons nothing but its statistics.
+//! A panic in a policy poisons only the policy's statistics.
 
 use floe_core::Tick;
 use floe_core::hash::KeyHash;
@@ -13,10 +13,10 @@ use floe_core::policy::admission::{
 };
 use parking_lot::Mutex;
 
-/// Asked once before a value is written.
+/// The admission policy, which is asked once per write.
 #[derive(Debug)]
 pub(crate) struct AdmissionControl {
-    /// `None` lets everything in, and is not worth a lock.
+    /// `None` admits every value without a lock.
     policy: Option<Mutex<Policy>>,
 }
 
@@ -28,8 +28,7 @@ impl AdmissionControl {
         })
     }
 
-    /// Whether a value is to be written that takes `flash_bytes` on flash. Asked
-    /// once for each write.
+    /// Whether the policy admits a value of `flash_bytes` on flash. Called once per write.
     pub(crate) fn admits(
         &self,
         hash: impl FnOnce() -> KeyHash,
@@ -42,8 +41,8 @@ impl AdmissionControl {
         policy.lock().admit(hash(), flash_bytes(), now())
     }
 
-    /// Notes a hit. Hits do not wait for each other: one that finds the policy
-    /// busy goes unnoticed.
+    /// Records a hit. Hits do not wait for each other: while the policy is
+    /// locked, a hit is not recorded.
     pub(crate) fn note_hit(&self, hash: KeyHash, now: impl FnOnce() -> Tick) {
         if let Some(mut policy) = self.policy.as_ref().and_then(Mutex::try_lock) {
             policy.note_hit(hash, now());

@@ -1,4 +1,4 @@
-//! The parts that all others work with.
+//! The parts that all others use.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    /// Makes a free zone ready for `life`. Returns its header, which is to be
-    /// written by `operation`.
+    /// Starts `life` in a free zone. Returns its header, which the caller
+    /// writes with `operation`.
     pub(crate) async fn begin_life(
         &self,
         life: ZoneLife,
@@ -30,7 +30,7 @@ impl Base {
         operation: Operation,
     ) -> Result<IoBuf, WriteError> {
         let env = &self.env;
-        // The number of a life is never used twice, whatever is lost: see `Journal::reserve_generation`.
+        // A generation is never reused, whatever is lost: see `Journal::reserve_generation`.
         let reserved = self.journal.reserve_generation(life.generation).await;
         reserved.map_err(|_| DeviceError::new(operation, life.zone, DeviceErrorKind::Gone))?;
         if self.index.states().take_unknown(life.zone) {

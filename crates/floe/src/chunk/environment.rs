@@ -1,5 +1,5 @@
-//! The parts' common ground: device, clock, plan, identity, sequences, counters.
-//! This module must not depend on any part.
+//! What all parts share: device, clock, plan, identity, sequences, counters.
+//! Must not depend on any part.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
@@ -54,17 +54,17 @@ impl Environment {
         self.plan.geometry.block_size
     }
 
-    /// A sequence that no write or delete had before.
+    /// A new sequence.
     pub(crate) fn draw_sequence(&self) -> Sequence {
         Sequence(self.next_sequence.fetch_add(1, Relaxed))
     }
 
-    /// The sequence that is drawn next.
+    /// The next sequence.
     pub(crate) fn next_sequence(&self) -> Sequence {
         Sequence(self.next_sequence.load(SeqCst))
     }
 
-    /// When a value that is written now expires, in Unix seconds; 0 for never.
+    /// The expiry of a value written now, in Unix seconds; 0 for never.
     pub(crate) fn expiry(&self, options: PutOptions) -> u32 {
         options.ttl.map_or(0, |ttl| {
             let now = self.clock.unix_seconds();
@@ -73,7 +73,7 @@ impl Environment {
         })
     }
 
-    /// Accepts no operation from now on. False if that had begun before.
+    /// Rejects operations from now on. Returns false if closing had begun before.
     pub(crate) fn begin_closing(&self) -> bool {
         !self.closing.swap(true, SeqCst)
     }
@@ -82,8 +82,8 @@ impl Environment {
         self.closing.load(Relaxed)
     }
 
-    /// Background tasks end once they have nothing to do. Not as soon as closing
-    /// begins: the last flush still needs them.
+    /// Ends background tasks once they are idle. Later than `begin_closing`,
+    /// because the last flush needs them.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, SeqCst);
     }

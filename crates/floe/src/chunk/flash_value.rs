@@ -1,4 +1,4 @@
-//! Values on flash, as the parts hand them to each other.
+//! Values on flash, as parts pass them to each other.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use floe_core::layout::{Generation, LargeDescriptor};
 
 use super::zone_state::{Pin, ZoneStates};
 
-/// A value on flash, pinned there.
+/// A value on flash, with its zone pinned.
 pub(crate) struct FlashValue<'e> {
     pub(crate) hash: KeyHash,
     pub(crate) entry: Entry,

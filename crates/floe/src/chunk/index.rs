@@ -1,10 +1,11 @@
-//! The index: shards by key hash, and the live counts of zones, which change
-//! with them.
+//! The index: shards by key hash, and the zones' live counts, which change with
+//! them.
 //!
-//! A panic under a shard's lock poisons the key that was being changed: its older
+//! A panic under a shard's lock poisons the key that was changing: its older
 //! value may have left the index without a tombstone, so a crash could bring it
-//! back. Other keys go on. So a task under such a lock does no I/O and takes only
-//! the short locks of tombstones, tables, free slots and the write queue.
+//! back. Other keys are not affected. So code under such a lock does no I/O,
+//! and takes only the short locks of tombstones, tables, free slots and the
+//! write queue.
 
 use std::sync::Arc;
 
@@ -23,9 +24,9 @@ use super::zone_state::ZoneStates;
 /// The RAM tier's share of a chunk engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RamPlan {
-    /// Bytes over all shards.
+    /// Bytes of all shards together.
     pub(crate) bytes: u64,
-    /// Longest value admitted.
+    /// Bytes of the longest value in the RAM tier.
     pub(crate) value_bytes_max: u64,
 }
 
@@ -54,7 +55,7 @@ impl Index {
     }
 
     pub(crate) fn shard_of(&self, hash: KeyHash) -> &Mutex<Shard> {
-        // A shard keeps the low 48 bits; the others choose it.
+        // The index keeps the low 48 bits; the others select the shard.
         &self.shards[fast_range(hash.0, self.shards.len())]
     }
 
@@ -67,7 +68,7 @@ impl Index {
         &self.states
     }
 
-    /// Changes the size of the RAM tier, over all shards; false if there is none.
+    /// Resizes the RAM tier of all shards; false if there is none.
     pub(crate) fn resize_ram(&self, bytes: u64) -> bool {
         let each = bytes / self.shards.len() as u64;
         self.shards
@@ -75,12 +76,12 @@ impl Index {
             .all(|shard| shard.lock().resize_ram(each))
     }
 
-    /// Whether the RAM tier takes values of `len` bytes.
+    /// Whether the RAM tier accepts values of `len` bytes.
     pub(crate) fn takes_into_ram(&self, len: u64) -> bool {
         self.ram.bytes > 0 && len <= self.ram.value_bytes_max
     }
 
-    /// Puts a value into the RAM tier if that takes it.
+    /// Stores a value in the RAM tier if it accepts the length.
     pub(crate) fn keep_in_ram(
         &self,
         shard: &mut Shard,
@@ -94,7 +95,7 @@ impl Index {
         }
     }
 
-    /// Serves `entry` from now on, whose key has no other.
+    /// Adds `entry`, whose key has no other.
     pub(crate) fn insert(
         &self,
         shard: &mut Shard,
@@ -106,14 +107,14 @@ impl Index {
         Ok(())
     }
 
-    /// Stops serving `entry`, whose bytes stay on flash.
+    /// Turns `entry` into a ghost: its bytes stay on flash.
     pub(crate) fn ghost(&self, shard: &mut Shard, hash: KeyHash, entry: Entry) {
         shard.index.ghost(hash);
         self.states.remove_live(&entry);
     }
 
-    /// Stops serving `entry`, which could not be read back. False if it was
-    /// replaced or moved since it was looked up.
+    /// Quarantines `entry`, which is unreadable. Returns false if it was
+    /// replaced or moved since the lookup.
     pub(crate) fn quarantine(&self, hash: KeyHash, entry: Entry) -> bool {
         let mut shard = self.shard_of(hash).lock();
         let is_current = shard.index.get(hash) == Some(Found::Live(entry));
@@ -123,8 +124,7 @@ impl Index {
         is_current
     }
 
-    /// Serves the copy `to` instead of `from`. False if the key's value has
-    /// changed since.
+    /// Replaces `from` by its copy `to`. Returns false if the key's value has changed since.
     pub(crate) fn relocate(&self, hash: KeyHash, from: Entry, to: Entry) -> bool {
         let mut shard = self.shard_of(hash).lock();
         let is_relocated = shard.index.relocate(hash, from.place, to);
@@ -135,7 +135,7 @@ impl Index {
         is_relocated
     }
 
-    /// The value that is served from `place`.
+    /// The live value at `place`.
     pub(crate) fn live_at(&self, hash: KeyHash, place: Place) -> Option<Entry> {
         match self.shard_of(hash).lock().index.get(hash)? {
             Found::Live(entry) if entry.place == place => Some(entry),
@@ -143,13 +143,13 @@ impl Index {
         }
     }
 
-    /// Drops the records that are not the newest of their keys any more.
+    /// Drops records that are no longer the newest of their keys.
     pub(crate) fn retain_newest(&self, records: &mut Batch) {
         self.retain(records, |shard, record| shard.is_newest(record));
     }
 
-    /// Notes that the bytes of `records` may reach flash in `life` from now on,
-    /// and drops those that are not the newest of their keys any more.
+    /// Records that the bytes of `records` may reach flash in `life`, and drops
+    /// records that are no longer the newest of their keys.
     pub(crate) fn assign_zone(&self, records: &mut Batch, life: ZoneLife) {
         self.retain(records, |shard, record| shard.assign_zone(record, life));
     }
@@ -167,7 +167,7 @@ impl Index {
         );
     }
 
-    /// No zone took `record`: it is forgotten, and counted.
+    /// Drops `record`, which no zone accepted, and counts it.
     pub(crate) fn give_up(&self, record: &Arc<Pending>) {
         let mut shard = self.shard_of(record.hash).lock();
         if shard.take_pending(record) {
@@ -175,7 +175,7 @@ impl Index {
         }
     }
 
-    /// Forgets `record`, which is no longer pending, and counts it.
+    /// Drops `record`, which is no longer pending, and counts it.
     pub(crate) fn refuse(&self, shard: &mut Shard, record: &Pending) {
         shard.ram_remove(record.hash);
         add(&self.env.counters.puts_dropped, 1);
@@ -185,16 +185,15 @@ impl Index {
         );
     }
 
-    /// Stops serving what lies in `zone`, whose reset follows: until then its
-    /// entries are ghosts, so that a write or delete of their keys adds a
-    /// tombstone. Returns how many values that were.
+    /// Turns the values in `zone` into ghosts until its reset, so that a write
+    /// or delete of their keys adds a tombstone. Returns their number.
     pub(crate) fn begin_evict(&self, zone: ZoneId) -> u64 {
         let shards = self.shards.iter();
         let evicted = shards.map(|shard| shard.lock().index.begin_evict(zone));
         evicted.sum::<usize>() as u64
     }
 
-    /// `zone` is empty.
+    /// Removes the ghosts of `zone`, which is empty.
     pub(crate) fn end_evict(&self, zone: ZoneId) {
         for shard in &self.shards {
             shard.lock().index.end_evict(zone);

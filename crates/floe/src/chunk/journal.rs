@@ -233,7 +233,7 @@ impl Contents for Notes {
                 if matches!(error, LogError::Device(error) if error.is_no_space()) {
                     self.pressure.starve();
                 }
-                tracing::error!(%error, "the journal could not be written; deletes and overwrites are refused");
+                tracing::error!(%error, "the journal could not be written; deletes and overwrites are rejected");
                 self.pending.enqueue(notes);
             }
         }

@@ -1,7 +1,7 @@
-//! A get: shard, write buffer, flash, and back into the RAM tier.
+//! Lookups: shard, write buffer, flash, and the RAM tier that they fill.
 //!
-//! A panic in a lookup poisons nothing: it changes recency, the RAM tier and
-//! entries that have expired.
+//! A panic in a lookup poisons nothing: it changes only recency, the RAM tier
+//! and expired entries.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(crate) enum Lookup<'e> {
     Absent,
 }
 
-/// The answer of a lookup that does not read flash.
+/// The result of a lookup without a read of flash.
 pub(crate) enum RamLookup {
     /// The value, whole.
     Found(Bytes, Tier),
@@ -39,16 +39,16 @@ pub(crate) enum RamLookup {
     Absent,
 }
 
-/// A shard's answer from memory.
+/// The result of a lookup in memory.
 enum InMemory {
     Value(Bytes, Tier),
-    /// Flash may hold an older value; the newest is not served.
+    /// Flash may hold an older value; the newest one cannot be served.
     Outdated,
     Nothing,
 }
 
 impl Engine {
-    /// Finds `key`, touching whatever tracks recency.
+    /// Finds `key`, and updates recency.
     pub(crate) fn lookup(&self, key: &[u8]) -> Result<Lookup<'_>, CacheError> {
         self.check_key(key)?;
         let hash = self.env.hash(key);
@@ -72,8 +72,9 @@ impl Engine {
     }
 
     /// Finds `key` if it is in memory. A value on flash is neither counted nor
-    /// touched: [`lookup`](Self::lookup) does that. A miss
-    /// is not counted: the key may be elsewhere; see [`count_miss`](Self::count_miss).
+    /// touched: [`lookup`](Self::lookup) does that. A miss is not counted,
+    /// because another engine may have the key; see
+    /// [`count_miss`](Self::count_miss).
     pub(crate) fn lookup_ram(&self, key: &[u8]) -> Result<RamLookup, CacheError> {
         self.check_key(key)?;
         let hash = self.env.hash(key);
@@ -96,7 +97,7 @@ impl Engine {
         })
     }
 
-    /// Counts that a key was asked for that is nowhere.
+    /// Counts a lookup of a key that no engine has.
     pub(crate) fn count_miss(&self) {
         add(&self.env.counters.misses, 1);
     }
@@ -106,7 +107,7 @@ impl Engine {
             self.touch_on_flash(shard, hash);
             return InMemory::Value(bytes, Tier::Ram);
         }
-        // Asked at every hit: mostly nothing is on its way to flash.
+        // Checked on every hit: usually nothing is pending.
         if shard.pending.is_empty() {
             return InMemory::Nothing;
         }
@@ -163,8 +164,8 @@ impl Engine {
         })
     }
 
-    /// Notes a hit in the RAM tier where recency on flash is tracked, so that
-    /// flash does not give up first what is asked for most.
+    /// Records a hit in the RAM tier in flash's recency too, so that flash does
+    /// not evict the most popular values first.
     fn touch_on_flash(&self, shard: &mut Shard, hash: KeyHash) {
         if let Some(Found::Live(entry)) = shard.index.get(hash) {
             shard.index.touch(hash);
@@ -189,7 +190,8 @@ impl Engine {
         }
     }
 
-    /// Reads a whole value, checks it, and puts it into the RAM tier if it fits there.
+    /// Reads and verifies a whole value, and stores it in the RAM tier if that
+    /// accepts its length.
     pub(crate) async fn read_whole(
         self: &Arc<Self>,
         key: &[u8],
@@ -216,12 +218,12 @@ impl Engine {
         bytes
     }
 
-    /// Whether `key` would be found, without reading flash.
+    /// Whether the index or memory has `key`; reads no flash.
     pub(crate) fn contains(&self, key: &[u8]) -> Result<bool, CacheError> {
         self.check_key(key)?;
         let hash = self.env.hash(key);
         let shard = self.index.shard_of(hash).lock();
-        // A declined value is nowhere else.
+        // A declined value is only in the RAM tier.
         if shard.ram_contains(hash, key, &self.env.clock) {
             return Ok(true);
         }
@@ -249,7 +251,7 @@ impl Engine {
             return Some(bytes);
         }
         if !self.placement.was_reused(&self.index, hash, entry) {
-            tracing::warn!(place = %entry.place, "a value read back wrong; it is now a miss");
+            tracing::warn!(place = %entry.place, "a value read back with other bytes; it is now a miss");
             add(&self.env.counters.checksum_errors, 1);
             self.placement.quarantine(&self.index, hash, entry);
         }
@@ -268,7 +270,7 @@ impl Engine {
         Ok(bytes)
     }
 
-    /// Puts a value read from flash into the RAM tier, unless it was replaced meanwhile.
+    /// Stores a value read from flash in the RAM tier, unless it was replaced meanwhile.
     fn promote(&self, hash: KeyHash, key: &[u8], entry: Entry, value: &Bytes) {
         if !self.index.takes_into_ram(value.len() as u64) {
             return;

@@ -7,17 +7,17 @@ use floe_device::DeviceError;
 use crate::metadata_log::LogError;
 use crate::slots::TableError;
 
-/// Why a cache could not be opened.
+/// Errors of opening a cache.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// A setting cannot work on this device.
+    /// A setting is invalid on this device.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The device failed.
     #[error("the cache device failed: {0}")]
     Device(#[from] DeviceError),
-    /// The device holds something that is not a Floe cache.
+    /// The device holds other data than a Floe cache.
     #[error(
         "{device} holds data that Floe did not write; `floe format --force` wipes it, or choose another path or device"
     )]
@@ -25,7 +25,7 @@ pub enum OpenError {
         /// The device.
         device: String,
     },
-    /// The device holds a Floe cache of another shape.
+    /// The device holds a Floe cache with another plan.
     #[error(
         "{device} holds a Floe cache of another plan: {mismatch}; change the setting back, or reformat with `floe format` (the cached data is lost, nothing else)"
     )]
@@ -43,7 +43,7 @@ pub enum OpenError {
         /// The device.
         device: String,
     },
-    /// Another version of Floe wrote this cache, in a format of its own.
+    /// Another version of Floe wrote this cache in another format.
     #[error(
         "{device} was written by another version of Floe: {source}; reformat with `floe format --force` (the cached data is lost, nothing else)"
     )]
@@ -53,7 +53,7 @@ pub enum OpenError {
         /// The versions.
         source: LayoutError,
     },
-    /// The metadata zones could not be written.
+    /// Writing the metadata zones failed.
     #[error("the cache's metadata could not be written: {0}")]
     Metadata(String),
 }
@@ -76,31 +76,31 @@ impl From<TableError> for OpenError {
     }
 }
 
-/// The findings of an opening.
+/// The result of recovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RecoveryReport {
-    /// The device was blank and was formatted.
+    /// Whether the device was blank and was formatted.
     pub formatted: bool,
-    /// The journal was damaged: to be safe everything was forgotten.
+    /// Whether the journal was damaged, so that all values had to be discarded.
     pub journal_damaged: bool,
     /// Zones whose summaries were read.
     pub zones_from_summaries: u32,
     /// Zones that were scanned.
     pub zones_scanned: u32,
-    /// Records that are served again.
+    /// Recovered records.
     pub records: u64,
-    /// Records that were found dead in the journal.
+    /// Records with a tombstone in the journal.
     pub dead_records: u64,
-    /// Older records of keys that had a newer one.
+    /// Older records of keys with a newer one.
     pub superseded_records: u64,
-    /// Over slots: records that had been evicted, and whose slots are free.
+    /// In slots: records that had been evicted, whose slots are free.
     pub evicted_records: u64,
 }
 
-/// Options of an opening besides the plan.
+/// Options of opening besides the plan.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OpenOptions {
-    /// Wipe whatever the device holds.
+    /// Format the device whatever it holds.
     pub(crate) format: bool,
     /// Makes identity and hash seed deterministic, for simulations.
     pub(crate) seed: Option<u64>,

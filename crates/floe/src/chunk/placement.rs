@@ -1,7 +1,7 @@
-//! The place of values: a log of batches, or slots written in place.
+//! The placement of values: a log of batches, or slots written in place.
 //!
-//! Shards, write buffer, RAM tier, lookups and streaming are the same for both.
-//! The implementations, `log/` and `slots/`, own the rest.
+//! Both share shards, write buffer, RAM tier, lookups and streaming. The
+//! implementations, `log/` and `slots/`, own the rest.
 
 use std::sync::Arc;
 
@@ -31,9 +31,9 @@ pub(crate) enum Placement {
 }
 
 impl Placement {
-    /// Takes what `shard` holds of `hash` out of service, because a write or
-    /// delete of sequence `at` replaces it. Returns whether anything was served,
-    /// and what must be durable before the replacement is acknowledged.
+    /// Invalidates the value of `hash` in `shard`, because a write or delete of
+    /// sequence `at` replaces it. Returns whether there was one, and the
+    /// changes that must be durable before the replacement is acknowledged.
     pub(crate) fn invalidate(
         &self,
         shard: &mut Shard,
@@ -52,8 +52,8 @@ impl Placement {
         }
     }
 
-    /// When this returns `Ok`, the tombstones are as durable as configured. If
-    /// `relaxed`, they become so soon: it waits only if too much is queued.
+    /// Makes the tombstones as durable as configured. If `relaxed`, waits only
+    /// if too many changes are queued.
     pub(crate) async fn settle(
         &self,
         tombstones: Tombstones,
@@ -68,8 +68,7 @@ impl Placement {
         }
     }
 
-    /// Writes a batch of small values and serves them from flash. Returns those
-    /// that found no place.
+    /// Writes and publishes a batch of small values. Returns those that found no place.
     pub(crate) async fn write_batch(&self, records: Batch) -> Batch {
         match self {
             Placement::Log(log) => log.append_batch(records).await,
@@ -85,7 +84,7 @@ impl Placement {
         }
     }
 
-    /// Bytes that a value takes on flash, without what it shares with others.
+    /// Bytes of a value on flash, without its share of common structures.
     pub(crate) fn flash_bytes(&self, plan: &Plan, key_bytes: usize, len: u64) -> u64 {
         match self {
             Placement::Log(_) if len > SMALL_MAX_BYTES as u64 => {
@@ -95,14 +94,14 @@ impl Placement {
         }
     }
 
-    /// A value was served from flash for the first time in long.
+    /// Records the first hit of a value on flash after a long time.
     pub(crate) fn note_use(&self) {
         if let Placement::Slots(store) = self {
             store.note_use();
         }
     }
 
-    /// Stops serving a value that was neither deleted nor overwritten, and whose
+    /// Turns a value into a ghost that was neither deleted nor overwritten: its
     /// bytes stay on flash.
     pub(crate) fn ghost(&self, index: &Index, shard: &mut Shard, hash: KeyHash, entry: Entry) {
         index.ghost(shard, hash, entry);
@@ -111,7 +110,7 @@ impl Placement {
         }
     }
 
-    /// Stops serving a value that could not be read back.
+    /// Quarantines a value that is unreadable.
     pub(crate) fn quarantine(&self, index: &Index, hash: KeyHash, entry: Entry) {
         if index.quarantine(hash, entry)
             && let Placement::Slots(store) = self
@@ -120,11 +119,11 @@ impl Placement {
         }
     }
 
-    /// Whether the place of `entry` has perhaps been given to another value
-    /// since it was looked up: then the bytes there are not damaged, only late.
+    /// Whether the place of `entry` may have been reused since the lookup: then
+    /// its bytes are not damaged.
     pub(crate) fn was_reused(&self, index: &Index, hash: KeyHash, entry: Entry) -> bool {
         match self {
-            // A pin keeps the zone.
+            // The pin prevents a reset.
             Placement::Log(_) => false,
             Placement::Slots(_) => {
                 index.shard_of(hash).lock().index.get(hash) != Some(Found::Live(entry))
@@ -132,7 +131,7 @@ impl Placement {
         }
     }
 
-    /// Waits until what was written is in the tables that recovery reads.
+    /// Waits until the tables that recovery reads have all written values.
     pub(crate) async fn flush(&self) -> Result<(), CacheError> {
         match self {
             Placement::Log(_) => Ok(()),
@@ -140,7 +139,7 @@ impl Placement {
         }
     }
 
-    /// Writes what makes the next start fast, after the last flush.
+    /// Writes notes for a warm and fast restart, after the last flush.
     pub(crate) async fn close(&self) {
         match self {
             Placement::Log(log) => log.close_open_zones().await,
@@ -159,14 +158,14 @@ impl Placement {
         }
     }
 
-    /// Lets the background tasks notice that the engine has stopped.
+    /// Wakes the background tasks, to let them end.
     pub(crate) fn stop(&self) {
         if let Placement::Slots(store) = self {
             store.stop();
         }
     }
 
-    /// Adds the gauges that depend on where values lie.
+    /// Adds the placement's gauges.
     pub(crate) fn measure(&self, zones: &ZoneTable, stats: &mut EngineStats) {
         match self {
             Placement::Log(_) => stats.zones_full = zones.full_zones().count() as u64,
@@ -174,7 +173,7 @@ impl Placement {
         }
     }
 
-    /// A data zone at a glance.
+    /// The state of a data zone.
     pub(crate) fn zone_info(&self, zones: &ZoneTable, zone: ZoneId) -> ZoneInfo {
         let mut info = zones.info(zone);
         if let (Placement::Slots(store), ZonePhase::Open) = (self, info.phase) {

@@ -1,4 +1,4 @@
-//! How full of tombstones the journal is.
+//! The journal's space that tombstones take.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use floe_core::layout::NOTE_BYTES;
 use tokio::sync::Notify;
 
-/// How much of a metadata zone the tombstones take that still matter. Reclaim
-/// evicts the zones with most of them before a metadata zone would not hold them.
+/// The part of a metadata zone that live tombstones take. Reclaim evicts the
+/// zones with the most tombstones before a metadata zone overflows.
 #[derive(Debug)]
 pub(crate) struct Pressure {
     live_bytes: AtomicU64,
     limit_bytes: u64,
-    /// The journal found no space below the device since this was last asked.
+    /// Whether the journal found the storage below the device full since the last check.
     starved: AtomicBool,
     wake: Notify,
 }
@@ -21,7 +21,7 @@ impl Pressure {
     pub(super) fn new(zone_capacity: u64) -> Arc<Self> {
         Arc::new(Pressure {
             live_bytes: AtomicU64::new(0),
-            // The other half is for what comes while zones are being evicted.
+            // The other half is for tombstones that arrive while zones are being evicted.
             limit_bytes: zone_capacity / 2,
             starved: AtomicBool::new(false),
             wake: Notify::new(),
@@ -41,21 +41,21 @@ impl Pressure {
         }
     }
 
-    /// A zone is empty: its tombstones matter no more.
+    /// Subtracts the tombstones of an evicted zone.
     pub(crate) fn relieve(&self, tombstones: u32) {
         let bytes = u64::from(tombstones) * NOTE_BYTES as u64;
         let less = |live: u64| Some(live.saturating_sub(bytes));
-        // The closure never declines.
+        // The closure always returns `Some`.
         let _ = self.live_bytes.fetch_update(SeqCst, SeqCst, less);
     }
 
-    /// The journal found no space below the device: reclaim must give some back.
+    /// Records that the storage below the device is full: reclaim must free some.
     pub(super) fn starve(&self) {
         self.starved.store(true, SeqCst);
         self.wake.notify_one();
     }
 
-    /// Whether the journal found no space since this was last asked.
+    /// Whether the journal found no space since the last call.
     pub(crate) fn take_starved(&self) -> bool {
         self.starved.swap(false, SeqCst)
     }
@@ -64,7 +64,7 @@ impl Pressure {
         self.live_bytes.load(SeqCst) > self.limit_bytes
     }
 
-    /// Waits until the pressure has become high, or the journal was starved.
+    /// Waits until the pressure is high, or the journal found no space.
     pub(crate) async fn risen(&self) {
         self.wake.notified().await;
     }

@@ -1,10 +1,9 @@
-//! From flash to a running engine.
+//! Opening: formats a device, or recovers an engine.
 //!
-//! The newest complete metadata zone says which zones are full and which
-//! records are dead; summaries say what full zones hold; only zones without a
-//! summary are scanned, from descriptor to descriptor. Of zones of slots the
-//! tables are read instead. Then a new metadata
-//! zone is started, so that the old one is never appended to again.
+//! The newest complete metadata zone lists full zones and tombstones; summaries
+//! list the records of full zones. Zones without a summary are scanned from
+//! descriptor to descriptor. For zones of slots, the tables are read. Then a
+//! new metadata zone is started, so that the old one is never appended to.
 
 mod find;
 mod slots;
@@ -41,11 +40,11 @@ use super::zones::Zones;
 use super::{AdmissionControl, Engine, RamPlan};
 use crate::metadata_log::{METADATA, other};
 
-/// Zones whose headers or summaries are read at once.
+/// Zones whose headers or summaries are read concurrently.
 const PARALLEL: usize = 16;
 
 impl Engine {
-    /// Opens the cache on `device`, formatting it if it is blank.
+    /// Opens the cache on `device`; formats a blank device.
     pub(crate) async fn open(
         device: SharedDevice,
         clock: Clock,
@@ -62,7 +61,7 @@ impl Engine {
     }
 }
 
-/// Everything that is known while opening.
+/// The state of an opening.
 struct Recovery {
     device: SharedDevice,
     clock: Clock,
@@ -79,13 +78,13 @@ struct Recovery {
     losers: Vec<Note>,
     /// Zones that the device counts as active.
     still_active: HashSet<ZoneId>,
-    /// Zones whose header is neither sound nor blank.
+    /// Zones whose header is neither valid nor blank.
     suspect: Vec<ZoneId>,
-    /// Places of records and their sequences, zone by zone.
+    /// Offsets of records and their sequences, by zone.
     sequences: HashMap<ZoneId, Vec<(u32, Sequence)>>,
-    /// The same of the last zone whose records had to be compared with newer ones, to look up.
+    /// The same for the last zone whose records were compared with newer ones, for lookups.
     compared: Option<(ZoneId, HashMap<u32, Sequence>)>,
-    /// The taken slots, if there are slots.
+    /// The taken slots, if the layout is slots.
     slots: Option<SlotMap>,
 }
 
@@ -141,8 +140,7 @@ impl Recovery {
     ) -> Result<(Arc<Engine>, RecoveryReport), OpenError> {
         let created_unix_s = self.clock.unix_seconds();
         let (id, seed) = match options.seed {
-            // Another id each time: what an earlier cache left on the device
-            // must not be taken for this one's.
+            // A new id each time: records of an earlier cache on the device must be unreadable.
             Some(seed) => (
                 u128::from(seed) | u128::from(created_unix_s) << 64 | 1 << 127,
                 seed,
@@ -160,7 +158,7 @@ impl Recovery {
             self.states.mark_unknown(zone);
         }
         self.report.formatted = true;
-        // The other one may hold an older cache's superblock with a higher epoch.
+        // The other zone may hold an older cache's superblock with a higher epoch.
         self.device.reset(METADATA[1]).await?;
         self.start(METADATA[0], superblock, Vec::new(), Vec::new())
             .await
@@ -213,7 +211,7 @@ impl Recovery {
             let content = content?;
             self.enter_zone(&content, &tombstones).await?;
             if content.scanned {
-                // A record behind may be readable the next time, when its key has been deleted.
+                // A later record may be readable the next time, after its key was deleted.
                 self.losers.push(Note::ZoneClosed {
                     life: content.life,
                     end_offset: content.used_bytes,
@@ -226,7 +224,8 @@ impl Recovery {
             ));
         }
         let kept = filter_notes(notes, |life| current.contains(life));
-        // Above an abandoned attempt's too, whose blocks a reset may have left behind the new ones.
+        // Higher than an abandoned attempt's epoch too: a reset may leave its
+        // blocks after the new ones.
         let superblock = Superblock {
             epoch: self.epoch_max + 1,
             ..superblock
@@ -234,7 +233,7 @@ impl Recovery {
         self.start(other(zone), superblock, kept, filled).await
     }
 
-    /// Zone headers of this cache, in the order in which the zones were opened.
+    /// This cache's zone headers, in the order in which the zones were opened.
     async fn read_headers(&mut self, id: CacheId) -> Result<Vec<ZoneHeader>, OpenError> {
         let block_size = self.plan.geometry.block_size as usize;
         let device = &self.device;
@@ -330,7 +329,7 @@ impl Recovery {
             .open(life.zone, life.generation, u64::from(life.generation.0));
         if content.scanned {
             self.report.zones_scanned += 1;
-            // A device that keeps zone states would count it as active for ever.
+            // A device with zone states would count it as active forever.
             if self.still_active.contains(&life.zone) {
                 self.device.finish(life.zone).await?;
             }
@@ -375,7 +374,8 @@ impl Recovery {
             self.report.records += 1;
             return;
         };
-        // Two records of one key: a crash came between a write and the note that the older is dead.
+        // Two records of one key: the crash came between a write and the older
+        // record's tombstone.
         self.report.superseded_records += 1;
         self.states.remove_live(&old);
         let old_life = self.states.life(old.place.zone);
@@ -390,7 +390,8 @@ impl Recovery {
             (old_life, old_sequence)
         };
         if loser == life && old_life == life {
-            // Both in one zone: a note up to the lower sequence leaves the higher alone.
+            // Both are in one zone: a tombstone up to the lower sequence covers
+            // only the older one.
             self.lose(life, record.hash, old_sequence.min(record.sequence));
         } else {
             self.lose(loser, record.hash, sequence);
@@ -398,7 +399,7 @@ impl Recovery {
         self.states.add_tombstone(loser.zone);
     }
 
-    /// A record that is not served now must not be found the next time.
+    /// Adds a tombstone for a record that must not be found the next time.
     fn lose(&mut self, life: ZoneLife, hash: KeyHash, sequence: Sequence) {
         self.losers.push(Note::Tombstone {
             life,
@@ -407,7 +408,7 @@ impl Recovery {
         });
     }
 
-    /// The sequence of the record at `at`, which the index does not keep.
+    /// The sequence of the record at `at`, which the index lacks.
     fn sequence_at(&mut self, at: Address) -> Sequence {
         let zone = at.zone;
         if self
@@ -429,7 +430,7 @@ impl Recovery {
             .compared
             .as_ref()
             .and_then(|(_, known)| known.get(&block));
-        // Every entry of the index was entered together with its sequence.
+        // Every entry was added together with its sequence.
         known.copied().unwrap_or_default()
     }
 
@@ -446,7 +447,8 @@ impl Recovery {
                 self.device.reset(zone).await?;
             }
         }
-        // A header that could not be made out may be readable the next time, and its zone would come back.
+        // A header that is unreadable now may be readable the next time, which
+        // would bring back its zone.
         for &zone in &self.suspect {
             if let Err(error) = self.device.reset(zone).await {
                 tracing::warn!(%error, %zone, "a zone with an unreadable header could not be reset");
@@ -491,7 +493,7 @@ impl Recovery {
         Ok((engine, self.report))
     }
 
-    /// The zone table, in which the zones of `filled` hold records.
+    /// The zone table, with records in the zones of `filled`.
     fn zone_table(&self, floor: Generation, filled: Vec<(ZoneLife, u64, u32)>) -> ZoneTable {
         let policy = match self.plan.eviction {
             Eviction::Zplru | Eviction::Clru => ZonePolicy::Zplru,
@@ -519,9 +521,9 @@ impl Recovery {
 /// The journal's notes about zones and records.
 #[derive(Default)]
 struct Digest {
-    /// Offsets of full zones' summaries, and how many entries they have.
+    /// Offsets of full zones' summaries, and their numbers of entries.
     full: HashMap<ZoneLife, (u64, u32)>,
-    /// Up to where zones without a summary are verified.
+    /// Verified ends of zones without a summary.
     closed: HashMap<ZoneLife, u64>,
     tombstones: Tombstones,
 }

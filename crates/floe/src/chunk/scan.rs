@@ -1,4 +1,4 @@
-//! A zone's records: from its summary, or by a walk from descriptor to descriptor.
+//! Reads a zone's records: from its summary, or from descriptor to descriptor.
 
 use floe_core::chunk::Plan;
 use floe_core::layout::{
@@ -7,7 +7,7 @@ use floe_core::layout::{
 };
 use floe_device::{Address, DeviceError, SharedDevice};
 
-/// First read of a batch's descriptor region; a longer region takes a second read.
+/// Bytes of the first read of a batch's descriptors; more take a second read.
 const DESCRIPTOR_GUESS_BYTES: u64 = 16 << 10;
 
 /// A record found on flash.
@@ -26,7 +26,7 @@ pub(super) fn place(summary: &SummaryEntry, life: ZoneLife, block_size: u32) -> 
     Address::new(life.zone, u64::from(summary.block) * u64::from(block_size))
 }
 
-/// The journal's notes about one zone that is in use.
+/// The journal's notes about a zone in use.
 pub(super) enum Noted {
     Full(u64, u32),
     Closed(u64),
@@ -109,15 +109,14 @@ async fn read_summary(
     Some(entries)
 }
 
-/// The findings of a walk from descriptor to descriptor.
+/// The result of a scan.
 pub(super) struct ZoneScan {
     pub(super) records: Vec<ScannedRecord>,
     /// The end of the last intact batch.
     pub(super) end: u64,
 }
 
-/// Walks a zone's batches until the first that is not intact or starts at
-/// `end` or behind.
+/// Scans a zone's batches up to `end`, or to the first batch that is not intact.
 pub(super) async fn scan_zone(
     device: &SharedDevice,
     plan: &Plan,
@@ -136,7 +135,7 @@ pub(super) async fn scan_zone(
         let guess = geometry
             .round_up(DESCRIPTOR_GUESS_BYTES)
             .min(geometry.zone_capacity - start);
-        // An unreadable block ends the walk as a torn one does: what lies behind is forgotten.
+        // An unreadable block ends the scan like a torn one: later records are lost.
         let Ok(mut buf) = device
             .read(
                 Address::new(life.zone, start),

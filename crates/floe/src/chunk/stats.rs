@@ -32,11 +32,11 @@ macro_rules! stats {
 }
 
 stats! {
-    /// Lookups answered from the RAM tier.
+    /// Lookups served from the RAM tier.
     ram_hits,
-    /// Lookups answered from write buffers.
+    /// Lookups served from write buffers.
     buffer_hits,
-    /// Lookups answered from flash.
+    /// Lookups served from flash.
     flash_hits,
     /// Lookups that found nothing.
     misses,
@@ -74,15 +74,15 @@ stats! {
     gc_records,
     /// Bytes moved by host garbage collection.
     gc_bytes,
-    /// Times that a writer waited for a free zone.
+    /// Waits of writers for a free zone.
     foreground_waits,
-    /// Times that a large value waited for permission to stream in.
+    /// Waits of large values for permission to stream in.
     stream_waits,
     /// Lookups that found an expired value.
     expired_lookups,
     /// Records written to the journal.
     journal_records,
-    /// Times that the journal moved to the other metadata zone.
+    /// Moves of the journal to the other metadata zone.
     journal_moves,
     /// Batches appended.
     batches,
@@ -97,25 +97,25 @@ stats! {
 pub struct EngineStats {
     /// Counts since it was opened.
     pub counts: ChunkCounts,
-    /// Decisions of the admission policy; all zero where everything is admitted.
+    /// Decisions of the admission policy; all zero without a policy.
     pub admission: AdmissionStatistics,
-    /// Values that are served from flash.
+    /// Values that flash serves.
     pub live_records: u64,
-    /// Records that cost index memory: served ones, and others whose zone was not emptied yet.
+    /// Records with an index entry: live ones, and ghosts whose zone is not reset yet.
     pub index_entries: u64,
     /// Bytes of the index, counted from its live structures.
     pub index_bytes: u64,
-    /// Bytes of the RAM tier, keys, values and overhead.
+    /// Bytes of the RAM tier: keys, values and overhead.
     pub ram_bytes: u64,
     /// Values in the RAM tier.
     pub ram_values: u64,
     /// Values in write buffers.
     pub pending_records: u64,
-    /// Bytes promised to large values that are streaming in.
+    /// Bytes reserved for streaming values.
     pub promised_bytes: u64,
     /// Zones that are empty.
     pub zones_free: u64,
-    /// Zones that are full; over slots, those without a free one.
+    /// Zones that are full; in slots, those without a free slot.
     pub zones_full: u64,
     /// Zones out of use after a failure.
     pub zones_retired: u64,
@@ -129,7 +129,7 @@ pub struct EngineStats {
     pub slots_withdrawn: u64,
 }
 
-/// One data zone at one moment.
+/// The state of one data zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct ZoneStats {
     /// Its number.
@@ -138,13 +138,13 @@ pub struct ZoneStats {
     pub phase: ZonePhase,
     /// The generation of its life.
     pub generation: u32,
-    /// Bytes written or promised; over slots, those of slots that are taken.
+    /// Bytes written or reserved; in slots, those of taken slots.
     pub used_bytes: u64,
-    /// Records written; over slots, slots that are taken.
+    /// Records written; in slots, taken slots.
     pub records: u32,
-    /// Records that are served.
+    /// Live records.
     pub live_records: u32,
-    /// Bytes of values that are served.
+    /// Bytes of live values.
     pub live_bytes: u64,
     /// Tombstones in the journal for this life.
     pub tombstones: u32,

@@ -1,4 +1,4 @@
-//! Tombstones on their way to flash, and those that the journal does not have yet.
+//! Tombstones that are being written, and those that the journal lacks.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use floe_core::hash::{ByKeyHash, KeyHash, fast_range};
 use floe_core::layout::Note;
 use parking_lot::Mutex;
 
-/// The tombstones that a delete or an overwrite waits for.
+/// The tombstones of a delete or an overwrite.
 #[derive(Debug)]
 pub(crate) enum Tombstones {
     /// Notes for the journal.
@@ -17,27 +17,26 @@ pub(crate) enum Tombstones {
     InTables(bool),
 }
 
-/// Tombstones that the journal does not have yet: they are on their way to it, or
-/// could not be written. Their values may come back after a crash, so the next
-/// write or delete of one of those keys must see them written, too. The first
-/// may have given up half-way, or may simply not be done.
+/// Tombstones that the journal lacks: they are queued, or could not be written.
+/// A crash may bring back their values, so the next write or delete of such a
+/// key must wait for them too, whether the first one is still running, failed
+/// or was dropped.
 #[derive(Debug, Default)]
 pub(crate) struct PendingTombstones {
-    /// Keys in all parts.
+    /// Keys in all parts together.
     keys: AtomicUsize,
     parts: [Mutex<HashMap<KeyHash, Vec<Note>, ByKeyHash>>; PARTS],
-    /// Those without a sender.
+    /// Tombstones without a sender.
     orphans: Mutex<Vec<Note>>,
 }
 
-/// So that not every overwrite takes the same lock.
+/// Several parts, so that overwrites do not contend for one lock.
 const PARTS: usize = 16;
 
-/// Keys with pending tombstones before the journal counts as broken for good.
+/// Most keys with pending tombstones; beyond that, the journal counts as permanently broken.
 const PENDING_KEYS_MAX: usize = 1 << 16;
 
-/// Orphans that are remembered as such. Others are written when their key is
-/// written or deleted next.
+/// Most orphans to track. Others are written at the next write or delete of their key.
 const ORPHANS_MAX: usize = 1 << 12;
 
 impl PendingTombstones {
@@ -45,7 +44,7 @@ impl PendingTombstones {
         &self.parts[fast_range(hash.0, PARTS)]
     }
 
-    /// Those of `hash`.
+    /// The pending tombstones of `hash`.
     pub(crate) fn of(&self, hash: KeyHash) -> Vec<Note> {
         if self.keys.load(SeqCst) == 0 {
             return Vec::new();
@@ -54,7 +53,7 @@ impl PendingTombstones {
         part.get(&hash).cloned().unwrap_or_default()
     }
 
-    /// Whether so many are pending that no more can be remembered.
+    /// Whether no more tombstones can be tracked.
     pub(super) fn is_full(&self) -> bool {
         self.keys.load(SeqCst) >= PENDING_KEYS_MAX
     }
@@ -76,7 +75,7 @@ impl PendingTombstones {
         }
     }
 
-    /// The journal has them, or they never came to be.
+    /// Removes tombstones that the journal has, or that were cancelled.
     pub(super) fn remove(&self, notes: &[Note]) {
         for note in notes {
             let Note::Tombstone { hash, .. } = note else {
@@ -94,7 +93,7 @@ impl PendingTombstones {
         }
     }
 
-    /// Those without a sender, which the journal sends.
+    /// Takes the tombstones without a sender, for the journal to send.
     pub(super) fn take_orphans(&self) -> Vec<Note> {
         std::mem::take(&mut *self.orphans.lock())
     }
@@ -108,8 +107,7 @@ impl PendingTombstones {
     }
 }
 
-/// Notes that are about to be sent. If the future that is to send them is
-/// dropped, they are orphans.
+/// Notes that are about to be sent. If the sending future is dropped, they become orphans.
 #[derive(Debug)]
 pub(crate) struct Unsent {
     pending: Arc<PendingTombstones>,
@@ -124,7 +122,7 @@ impl Unsent {
         }
     }
 
-    /// They are sent now.
+    /// Takes the notes, to send them.
     pub(crate) fn take(mut self) -> Vec<Note> {
         std::mem::take(&mut self.notes)
     }

@@ -1,4 +1,4 @@
-//! A large value on its way to flash, in a log or in a slot.
+//! The destination of a large value's pieces: a log or a slot.
 
 use floe_core::layout::{LargeDescriptor, PieceHeader, ZoneLife};
 use floe_device::{Address, IoBuf, OpFuture};
@@ -9,7 +9,7 @@ use super::slots::SlotStream;
 use super::write_error::WriteError;
 use crate::error::CacheError;
 
-/// The receiver of a large value's pieces.
+/// The destination of a large value's pieces.
 #[derive(Debug)]
 pub(crate) enum ValueStream {
     Log(LogStream),
@@ -17,8 +17,8 @@ pub(crate) enum ValueStream {
 }
 
 impl ValueStream {
-    /// Waits for what must be held before room in the write buffer is. False if
-    /// there will never be any.
+    /// Waits for a slot, which must be held before room in the write buffer.
+    /// False if there will be none.
     pub(crate) async fn prepare(&mut self) -> bool {
         match self {
             ValueStream::Log(_) => true,
@@ -26,8 +26,8 @@ impl ValueStream {
         }
     }
 
-    /// The life that the value lies in; waits for room on the first call. `None`
-    /// if there will never be any.
+    /// The life of the value's zone; the first call waits for space. `None` if
+    /// there will be none.
     pub(crate) async fn reserve(&mut self) -> Option<ZoneLife> {
         match self {
             ValueStream::Log(stream) => stream.reserve().await,
@@ -43,8 +43,8 @@ impl ValueStream {
         }
     }
 
-    /// Starts to write a piece, whose payload is at `offset` of the value, and in
-    /// `buf` behind the header.
+    /// Starts to write a piece: `offset` is that of its payload in the value,
+    /// and `buf` has the payload after the header.
     pub(crate) fn send(
         &self,
         piece: PieceHeader,
@@ -57,8 +57,7 @@ impl ValueStream {
         }
     }
 
-    /// A piece could not be written: the value is not stored, and its place takes
-    /// no more.
+    /// Handles a failed write: the value is not stored, and its zone or slot accepts no more.
     pub(crate) fn fail(&mut self, error: &WriteError) {
         match self {
             ValueStream::Log(stream) => stream.fail(error),
@@ -66,8 +65,8 @@ impl ValueStream {
         }
     }
 
-    /// Writes the descriptor, enters the value into the index, and waits for the
-    /// tombstones of the value that it replaced. `None` if it is not stored.
+    /// Writes the descriptor, publishes the value, and waits for the tombstones
+    /// of the value that it replaced. `None` if it is not stored.
     pub(crate) async fn publish(
         &mut self,
         descriptor: LargeDescriptor,
@@ -79,7 +78,7 @@ impl ValueStream {
         }
     }
 
-    /// The writer was dropped while `writes` are under way.
+    /// Handles the drop of the writer while `writes` are running.
     pub(crate) fn abandon(&mut self, writes: Vec<OpFuture<Address>>) {
         if let ValueStream::Slot(stream) = self {
             stream.abandon(writes);

@@ -1,4 +1,4 @@
-//! Room in memory for values on their way to flash.
+//! Memory for values that are written to flash.
 
 use std::sync::Arc;
 
@@ -6,17 +6,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::CacheError;
 
-/// Room is counted in units of so many bytes.
+/// Bytes of one unit.
 const UNIT_BYTES: u64 = 1024;
 
-/// A bounded amount of memory; a writer that finds none waits.
+/// A bounded amount of memory; writers wait while it is full.
 #[derive(Debug)]
 pub(crate) struct WriteBuffer {
     room: Arc<Semaphore>,
     units: u32,
 }
 
-/// Reserved room, given back when it is dropped.
+/// Reserved memory, returned on drop.
 pub(crate) type BufferRoom = OwnedSemaphorePermit;
 
 impl WriteBuffer {
@@ -31,7 +31,7 @@ impl WriteBuffer {
         }
     }
 
-    /// Waits for room for `bytes`, or for all of it if `bytes` are more than that.
+    /// Waits for `bytes` of memory, or for all of it if that is less.
     pub(crate) async fn reserve(&self, bytes: u64) -> Result<BufferRoom, CacheError> {
         Arc::clone(&self.room)
             .acquire_many_owned(self.units_of(bytes))
@@ -39,13 +39,13 @@ impl WriteBuffer {
             .map_err(|_| CacheError::Closed)
     }
 
-    /// The same without waiting.
+    /// Reserves without waiting.
     pub(crate) fn try_reserve(&self, bytes: u64) -> Option<BufferRoom> {
         let units = self.units_of(bytes);
         Arc::clone(&self.room).try_acquire_many_owned(units).ok()
     }
 
-    /// Grants no more; waiting writers get [`CacheError::Closed`].
+    /// Grants no further room; waiting writers get [`CacheError::Closed`].
     pub(crate) fn close(&self) {
         self.room.close();
     }

@@ -1,11 +1,11 @@
-//! Why bytes did not get onto flash.
+//! Errors of writes to flash.
 
 use floe_core::layout::LayoutError;
 use floe_device::DeviceError;
 
 use crate::slots::TableError;
 
-/// Attempts to write a batch, each in another place, before its values are given up.
+/// Attempts to write a batch, each in another place, before its values are dropped.
 pub(crate) const ATTEMPTS: usize = 4;
 
 #[derive(Debug, thiserror::Error)]
@@ -19,7 +19,7 @@ pub(crate) enum WriteError {
 }
 
 impl WriteError {
-    /// Whether there was no space left below the device.
+    /// Whether the storage below the device is full.
     pub(crate) fn is_no_space(&self) -> bool {
         matches!(self, WriteError::Device(error) if error.is_no_space())
     }

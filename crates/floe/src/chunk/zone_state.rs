@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 #[derive(Debug, Default)]
 struct State {
-    /// The life that may be read; 0 for none.
+    /// The readable life; 0 for none.
     generation: AtomicU32,
     pins: AtomicU32,
     evicting: AtomicBool,
@@ -21,7 +21,7 @@ struct State {
     live_records: AtomicU32,
     live_bytes: AtomicU64,
     tombstones: AtomicU32,
-    /// The medium may hold anything: the zone is reset before it is opened.
+    /// Whether the zone may hold any bytes and must be reset before it is opened.
     unknown: AtomicBool,
 }
 
@@ -32,8 +32,8 @@ pub(crate) struct ZoneStates {
     unpinned: Notify,
 }
 
-/// While it lives, its zone is not reset. A hit borrows the states: an owned
-/// handle would share their reference count with every core.
+/// Prevents a reset of its zone. A hit borrows the states: an owned handle
+/// would share their reference count among all cores.
 #[derive(Debug)]
 pub(crate) struct Pin<Z: Deref<Target = ZoneStates> = Arc<ZoneStates>> {
     zones: Z,
@@ -43,7 +43,8 @@ pub(crate) struct Pin<Z: Deref<Target = ZoneStates> = Arc<ZoneStates>> {
 impl<Z: Deref<Target = ZoneStates>> Drop for Pin<Z> {
     fn drop(&mut self) {
         let state = &self.zones.states[self.zone.index()];
-        // SeqCst pairs with `wait_unpinned`: either this sees `evicting`, or the waiter sees the count.
+        // SeqCst pairs with `wait_unpinned`: either this sees `evicting`, or
+        // the waiter sees the count.
         if state.pins.fetch_sub(1, SeqCst) == 1 && state.evicting.load(SeqCst) {
             self.zones.unpinned.notify_waiters();
         }
@@ -62,7 +63,7 @@ impl ZoneStates {
         &self.states[zone.index()]
     }
 
-    /// Pins `zone` if it still is in the life `generation` and not being evicted.
+    /// Pins `zone` if it is still in the life `generation` and not being evicted.
     pub(crate) fn pin<Z>(zones: Z, zone: ZoneId, generation: Generation) -> Option<Pin<Z>>
     where
         Z: Deref<Target = ZoneStates>,
@@ -92,7 +93,7 @@ impl ZoneStates {
         state.generation.store(generation.0, SeqCst);
     }
 
-    /// No pin succeeds from now on.
+    /// Rejects further pins.
     pub(crate) fn start_evicting(&self, zone: ZoneId) {
         self.of(zone).evicting.store(true, SeqCst);
     }
@@ -102,7 +103,7 @@ impl ZoneStates {
         loop {
             let notified = self.unpinned.notified();
             tokio::pin!(notified);
-            // Registered before the check, so that the last unpin is not missed.
+            // Registered before the check, so the last unpin is not missed.
             notified.as_mut().enable();
             if self.of(zone).pins.load(SeqCst) == 0 {
                 return;
@@ -118,7 +119,8 @@ impl ZoneStates {
 
     pub(crate) fn touch(&self, zone: ZoneId, now: u64) {
         let access = &self.of(zone).last_access;
-        // A hot zone is touched by every core; a store only when a millisecond passed keeps its line shared.
+        // Every core touches a hot zone. Storing at most once per millisecond
+        // keeps its cache line shared.
         if now.saturating_sub(access.load(Relaxed)) >= 1_000_000 {
             access.store(now, Relaxed);
         }
@@ -128,14 +130,14 @@ impl ZoneStates {
         self.of(zone).last_access.load(Relaxed)
     }
 
-    /// `entry` is served from now on.
+    /// Counts `entry` as live.
     pub(crate) fn add_live(&self, entry: &Entry) {
         let state = self.of(entry.place.zone);
         state.live_records.fetch_add(1, Relaxed);
         state.live_bytes.fetch_add(u64::from(entry.len), Relaxed);
     }
 
-    /// `entry` is not served any more.
+    /// No longer counts `entry` as live.
     pub(crate) fn remove_live(&self, entry: &Entry) {
         let state = self.of(entry.place.zone);
         state.live_records.fetch_sub(1, Relaxed);
@@ -150,12 +152,12 @@ impl ZoneStates {
         self.of(zone).live_bytes.load(Relaxed)
     }
 
-    /// The zone must be reset before it is written.
+    /// Records that the zone must be reset before it is written.
     pub(crate) fn mark_unknown(&self, zone: ZoneId) {
         self.of(zone).unknown.store(true, SeqCst);
     }
 
-    /// Whether the zone must be reset before it is written; asked once.
+    /// Whether the zone must be reset before it is written; clears the mark.
     pub(crate) fn take_unknown(&self, zone: ZoneId) -> bool {
         self.of(zone).unknown.swap(false, SeqCst)
     }

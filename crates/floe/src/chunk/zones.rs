@@ -1,12 +1,12 @@
-//! The zone table and its waiters: both placements take zones from it, the
-//! reclaimer gives them back.
+//! The zone table and its waiters: both placements take zones from it, and the
+//! reclaimer returns them.
 //!
-//! **`changed` wakes every wait for space or for a closed zone. `short` wakes the
-//! reclaimer.** A waiter registers before it asks the table, so that a change in
-//! between is not missed.
+//! **`changed` wakes every wait for space or for a closed zone. `short` wakes
+//! the reclaimer.** A waiter registers before it reads the table, so no change
+//! is missed.
 //!
 //! A panic under the table's lock leaves it usable; at worst one zone keeps its
-//! phase until the cache is opened again.
+//! phase until the cache is reopened.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -21,7 +21,7 @@ use tokio::sync::futures::Notified;
 use super::environment::Environment;
 use super::stats::add;
 
-/// How long zones without space below the device rest before they are tried again.
+/// How long zones without space below the device rest before another attempt.
 const WITHDRAWN_REST: Duration = Duration::from_secs(60);
 
 /// All data zones of a cache.
@@ -29,11 +29,11 @@ const WITHDRAWN_REST: Duration = Duration::from_secs(60);
 pub(crate) struct Zones {
     env: Arc<Environment>,
     table: Mutex<ZoneTable>,
-    /// A zone was opened, closed, freed or retired, or a slot was freed.
+    /// Notified when a zone was opened, closed, freed or retired, or a slot was freed.
     changed: Notify,
-    /// Free space is short, or a write waits for some.
+    /// Notified when free space is short, or a write waits for some.
     short: Notify,
-    /// How often reclaim freed nothing while nothing else was under way.
+    /// Reclaims that freed nothing while nothing else was running.
     futile_reclaims: AtomicU64,
 }
 
@@ -52,7 +52,7 @@ impl Zones {
         self.table.lock()
     }
 
-    /// The next change; enable it before asking whether there is space.
+    /// The next change; enable it before checking for space.
     pub(crate) fn changed(&self) -> Notified<'_> {
         self.changed.notified()
     }
@@ -71,12 +71,12 @@ impl Zones {
         self.short.notified().await;
     }
 
-    /// Whether so few zones are free that others are to be evicted.
+    /// Whether so few zones are free that others must be evicted.
     pub(crate) fn is_low(&self, table: &ZoneTable) -> bool {
         table.free_zones() <= table.water(self.env.plan.water).high
     }
 
-    /// Free zones that are missing up to the low water mark.
+    /// Zones to free up to the low watermark.
     pub(crate) fn lacking(&self) -> u32 {
         let table = self.lock();
         let low = table.water(self.env.plan.water).low;
@@ -87,8 +87,8 @@ impl Zones {
         self.futile_reclaims.load(SeqCst)
     }
 
-    /// Reclaim freed nothing. If nothing is under way that could, waiting writes
-    /// must not wait for ever.
+    /// Counts a reclaim that freed nothing. If nothing else is running that
+    /// could, waiting writes must not wait forever.
     pub(crate) fn note_futile_reclaim(&self) {
         if self.lock().is_idle() {
             self.futile_reclaims.fetch_add(1, SeqCst);
@@ -96,22 +96,22 @@ impl Zones {
         }
     }
 
-    /// Takes `zone` out of use until the cache is opened again.
+    /// Retires `zone` until the cache is reopened.
     pub(crate) fn retire(&self, zone: ZoneId) {
         self.lock().retire(zone);
         add(&self.env.counters.zones_retired, 1);
         self.notify_changed();
     }
 
-    /// A write to `zone` failed; retires the zone if too many have.
+    /// Counts a failed write to `zone`; retires the zone after too many.
     pub(crate) fn failed(&self, zone: ZoneId) {
         let is_retired = self.lock().failed(zone);
         add(&self.env.counters.zones_retired, u64::from(is_retired));
     }
 
-    /// The write of a reservation in `zone` failed: the zone takes no more until
-    /// it was reset. Where there was no space below the device, zones that would
-    /// find none either are withdrawn.
+    /// Handles a failed write of a reservation: the zone accepts no more until
+    /// its reset. If the storage below the device is full, also withdraws zones
+    /// that would need more of it.
     pub(crate) fn reserved_write_failed(&self, zone: ZoneId, is_no_space: bool) {
         let (withdrawn, is_retired) = {
             let mut table = self.lock();
@@ -126,15 +126,15 @@ impl Zones {
         self.wake_reclaimer();
     }
 
-    /// A metadata zone found no space below the device: withdraws data zones. A
-    /// journal takes little, so what one zone gives back is enough.
+    /// Withdraws data zones because a metadata zone found the storage below the
+    /// device full. A journal is small, so one zone frees enough.
     pub(crate) fn journal_out_of_space(&self) {
         let withdrawn = self.lock().out_of_space(None);
         self.note_withdrawn(withdrawn);
     }
 
-    /// Withdraws the zones that were never written, for which there is no space
-    /// below the device, and wakes the reclaimer to make room in the others.
+    /// Withdraws the zones that were never written, which have no space below
+    /// the device, and wakes the reclaimer to free space in the others.
     pub(crate) fn withdraw_unwritten(&self) {
         let withdrawn = self.lock().withdraw_unwritten();
         self.note_withdrawn(withdrawn);
@@ -146,12 +146,12 @@ impl Zones {
             add(&self.env.counters.zones_retired, zones as u64);
             tracing::warn!(
                 zones,
-                "no space below the device: zones are withdrawn for a while"
+                "the storage below the device is full: zones are withdrawn temporarily"
             );
         }
     }
 
-    /// Puts withdrawn zones back, if it is time. Returns when it will be.
+    /// Restores withdrawn zones when it is time. Returns the time of the next attempt.
     pub(crate) fn restore_withdrawn(&self, retry_at: Option<Tick>) -> Option<Tick> {
         let now = self.env.clock.now();
         let mut table = self.lock();
@@ -161,7 +161,7 @@ impl Zones {
             Some(at) if now < at => Some(at),
             Some(_) => {
                 let zones = table.restore_withdrawn();
-                tracing::info!(zones, "looking whether there is space for all zones");
+                tracing::info!(zones, "withdrawn zones are in use again");
                 self.notify_changed();
                 None
             }

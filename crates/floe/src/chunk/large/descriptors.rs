@@ -1,4 +1,4 @@
-//! Parsed descriptors of values that were read or written lately.
+//! Decoded descriptors of recently read or written values.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use floe_core::layout::LargeDescriptor;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-/// Memory for them.
+/// Bytes of the cache.
 const CACHE_BYTES: u64 = 8 << 20;
-/// About as many fit.
+/// Approximate number of descriptors that fit.
 const CACHE_ITEMS: usize = 4096;
 
-/// A bounded cache. A descriptor's checksum is salted with the life of its zone,
-/// so hash and checksum name one value.
+/// A bounded cache. A descriptor's checksum is salted with its zone's life, so
+/// hash and checksum identify one value.
 #[derive(Debug)]
 pub(super) struct DescriptorCache(Cache<(KeyHash, u32), Arc<LargeDescriptor>, Weight>);
 

@@ -1,15 +1,15 @@
-//! Large values: streamed onto flash in pieces, read back in pieces.
+//! Large values: written and read in pieces.
 //!
-//! | file | for |
+//! | file | content |
 //! |---|---|
-//! | `stream_scheduler.rs` | which values stream in now |
-//! | `writer.rs` | one value on its way to flash |
-//! | `reader.rs` | one value, or a range of it, on its way back |
+//! | `stream_scheduler.rs` | permits for values to stream in |
+//! | `writer.rs` | writes one value |
+//! | `reader.rs` | reads one value, or a range of it |
 //! | `reads.rs` | reads that readers share |
-//! | `descriptors.rs` | descriptors of values that were read or written lately |
+//! | `descriptors.rs` | descriptors of recently read or written values |
 //!
-//! A panic while a value is written or read ends that value: its writer's place
-//! is given back as when the writer is dropped, and a reader's value is a miss.
+//! A panic during a write or read ends that value: its writer's zone or slot is
+//! released as if the writer were dropped, and a reader's value is a miss.
 
 mod descriptors;
 mod reader;
@@ -31,7 +31,7 @@ use stream_scheduler::StreamScheduler;
 pub(crate) use reader::LargeReader;
 pub(crate) use writer::LargeWriter;
 
-/// The common state of a cache's large values.
+/// The shared state of a cache's large values.
 #[derive(Debug)]
 pub(crate) struct LargeValues {
     env: Arc<Environment>,
@@ -57,12 +57,12 @@ impl LargeValues {
         })
     }
 
-    /// Lets no value stream in any more.
+    /// Ends all streams, and grants no further permits.
     pub(crate) fn stop(&self) {
         self.scheduler.close();
     }
 
-    /// Bytes promised to values that are streaming in.
+    /// Bytes reserved for streaming values.
     pub(crate) fn promised_bytes(&self) -> u64 {
         self.scheduler.promised_bytes()
     }

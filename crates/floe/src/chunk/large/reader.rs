@@ -1,10 +1,9 @@
-//! One large value on its way back: the descriptor first, then whole units of the
-//! range, a bounded window ahead of the consumer.
+//! Reads one large value: first the descriptor, then whole units of the range,
+//! in a bounded window ahead of the consumer.
 //!
-//! A reader shares a read of the same bytes that is under way: readers of a hot
-//! value that began together stay together and read it once. Parts that lie
-//! together are read together, so that flash pages that two of them share are
-//! read once.
+//! A reader joins a running read of the same bytes, so readers that begin
+//! together read a value once. Adjacent parts are read together, so that a
+//! flash page that two of them share is read once.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -24,12 +23,12 @@ use crate::chunk::stats::add;
 use crate::chunk::zone_state::ZoneStates;
 use crate::value::ReadFault;
 
-/// Parts of one value that are being read at once, or wait for their consumer.
+/// Most parts of one value that are being read or wait for their consumer.
 const WINDOW: u32 = 8;
-/// Most parts that are read in one go.
+/// Most parts of one read.
 const PARTS_TOGETHER: u32 = 4;
 
-/// A large value, or a range of one, being read.
+/// A reader of a large value or a range of it.
 #[derive(Debug)]
 pub(crate) struct LargeReader {
     values: Arc<LargeValues>,
@@ -42,20 +41,20 @@ pub(crate) struct LargeReader {
     reads: VecDeque<PieceRead>,
 }
 
-/// Parts that are being read together, or were read and wait for their consumer.
+/// Parts that are being read together, or wait for their consumer.
 #[derive(Debug)]
 struct Ahead {
     read: PieceRead,
     parts: u32,
     bytes: SharedBytes,
-    /// For the part that the read itself has no room for, where its reader has
-    /// another such part before it.
+    /// Room for the part that the shared read's own room excludes, if this
+    /// reader already has another such part.
     _room: Option<OwnedSemaphorePermit>,
 }
 
 impl LargeReader {
-    /// Reads and checks the descriptor, before or behind the values that wait to
-    /// stream in. `None` if it is not there any more: a miss.
+    /// Reads and verifies the descriptor, before or after the values that wait
+    /// to stream in. `None` is a miss.
     pub(crate) async fn open(
         values: Arc<LargeValues>,
         key: &[u8],
@@ -67,7 +66,7 @@ impl LargeReader {
         let (hash, entry, generation) = (value.hash, value.entry, value.generation);
         let mut pin = value.pin;
         if order == LargeReads::InTurn {
-            // Not pinned meanwhile: a value that comes before may wait for this zone.
+            // Not pinned during the wait: a waiting stream may need this zone.
             drop(pin);
             values.scheduler.pass().await;
             pin = ZoneStates::pin(&*states, entry.place.zone, generation)?;
@@ -75,7 +74,7 @@ impl LargeReader {
         let life = ZoneLife::new(entry.place.zone, generation);
         let descriptor = values.descriptor(key, hash, entry, life).await?;
         drop(pin);
-        // A range no longer than one read costs the same RAM in few parts as in many.
+        // A range no longer than one read takes the same memory in few parts as in many.
         let part_bytes = match range.end - range.start <= u64::from(PARTS_TOGETHER * PART_BYTES) {
             true => values.env.plan.stream_bytes(),
             false => PART_BYTES,
@@ -127,7 +126,7 @@ impl LargeReader {
             if self.values.was_reused(self.hash, self.entry) {
                 return Some(Err(self.fault()));
             }
-            tracing::warn!(zone = %self.life.zone, "a piece read back wrong; its value is now a miss");
+            tracing::warn!(zone = %self.life.zone, "a piece read back with other bytes; its value is now a miss");
             add(&self.values.env.counters.checksum_errors, 1);
             return Some(Err(self.fault()));
         }
@@ -135,13 +134,13 @@ impl LargeReader {
             &self.values.env.counters.flash_hit_bytes,
             bytes.len() as u64,
         );
-        // Reads are widened to whole units; hand out only what was asked for.
+        // Reads cover whole units; returns only the requested bytes.
         let start = self.range.start.saturating_sub(read.value_offset) as usize;
         let end = (self.range.end - read.value_offset).min(u64::from(read.bytes)) as usize;
         Some(Ok(bytes.slice(start.min(end)..end)))
     }
 
-    /// The whole range in one buffer.
+    /// Reads the whole range into one buffer.
     pub(crate) async fn collect(mut self) -> Option<Bytes> {
         let mut all = Vec::with_capacity((self.range.end - self.range.start) as usize);
         while let Some(part) = self.next().await {
@@ -157,13 +156,13 @@ impl LargeReader {
         }
     }
 
-    /// The next read: as many parts that lie together as there is room for,
-    /// or the read that is under way there. `None` if it is enough for now.
+    /// Starts the next read, with as many adjacent parts as there is room for,
+    /// or joins a running one. `None` if enough parts are ahead.
     fn read_on(&self) -> Option<Ahead> {
         let ahead: u32 = self.ahead.iter().map(|ahead| ahead.parts).sum();
         let window = WINDOW.saturating_sub(ahead);
         let first = *self.reads.front().filter(|_| window > 0)?;
-        // Pinned read by read, so that a slow consumer never holds up an eviction.
+        // Each read has its own pin, so a slow consumer does not delay evictions.
         let states = Arc::clone(self.values.index.states());
         let pin = ZoneStates::pin(states, self.life.zone, self.life.generation)?;
         let at = Address::new(self.life.zone, first.zone_offset);
@@ -217,8 +216,7 @@ impl LargeReader {
         })
     }
 
-    /// The next parts as one read, `most` at most, as long as they lie together
-    /// and `another` may be added.
+    /// The next adjacent parts as one read: at most `most`, while `another` allows more.
     fn together(
         &self,
         most: u32,
@@ -246,7 +244,7 @@ impl LargeReader {
     }
 }
 
-/// A read of whole units in parts of at most `most` bytes, which are whole units, too.
+/// Splits a read of whole units into parts of at most `most` bytes, which are whole units too.
 fn parts(read: PieceRead, most: u32, piece_bytes: u32) -> impl Iterator<Item = PieceRead> {
     (0..read.bytes)
         .step_by(most.max(1) as usize)
@@ -276,7 +274,7 @@ impl LargeValues {
         let buf = match read.await {
             Ok(buf) => buf,
             Err(error) => {
-                tracing::warn!(%error, "a large value's descriptor could not be read; it is now a miss");
+                tracing::warn!(%error, "a large value's descriptor could not be read; the value is now a miss");
                 add(&env.counters.read_errors, 1);
                 self.quarantine(hash, entry);
                 return None;
@@ -290,7 +288,7 @@ impl LargeValues {
             }
             _ if self.was_reused(hash, entry) => None,
             _ => {
-                tracing::warn!(place = %entry.place, "a large value's descriptor read back wrong; it is now a miss");
+                tracing::warn!(place = %entry.place, "a large value's descriptor read back with other bytes; the value is now a miss");
                 add(&env.counters.checksum_errors, 1);
                 self.quarantine(hash, entry);
                 None

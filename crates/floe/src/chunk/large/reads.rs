@@ -1,7 +1,7 @@
-//! Reads of large values, which readers of the same bytes share.
+//! Reads of large values, shared by readers of the same bytes.
 //!
-//! A read belongs to a task, not to the reader that began it: readers may come
-//! and go, and the read's pin goes when the bytes are there.
+//! A read belongs to a task, not to the reader that started it: readers may
+//! leave, and the read's pin ends when the bytes arrive.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::chunk::environment::Environment;
 use crate::chunk::zone_state::Pin;
 
 /// Bytes of a part: enough for the device's bandwidth with a reader's window of
-/// them, little enough for thousands of slow consumers.
+/// parts, and little enough for thousands of slow consumers.
 pub(super) const PART_BYTES: u32 = 256 << 10;
 
 /// A read that several readers may wait for.
@@ -25,19 +25,19 @@ pub(super) const PART_BYTES: u32 = 256 << 10;
 pub(super) struct SharedBytes {
     pub(super) len: u32,
     pub(super) done: Shared<BoxFuture<'static, Result<Bytes, ReadError>>>,
-    /// The slowest of the readers keeps the bytes, and with them the room.
+    /// The slowest reader keeps the bytes and their room.
     pub(super) room: Arc<Room>,
 }
 
-/// Room for the bytes of a read.
+/// Memory for the bytes of a read.
 #[derive(Debug)]
 pub(super) struct Room {
-    /// One part is without room: every reader may have one.
+    /// Whether one part has no permit: every reader may have one such part.
     pub(super) lacks_one: bool,
     pub(super) _permits: Option<OwnedSemaphorePermit>,
 }
 
-/// Why bytes are not there.
+/// Errors of a read.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum ReadError {
     #[error(transparent)]
@@ -46,16 +46,16 @@ pub(super) enum ReadError {
     Ended,
 }
 
-/// A place and the checksum of the value there.
+/// The address of a value and its checksum.
 pub(super) type ReadKey = (Address, u32);
 
-/// Reads that are in the device.
+/// The running reads.
 #[derive(Debug)]
 pub(super) struct Reads {
     env: Arc<Environment>,
     under_way: Mutex<HashMap<ReadKey, SharedBytes>>,
-    /// One permit for each part that all readers together may read ahead. One part
-    /// each is not counted, so that no reader waits for another's consumer.
+    /// One permit per part that all readers together may read ahead. One part
+    /// per reader needs none, so that no reader waits for another's consumer.
     ahead: Arc<Semaphore>,
 }
 
@@ -70,17 +70,17 @@ impl Reads {
         })
     }
 
-    /// Room for one more part, if there is any.
+    /// A permit for one more part, if available.
     pub(super) fn more_room(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.ahead).try_acquire_owned().ok()
     }
 
-    /// The read that begins there, if one is under way.
+    /// The running read of `key`, if there is one.
     pub(super) fn find(&self, key: ReadKey) -> Option<SharedBytes> {
         self.under_way.lock().get(&key).cloned()
     }
 
-    /// Reads `len` bytes.
+    /// Starts a read of `len` bytes.
     pub(super) fn start(
         self: &Arc<Self>,
         key: ReadKey,
@@ -110,14 +110,14 @@ impl Reads {
             let read = read.await;
             drop(listed);
             drop(pin);
-            // Not an error: all its readers may have gone.
+            // Fails if all readers have left.
             let _ = sender.send(read.map(IoBuf::into_bytes));
         });
         bytes
     }
 }
 
-/// Takes a read off the list when it is over, or its runtime is.
+/// Removes a read from the list when it or its runtime ends.
 struct Listed {
     reads: Arc<Reads>,
     key: ReadKey,

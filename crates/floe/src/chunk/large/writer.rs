@@ -1,9 +1,9 @@
-//! One large value on its way to flash, piece by piece.
+//! Writes one large value, piece by piece.
 //!
-//! A slow source holds no more than two pieces of RAM, and no zone before its
-//! first piece is whole; before that it waits for a permit, so that little is
-//! promised at a time. The descriptor, written last, lists the pieces and the
-//! checksum of every 64 KiB.
+//! A slow source holds at most two pieces of memory, and no zone before its
+//! first piece is complete. Before that the value waits for a permit, which
+//! limits the reserved space. The descriptor, written last, lists the pieces
+//! and a checksum per 64 KiB.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,10 +25,10 @@ use crate::chunk::write_error::WriteError;
 use crate::error::CacheError;
 use crate::value::{PutOptions, PutOutcome, check_given, check_whole};
 
-/// Pieces of one value that are being written at once.
+/// Most concurrent writes of one value's pieces.
 const WINDOW: usize = 4;
 
-/// A large value being written.
+/// A writer of a large value.
 #[derive(Debug)]
 pub(crate) struct LargeWriter {
     values: Arc<LargeValues>,
@@ -38,15 +38,15 @@ pub(crate) struct LargeWriter {
     given: u64,
     expiry_unix_s: u32,
     relaxed: bool,
-    /// Host GC copies the value: it is neither scheduled nor counted as a put.
+    /// Whether host GC copies the value: then it is neither scheduled nor counted as a put.
     is_copy: bool,
-    /// The sequence it was started with, which its pieces carry.
+    /// The sequence in its pieces, drawn at the start.
     sequence: Sequence,
     stream: ValueStream,
-    /// Room for its pieces.
+    /// Memory for its pieces.
     buffer: Arc<WriteBuffer>,
     permit: Option<StreamPermit>,
-    /// The piece being filled: header, then payload.
+    /// The piece that is being filled: header, then payload.
     fill: Option<Fill>,
     in_flight: VecDeque<InFlight>,
     piece_blocks: Vec<u32>,
@@ -70,7 +70,7 @@ struct InFlight {
 }
 
 impl LargeWriter {
-    /// Starts a value of `len` bytes; nothing is reserved yet.
+    /// Starts a value of `len` bytes, without reserving space.
     pub(crate) fn new(
         values: &Arc<LargeValues>,
         key: &[u8],
@@ -101,8 +101,9 @@ impl LargeWriter {
         }
     }
 
-    /// Starts to copy the value at `from` into `stream`. Host GC has a `buffer` of
-    /// its own: users' writers may hold all of theirs while they wait for GC.
+    /// Starts to copy the value at `from` into `stream`. Host GC has its own
+    /// `buffer`, because users' writers may hold all of theirs while they wait
+    /// for GC.
     pub(crate) fn copy(
         values: &Arc<LargeValues>,
         key: &[u8],
@@ -119,7 +120,7 @@ impl LargeWriter {
         writer
     }
 
-    /// Adds the next bytes; waits while the write buffer is full.
+    /// Appends the next bytes; waits while the write buffer is full.
     pub(crate) async fn write(&mut self, bytes: Bytes) -> Result<(), CacheError> {
         self.permit.iter().for_each(StreamPermit::busy);
         let result = self.take(bytes).await;
@@ -134,7 +135,8 @@ impl LargeWriter {
         while !bytes.is_empty() && !self.failed {
             let want = self.next_piece_bytes();
             if self.fill.is_none() {
-                // A permit and a slot first: room in the write buffer must not wait for them.
+                // Takes a permit and a slot before room in the write buffer,
+                // which must not wait for them.
                 if !self.has_permit().await || !self.stream.prepare().await {
                     self.failed = true;
                     break;
@@ -153,7 +155,7 @@ impl LargeWriter {
         Ok(())
     }
 
-    /// Makes the value visible. `Dropped` if the device took it nowhere.
+    /// Publishes the value. Returns `Dropped` if the device accepted it nowhere.
     pub(crate) async fn finish(mut self) -> Result<PutOutcome, CacheError> {
         check_whole(self.len, self.given)?;
         self.permit.iter().for_each(StreamPermit::busy);
@@ -177,7 +179,7 @@ impl LargeWriter {
         } else {
             add(&counters.puts_dropped, 1);
             add(&counters.put_bytes_dropped, bytes);
-            // The older value is replaced by nothing, as promised.
+            // The older value must be invalidated even though none replaces it.
             self.forget_older().await?;
         }
         Ok(outcome)
@@ -186,7 +188,7 @@ impl LargeWriter {
     async fn publish(&mut self) -> Result<bool, CacheError> {
         let descriptor = LargeDescriptor {
             hash: self.hash,
-            // The stream sets the sequence, which is drawn when it enters the value.
+            // Set by the stream when it publishes the value.
             sequence: Sequence::default(),
             stream: self.sequence,
             key: self.key.to_vec(),
@@ -216,7 +218,7 @@ impl LargeWriter {
         values.placement.settle(tombstones, false).await
     }
 
-    /// Waits until this value may stream in. False if it never may.
+    /// Waits for a permit. False if there will be none.
     async fn has_permit(&mut self) -> bool {
         if self.permit.is_some() || self.is_copy {
             return true;
@@ -247,7 +249,8 @@ impl LargeWriter {
         let room = match self.buffer.try_reserve(bytes) {
             Some(room) => room,
             None => {
-                // No writer waits for room while holding some, or all could wait for each other.
+                // A writer must not wait for room while it holds some: all
+                // writers could deadlock.
                 while !self.in_flight.is_empty() {
                     self.reap().await;
                 }
@@ -267,7 +270,7 @@ impl LargeWriter {
         };
         let bytes = fill.payload_bytes as u64;
         if let Some(permit) = &self.permit {
-            // Also while it waits for a zone: there is enough to write.
+            // Counted while it waits for a zone too, since the device has enough to write.
             permit.sent(bytes);
         }
         let Some(life) = self.stream.reserve().await else {
@@ -311,7 +314,7 @@ impl LargeWriter {
         let Some(piece) = self.in_flight.front_mut() else {
             return;
         };
-        // Still listed while it is waited for: a dropped writer must know of it.
+        // It stays in the list during the wait, so that a dropped writer still has it.
         let written = (&mut piece.write).await;
         let bytes = piece.bytes;
         self.in_flight.pop_front();

@@ -1,4 +1,4 @@
-//! Batches of small values: appended, and only then entered into the index.
+//! Batches of small values: appended, then published in the index.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use crate::chunk::stats::add;
 use crate::chunk::write_error::{ATTEMPTS, WriteError};
 
 impl Log {
-    /// Appends a batch, in another zone when one fails, and enters its records
-    /// into the index. Returns the records that no zone took.
+    /// Appends a batch, retrying in other zones, and publishes its records.
+    /// Returns the records that no zone accepted.
     pub(crate) async fn append_batch(self: &Arc<Self>, mut records: Batch) -> Batch {
         for _ in 0..ATTEMPTS {
             self.base.index.retain_newest(&mut records);
@@ -49,8 +49,8 @@ impl Log {
         records
     }
 
-    /// Appends `records` as one batch, which the zone's summary will list.
-    /// Returns where each record lies.
+    /// Appends `records` as one batch, and adds them to the zone's summary.
+    /// Returns the place of each record.
     pub(crate) async fn append(
         &self,
         reservation: &Reservation,
@@ -86,8 +86,8 @@ impl Log {
         Ok(placed)
     }
 
-    /// Serves a record from flash, unless it was replaced meanwhile: then the
-    /// replacement has added a tombstone for this life.
+    /// Publishes a record, unless it was replaced: then the replacement has
+    /// added a tombstone for this life.
     fn publish(&self, record: &Arc<Pending>, life: ZoneLife, placed: &SummaryEntry) {
         let mut shard = self.base.index.shard_of(record.hash).lock();
         if !shard.take_pending(record) {
@@ -95,23 +95,23 @@ impl Log {
         }
         let entry = self.entry(life, placed);
         if let Err(IndexFull) = self.base.index.insert(&mut shard, record.hash, entry) {
-            // It is on flash, where only a scan finds it.
+            // The record is on flash without an index entry; only a scan would find it.
             drop(self.base.journal.hold(vec![tombstone(record, life)]));
             self.base.index.refuse(&mut shard, record);
         }
     }
 
-    /// The shape of one batch of records of these lengths of key and value.
+    /// The layout of a batch of records with these lengths of key and value.
     fn batch_plan(&self, lengths: impl Iterator<Item = (usize, usize)>) -> SmallBatchPlan {
         let mut plan = SmallBatchPlan::new(self.base.env.block_size(), u32::MAX);
         for (key_bytes, value_bytes) in lengths {
-            // They fitted when the batch was taken; the encoder rejects a record that does not.
+            // They fitted when the batch was taken; the encoder rejects others.
             let _ = plan.try_add(key_bytes, value_bytes);
         }
         plan
     }
 
-    /// The index entry of a record that lies in `life`.
+    /// The index entry of a record in `life`.
     pub(crate) fn entry(&self, life: ZoneLife, placed: &SummaryEntry) -> Entry {
         let offset = u64::from(placed.block) * u64::from(self.base.env.block_size());
         Entry {
@@ -122,9 +122,9 @@ impl Log {
         }
     }
 
-    /// An append failed after its bytes may have reached flash: the zone takes no
-    /// more, and the records' tombstones in that life are committed before they
-    /// are written elsewhere.
+    /// Handles a failed append, whose bytes may have reached flash: closes the
+    /// zone, and commits tombstones of the records in that life before they are
+    /// written elsewhere.
     async fn append_failed(
         &self,
         records: &[Arc<Pending>],

@@ -1,4 +1,4 @@
-//! Closing zones: a summary, then a note that the zone is full.
+//! Closing a zone: writes a summary, then a note that the zone is full.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::chunk::stats::add;
 use crate::chunk::write_error::WriteError;
 
 impl Log {
-    /// Starts to close every zone that is ready for it.
+    /// Starts to close every zone that can be closed.
     pub(super) fn close_ready_zones(self: &Arc<Self>) {
         let ready = self.base.zones.lock().take_closable();
         for zone in ready {
@@ -20,7 +20,7 @@ impl Log {
         }
     }
 
-    /// Closes every open zone and waits for it.
+    /// Closes every open zone, and waits for that.
     pub(crate) async fn close_open_zones(self: &Arc<Self>) {
         self.base.zones.lock().close_all();
         loop {
@@ -35,8 +35,8 @@ impl Log {
         }
     }
 
-    /// Writes a zone's summary, gives up its remaining capacity and journals
-    /// that it is full. Without a summary recovery scans the zone: slower, not wrong.
+    /// Writes a zone's summary, releases its remaining capacity and journals
+    /// that it is full. Without a summary, recovery scans the zone.
     async fn close_zone(self: Arc<Self>, zone: ZoneId) {
         let life = self.base.index.states().life(zone);
         let entries = self.take_listed(zone);
@@ -79,7 +79,7 @@ impl Log {
         for page in 0..shape.pages() {
             let mut buf = device.allocate(shape.page_bytes(page));
             encode_summary_page(self.base.env.id, life, shape, page, entries, &mut buf)?;
-            // One at a time: pages must lie one behind the other.
+            // One at a time, because the pages must be adjacent.
             let at = device.append(life.zone, buf.freeze(), Handle(0)).await?;
             start.get_or_insert(at.offset);
         }

@@ -1,4 +1,4 @@
-//! Emptying zones, several at once, so that one flush does for all of them.
+//! Eviction of zones, several at once, so that they share a flush.
 
 use std::sync::Arc;
 
@@ -9,12 +9,11 @@ use super::Log;
 use super::relocation::Relocation;
 use crate::chunk::stats::add;
 
-/// Zones that are reset together.
+/// Most zones that are reset together.
 const EVICTED_AT_ONCE: usize = 8;
 
 impl Log {
-    /// Frees up to `wanted` zones, which the policy chooses; false if there is
-    /// none to free now.
+    /// Frees up to `wanted` zones, chosen by the policy; false if none can be freed now.
     pub(crate) async fn evict_by_policy(self: &Arc<Self>, wanted: u32) -> bool {
         let states = self.base.index.states();
         let mut victims = Vec::new();
@@ -48,20 +47,20 @@ impl Log {
         worst.is_some()
     }
 
-    /// Full zones and the bytes that are served from each.
+    /// Full zones and their live bytes.
     pub(crate) fn full_zones(&self) -> Vec<(u64, ZoneId)> {
         let table = self.base.zones.lock();
         let live = |zone| (self.base.index.states().live_bytes(zone), zone);
         table.full_zones().map(live).collect()
     }
 
-    /// Begins to copy values out of `zone`.
+    /// Starts to copy values out of `zone`.
     pub(crate) fn relocate_from(&self, zone: ZoneId) -> Arc<Relocation> {
         Relocation::new(&self.relocating, zone)
     }
 
-    /// Empties a full zone that was relocated. If it could not be emptied the
-    /// originals are still on flash, and `relocation` goes on.
+    /// Evicts a full zone whose values were copied. If that fails the originals
+    /// are still on flash, so `relocation` does not end.
     pub(crate) async fn evict_relocated(self: &Arc<Self>, zone: ZoneId, relocation: &Relocation) {
         self.base.zones.lock().begin_evict(zone);
         if self.empty_zones(&[zone]).await {
@@ -69,10 +68,9 @@ impl Log {
         }
     }
 
-    /// Empties zones that are being evicted. Until a zone's bytes are gone
-    /// from flash its entries stay in the index as ghosts, so that a write or
-    /// delete of one of its keys adds a tombstone for what still lies there.
-    /// False if one could not be emptied.
+    /// Resets zones that are being evicted. Until a zone is durably reset its
+    /// entries stay in the index as ghosts, so that a write or delete of their
+    /// keys adds a tombstone. False if a reset failed.
     async fn empty_zones(self: &Arc<Self>, victims: &[ZoneId]) -> bool {
         if victims.is_empty() {
             return true;
@@ -97,7 +95,7 @@ impl Log {
             match reset.as_ref().and(flushed.as_ref()) {
                 Ok(()) => self.zone_emptied(zone),
                 Err(error) => {
-                    tracing::warn!(%error, %zone, "a zone could not be emptied and is not used any more");
+                    tracing::warn!(%error, %zone, "a zone could not be reset and is retired");
                     all_emptied = false;
                     self.base.zones.retire(zone);
                     self.close_ready_zones();

@@ -1,7 +1,7 @@
-//! Zones that hold second copies of values while host GC moves them.
+//! Zones with second copies of values while host GC moves them.
 //!
-//! **Until a collection's originals are gone from flash, every tombstone of a key
-//! in one of its zones is written for all of them.**
+//! **Until a collection's originals are gone from flash, a tombstone of a key
+//! in one of its zones is written for all of its zones.**
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use floe_core::ZoneId;
 use parking_lot::Mutex;
 
-/// Zones that are copied from or to, and how many collections do.
+/// The zones of all running collections, with the number of collections per zone.
 #[derive(Debug, Default)]
 pub(super) struct RelocatingZones(Mutex<BTreeMap<ZoneId, u32>>);
 
@@ -57,7 +57,7 @@ impl Relocation {
         relocation
     }
 
-    /// Copies may be in `zone` from now on.
+    /// Adds `zone`, which may have copies from now on.
     pub(crate) fn add(&self, zone: ZoneId) {
         let mut zones = self.zones.lock();
         if !zones.contains(&zone) {
@@ -66,8 +66,8 @@ impl Relocation {
         }
     }
 
-    /// The originals are gone. A collection that fails never gets here: its
-    /// values may lie on flash twice until the cache is opened again.
+    /// Ends the collection, whose originals are gone. A failed collection never
+    /// ends: its values may be on flash twice until the cache is reopened.
     pub(crate) fn end(&self) {
         self.all.remove(&self.zones.lock());
     }

@@ -1,4 +1,4 @@
-//! A large value in the log: pieces wherever their appends landed, and a
+//! A large value in the log: pieces at any offsets of one zone, and a
 //! descriptor, written last, that lists them.
 
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use crate::chunk::stats::add;
 use crate::chunk::write_error::WriteError;
 use crate::error::CacheError;
 
-/// A large value on its way into the log. Its room is promised in one zone when
-/// its first piece is sent, so a slow source holds no zone before.
+/// A large value that is written to the log. Its zone is reserved when its
+/// first piece is sent, so a slow source holds none before.
 #[derive(Debug)]
 pub(crate) struct LogStream {
     log: Arc<Log>,
     footprint_bytes: u64,
     reservation: Option<Reservation>,
-    /// Set when host GC moves the value.
+    /// Set if host GC moves the value.
     moving: Option<Moving>,
 }
 
@@ -32,16 +32,16 @@ pub(crate) struct LogStream {
 #[derive(Debug)]
 pub(crate) struct Moving {
     pub(crate) from: Entry,
-    /// The value's own.
+    /// The value's original sequence.
     pub(crate) sequence: Sequence,
     pub(crate) relocation: Arc<Relocation>,
 }
 
-/// The fate of a value whose descriptor was written.
+/// The result of publishing a value whose descriptor was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Entered {
     Yes,
-    /// A newer value of the key came, or the one that was moved went.
+    /// A newer value of the key was written, or the moved value was removed.
     Overtaken,
     IndexFull,
 }
@@ -61,7 +61,7 @@ impl LogStream {
         self.log.base.env.block_size() as usize
     }
 
-    /// The life that the value lies in; its room is promised on the first call.
+    /// The life of the value's zone, which the first call reserves.
     pub(crate) async fn reserve(&mut self) -> Option<ZoneLife> {
         if self.reservation.is_none() {
             let purpose = match self.moving {
@@ -77,7 +77,7 @@ impl LogStream {
         self.reservation.as_ref().map(Reservation::life)
     }
 
-    /// Starts to append a piece, whose payload is in `buf` behind its header.
+    /// Starts to append a piece; `buf` has its payload after its header.
     pub(crate) fn send(
         &self,
         piece: PieceHeader,
@@ -93,7 +93,7 @@ impl LogStream {
         Ok(env.device.append(life.zone, buf.freeze(), handle))
     }
 
-    /// A write of the value failed: its zone takes no more.
+    /// Handles a failed write: the zone accepts no more.
     pub(crate) fn fail(&mut self, error: &WriteError) {
         tracing::warn!(%error, "a large value could not be written");
         add(&self.log.base.env.counters.write_errors, 1);
@@ -102,8 +102,7 @@ impl LogStream {
         }
     }
 
-    /// Appends the descriptor and enters the value into the index. `None` if the
-    /// value is not stored.
+    /// Appends the descriptor and publishes the value. `None` if the value is not stored.
     pub(crate) async fn publish(
         &mut self,
         mut descriptor: LargeDescriptor,
@@ -113,18 +112,18 @@ impl LogStream {
             return Ok(None);
         };
         let (log, hash) = (Arc::clone(&self.log), descriptor.hash);
-        // Before the descriptor is written: what is found afterwards is newer than it.
+        // Drawn before the descriptor is written: a value that is found afterwards is newer.
         let mut notes = Vec::new();
         match &self.moving {
-            // It died before tombstones were written for this zone, too.
+            // It was removed before tombstones were written for this zone too.
             Some(moving) if log.base.index.live_at(hash, moving.from.place).is_none() => {
                 return Ok(None);
             }
             Some(moving) => descriptor.sequence = moving.sequence,
             None => (notes, descriptor.sequence) = log.replace(hash),
         }
-        // The descriptor may land though the caller has given up by then, or
-        // though its append failed. Until it is entered, it counts as dead.
+        // The descriptor may reach flash even if the caller gives up or its
+        // append fails. Until the value is published, it has a tombstone.
         let stillborn = Note::Tombstone {
             life,
             hash,
@@ -181,8 +180,7 @@ impl LogStream {
         })
     }
 
-    /// Enters the value into the index, unless a newer one of the same key
-    /// came while its descriptor was being written.
+    /// Publishes the value, unless a newer one of the key was written meanwhile.
     fn enter(&self, hash: KeyHash, entry: Entry) -> Entered {
         let index = &self.log.base.index;
         if let Some(moving) = &self.moving {
@@ -195,8 +193,9 @@ impl LogStream {
         if shard.pending.contains_key(&hash) || shard.index.get(hash).is_some() {
             return Entered::Overtaken;
         }
-        // A newer one that was not written, or is evicted again, counts as older
-        // from now on: it must not be served until memory forgets it, and this then.
+        // A newer value that was declined or evicted counts as older from now
+        // on. Its RAM copy must go: reads would return it until it is evicted,
+        // and then this value.
         shard.ram_remove(hash);
         match index.insert(&mut shard, hash, entry) {
             Ok(()) => Entered::Yes,
@@ -206,8 +205,8 @@ impl LogStream {
 }
 
 impl Log {
-    /// Takes the key's older value out of service. Returns its tombstones and a
-    /// sequence newer than anything invalidated.
+    /// Invalidates the key's older value. Returns its tombstones, and a
+    /// sequence newer than all invalidated ones.
     fn replace(&self, hash: KeyHash) -> (Vec<Note>, Sequence) {
         let mut shard = self.base.index.shard_of(hash).lock();
         let replaced_up_to = self.base.env.draw_sequence();

@@ -1,9 +1,9 @@
-//! Host GC: under CLRU in a log, chunks are evicted one by one, and what is
-//! left of a zone is moved elsewhere before the zone is emptied.
+//! Host GC: under CLRU in a log, chunks are evicted one by one, and a zone's
+//! remaining values are moved before the zone is evicted.
 //!
-//! Several zones are collected at once, and several of a zone's records, all
-//! within fixed bounds: a copy is a read and a write, both of which wait
-//! behind the users' own.
+//! Several zones are collected concurrently, and several records of a zone,
+//! within fixed limits: each copy is a read and a write, which wait behind
+//! those of users.
 
 use std::sync::Arc;
 
@@ -32,18 +32,18 @@ use crate::chunk::zone_state::ZoneStates;
 use crate::error::CacheError;
 use crate::value::PutOutcome;
 
-/// Zones that are collected at once at most.
+/// Most zones that are collected concurrently.
 const ZONES_AT_ONCE: u32 = 4;
-/// Small records of one zone that are read at once.
+/// Small records of one zone that are read concurrently.
 const READS_AT_ONCE: usize = 16;
-/// Large values of one zone that are moved at once.
+/// Large values of one zone that are moved concurrently.
 const LARGE_AT_ONCE: usize = 2;
-/// The emptiest zones, of which the one with the least to copy is collected.
+/// The number of emptiest zones among which the one with the fewest bytes to copy is chosen.
 const CANDIDATES: usize = 32;
-/// Batches that the buffer for moved values holds.
+/// Batches that fit the buffer of moved values.
 const BUFFERED_BATCHES: u64 = 16;
 
-/// How many of `data_zones` are collected at once.
+/// Concurrent collections for `data_zones`.
 pub(crate) fn zones_at_once(data_zones: u32) -> u32 {
     (data_zones / 32).clamp(1, ZONES_AT_ONCE)
 }
@@ -54,7 +54,7 @@ pub(super) struct HostGc {
     base: Base,
     log: Arc<Log>,
     large: Arc<LargeValues>,
-    /// Room for large values that are moved.
+    /// Memory for large values that are moved.
     buffer: Arc<WriteBuffer>,
 }
 
@@ -69,7 +69,7 @@ impl HostGc {
         }
     }
 
-    /// Collects zones until enough are free; false if no more could be.
+    /// Collects zones until enough are free; false if no more could be freed.
     pub(super) async fn collect_to_low_water(&self) -> bool {
         let at_once = zones_at_once(self.base.env.plan.data_zones().count() as u32) as usize;
         let mut busy: Vec<ZoneId> = Vec::new();
@@ -95,13 +95,14 @@ impl HostGc {
         }
     }
 
-    /// Whether zones are missing, if `busy` collections give about half a zone each.
+    /// Whether more zones are needed, given that `busy` collections free about
+    /// half a zone each.
     fn lacks_zones(&self, busy: usize) -> bool {
         busy / 2 < self.base.zones.lacking() as usize
     }
 
-    /// The zone with the least to copy; makes garbage first, by evicting
-    /// chunks, if even that has little.
+    /// Chooses the zone with the fewest bytes to copy. If even that has little
+    /// garbage, first evicts chunks.
     fn choose_zone(&self, busy: &[ZoneId]) -> Option<ZoneId> {
         let capacity = self.base.env.plan.geometry.zone_capacity;
         let live_most =
@@ -121,7 +122,7 @@ impl HostGc {
         self.cheapest_zone(busy).map(|(_, zone)| zone)
     }
 
-    /// Counts the chunks that `evict` drops.
+    /// Counts the chunks that `evict` evicts.
     fn evict(&self, evict: impl FnOnce(&mut dyn FnMut(Entry))) {
         let mut count = 0;
         evict(&mut |entry| {
@@ -131,8 +132,8 @@ impl HostGc {
         add(&self.base.env.counters.chunks_evicted, count);
     }
 
-    /// Of the emptiest zones that are not `busy`, the one with the fewest
-    /// bytes to copy, and how many those are.
+    /// Among the emptiest zones that are not `busy`, the one with the fewest
+    /// bytes to copy, and their number.
     fn cheapest_zone(&self, busy: &[ZoneId]) -> Option<(u64, ZoneId)> {
         let mut emptiest = self.log.full_zones();
         emptiest.retain(|(_, zone)| !busy.contains(zone));
@@ -149,8 +150,8 @@ impl HostGc {
             .sum()
     }
 
-    /// Drops what is cold in `zone`, moves the rest elsewhere and empties it.
-    /// False if it must stay as it is.
+    /// Evicts the cold values of `zone`, moves the others and evicts the zone.
+    /// False if the zone must stay as it is.
     async fn collect(&self, zone: ZoneId) -> bool {
         for shard in self.base.index.shards() {
             let mut shard = shard.lock();
@@ -164,10 +165,11 @@ impl HostGc {
         {
             tracing::warn!(%error, %zone, "host GC could not move everything");
             if matches!(error, GcError::Cache(_)) {
-                // Copies may be on flash without their tombstones: the originals' entries must stay.
+                // Copies may be on flash without tombstones, so the originals'
+                // entries must stay.
                 return false;
             }
-            // A value that was not moved is evicted with its zone: forgotten, never wrong.
+            // A value that was not moved is evicted with its zone.
         }
         self.log.evict_relocated(zone, &relocation).await;
         true
@@ -194,8 +196,8 @@ impl HostGc {
         self.move_all_small(small, life, relocation).await
     }
 
-    /// Every move is seen to its end: a copy whose writer was dropped halfway
-    /// would be one without an entry or a tombstone.
+    /// Completes every move: a copy whose writer was dropped would have neither
+    /// an entry nor a tombstone.
     async fn move_all_large(
         &self,
         records: Vec<(ScannedRecord, Entry)>,
@@ -215,7 +217,7 @@ impl HostGc {
         result
     }
 
-    /// Reads run ahead of the appends, which go one by one.
+    /// Reads run ahead of the appends, which are sequential.
     async fn move_all_small(
         &self,
         records: Vec<(ScannedRecord, Entry)>,
@@ -260,7 +262,7 @@ impl HostGc {
         let payload = match env.device.read(from.place, buf).await {
             Ok(buf) => buf.into_bytes().slice(..from.len as usize),
             Err(error) => {
-                tracing::warn!(%error, "host GC could not read a value; it is forgotten");
+                tracing::warn!(%error, "host GC could not read a value; it is dropped");
                 add(&env.counters.read_errors, 1);
                 self.base.index.quarantine(hash, from);
                 return None;
@@ -290,9 +292,11 @@ impl HostGc {
         let reserved = self.log.reserve(Purpose::HostGc, bytes, count).await;
         let reservation = reserved.ok_or(GcError::NoZone)?;
         let life = reservation.life();
-        // From here a copy may reach flash there: tombstones of these keys are written there, too.
+        // From here on a copy may reach this zone, so tombstones of these keys
+        // are written for it too.
         relocation.add(life.zone);
-        // A value that died before is not copied: its tombstone covers the original alone.
+        // A value that was removed earlier is not copied: its tombstone covers
+        // only the original.
         batch.retain(|moved| {
             self.base
                 .index
@@ -321,7 +325,7 @@ impl HostGc {
         }
         add(&self.base.env.counters.gc_records, batch.len() as u64);
         add(&self.base.env.counters.gc_bytes, bytes);
-        // Copies of what was replaced meanwhile must be dead before the original's entry is gone.
+        // Copies of replaced values need tombstones before the original's entry is removed.
         self.base.journal.commit(dead).await?;
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The metadata zone that counts, and whether the device may be formatted.
+//! Finds the current metadata zone, and whether the device may be formatted.
 
 use floe_core::layout::{LayoutError, Structure, Superblock};
 
@@ -30,7 +30,7 @@ impl Recovery {
         };
         if found.damaged {
             tracing::error!(
-                "the journal is damaged; everything cached is forgotten, so that nothing dead returns"
+                "the journal is damaged; all cached values are dropped, so that no deleted value is served"
             );
             self.report.journal_damaged = true;
             found.records.clear();

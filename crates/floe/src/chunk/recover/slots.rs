@@ -1,14 +1,13 @@
-//! Recovery of zones of slots: tables only, no payloads.
+//! Recovery of zones of slots: reads only tables, no payloads.
 //!
-//! Entries that must not come back are cleared, and stable, before anything is
-//! served: entries that lost against a newer one of their key,
-//! that expired, or that the journal says are dead, and blocks that could not
-//! be read, for they may be readable the next time. After that no tombstone in the
-//! journal matters any more, and none is kept.
+//! Table entries that must not come back are cleared durably before anything is
+//! served: superseded, expired and dead ones. So are unreadable blocks, which
+//! may be readable the next time. After that no tombstone in the journal is
+//! needed.
 //!
-//! Values that had been evicted are evicted again, and those that were used last
-//! are evicted last, as far as the journal knows. Entries of evicted values become ghosts, as
-//! they were before: their tables still name them.
+//! Evicted values are evicted again, and recently used ones get a young age, as
+//! far as the journal has noted. Entries of evicted values become ghosts, as
+//! before, because their tables still name them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -30,12 +29,12 @@ use crate::chunk::slots::place;
 use crate::metadata_log::other;
 use crate::slots::TableBlocks;
 
-/// How a table block is to be put right.
+/// The repair of a table block.
 #[derive(Debug)]
 enum Repair {
-    /// It was not sound: nothing in it counts, though it may read back later.
+    /// The block was invalid: none of its entries count, although it may be readable later.
     Empty,
-    /// These slots' entries are not to come back.
+    /// The entries of these slots must not come back.
     Clear(BTreeSet<u32>),
 }
 
@@ -69,12 +68,12 @@ impl Recovery {
             self.states.open(life.zone, life.generation, 0);
             filled.push((life, 0, 0));
         }
-        // Zones are filled before further ones are divided, so about that many come.
+        // Zones are filled before others are divided, so this is about their number.
         let expected = lives.len() * geometry.slots as usize / self.shards.len();
         for shard in &mut self.shards {
             shard.index.reserve(expected);
         }
-        // A few zones ahead of what is being entered, so that few tables are in memory.
+        // Reads a few zones ahead, so that few tables are in memory.
         let blocks = TableBlocks::new(Arc::clone(&self.device), superblock.id, geometry);
         let mut tables = futures::stream::iter(lives.iter().map(|header| header.life))
             .map(|life| blocks.read_table(life).map(move |table| (life, table)))
@@ -122,7 +121,7 @@ impl Recovery {
             .await
     }
 
-    /// Enters one record unless it is dead. Returns the one that it replaced.
+    /// Adds a record unless it is dead. Returns the record that it replaced.
     fn enter_slot(
         &mut self,
         entering: &mut Entering<'_>,
@@ -155,7 +154,7 @@ impl Recovery {
         replaced.map(Found::entry)
     }
 
-    /// Stops serving what was not served before, unless its key has a newer value.
+    /// Turns values that had been evicted into ghosts, unless their key has a newer value.
     fn evict_again(
         &mut self,
         geometry: &SlotGeometry,
@@ -180,8 +179,8 @@ impl Recovery {
         }
     }
 
-    /// Two records of one key: a crash came between the newer one's table
-    /// block and the clearing of the older one. The newer one stays.
+    /// Resolves two records of one key: the crash came between the newer one's
+    /// table block and the clearing of the older one. The newer one stays.
     async fn decide(
         &mut self,
         entering: &mut Entering<'_>,
@@ -196,12 +195,12 @@ impl Recovery {
         match self.slot_sequence(entering, other.place).await {
             Some(sequence) if sequence > found.sequence => {
                 self.count_out(entering, &entry);
-                // It was there a moment ago, so there is room for it.
+                // It was in the index a moment ago, so there is room.
                 let _ = self.shards[index].index.insert_aged(found.hash, other, 0);
             }
             Some(_) => self.count_out(entering, &other),
             None => {
-                // The order of the two is unknown: neither counts.
+                // The order of the two is unknown, so neither counts.
                 self.count_out(entering, &entry);
                 self.count_out(entering, &other);
                 self.shards[index].index.remove(found.hash);
@@ -223,14 +222,14 @@ impl Recovery {
         }
     }
 
-    /// Whether this cache may have written such an entry.
+    /// Whether this cache could have written the entry.
     fn can_be(&self, entry: &SlotEntry) -> bool {
         let is_small = entry.value_bytes as usize <= SMALL_MAX_BYTES;
         u64::from(entry.value_bytes) <= self.plan.chunk_bytes
             && is_small == (entry.kind == ValueKind::Small)
     }
 
-    /// The sequence in the table entry of the value at `place`, which the index does not keep.
+    /// The sequence in the table entry of the value at `place`, which the index lacks.
     async fn slot_sequence(&self, entering: &Entering<'_>, place: Address) -> Option<Sequence> {
         let slot = slot_at(entering.geometry, place)?;
         let geometry = entering.geometry;
@@ -241,7 +240,7 @@ impl Recovery {
         entry.map(|entry| entry.sequence)
     }
 
-    /// Puts table blocks right, durably.
+    /// Writes repaired table blocks durably.
     async fn repair(&self, blocks: &TableBlocks, repairs: Repairs) -> Result<(), OpenError> {
         if repairs.is_empty() {
             return Ok(());
@@ -276,22 +275,22 @@ impl Recovery {
     }
 }
 
-/// The state in which a zone's records are entered.
+/// The state of adding one zone's records.
 struct Entering<'a> {
     geometry: &'a SlotGeometry,
     blocks: &'a TableBlocks,
     tombstones: &'a Tombstones,
     now_unix_s: u64,
     life: ZoneLife,
-    /// Noted uses of this zone's slots, several in each.
+    /// Noted uses of this zone's slots; each covers several slots.
     uses: Vec<Option<SlotUses>>,
-    /// Younger records were used later than all that is known.
+    /// Records with a higher sequence are younger than all notes.
     uses_up_to: Sequence,
-    /// Records that had been evicted, if they turn out to be the newest of their keys.
+    /// Records that had been evicted, in case they are the newest of their keys.
     evicted: &'a mut Vec<(KeyHash, Address)>,
-    /// This zone's slots, which the map learns of at the end.
+    /// Whether each slot of this zone is taken; added to the map at the end.
     taken: Vec<bool>,
-    /// The zones before.
+    /// The slots of earlier zones.
     map: &'a mut SlotMap,
     repairs: &'a mut Repairs,
 }
@@ -321,7 +320,7 @@ impl Entering<'_> {
                 .is_some_and(|&up_to| found.sequence <= up_to)
     }
 
-    /// How long ago a record was used, in epochs of recency; `None` if it had been evicted.
+    /// A record's age in epochs of recency; `None` if it had been evicted.
     fn age(&self, slot: u32, sequence: Sequence) -> Option<u16> {
         let Some(older_by) = self.uses_up_to.0.checked_sub(sequence.0) else {
             return Some(0);
@@ -335,7 +334,7 @@ impl Entering<'_> {
             SlotUse::Warm => 65,
             SlotUse::Cold => 129,
         };
-        // Among those that were used alike, the one that was written last is the youngest.
+        // Of equally used records, the most recently written is the youngest.
         let bits = u64::BITS - older_by.leading_zeros();
         Some(least + bits.min(63) as u16)
     }
@@ -353,7 +352,7 @@ impl Entering<'_> {
         }
     }
 
-    /// The entry of `slot` is to go.
+    /// Adds the entry of `slot` to the repairs.
     fn clear(&mut self, slot: SlotId) {
         let block = (slot.zone, self.geometry.table_block_of(slot.slot));
         let repair = self
@@ -366,11 +365,11 @@ impl Entering<'_> {
     }
 }
 
-/// Uses of slots that the journal has noted.
+/// Uses of slots noted in the journal.
 struct KnownUses {
-    /// By the first of the slots.
+    /// By the first slot.
     by_slots: HashMap<(ZoneLife, u32), SlotUses>,
-    /// Younger records were used later than all that is known.
+    /// Records with a higher sequence are younger than all notes.
     up_to: Sequence,
 }
 
@@ -404,7 +403,7 @@ impl KnownUses {
             .collect()
     }
 
-    /// The notes to keep: a crash may come before there are new ones.
+    /// The notes to keep, for a crash before there are new ones.
     fn into_notes(self) -> Vec<Note> {
         let by_slots: BTreeMap<_, _> = self.by_slots.into_iter().collect();
         let mut notes: Vec<Note> = by_slots

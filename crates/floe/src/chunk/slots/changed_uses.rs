@@ -1,4 +1,4 @@
-//! When it is worth noting uses again.
+//! Decides when uses must be noted again.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -6,17 +6,17 @@ use floe_core::chunk::Plan;
 use floe_core::layout::{NOTE_BYTES, SLOTS_PER_NOTE, SlotGeometry};
 use tokio::sync::Notify;
 
-/// So much of all slots must have changed before they are noted again.
+/// Uses are noted when the inverse of this fraction of all slots has changed.
 const CHANGED_SHARE: u64 = 128;
-/// Share of a metadata zone that the notes may take; of larger caches nothing is noted.
+/// The inverse of the largest part of a metadata zone for notes; larger caches note nothing.
 const JOURNAL_SHARE: u64 = 4;
 
-/// Uses that changed since they were last noted.
+/// Uses that changed since the last notes.
 #[derive(Debug)]
 pub(super) struct ChangedUses {
-    /// Slots evicted or hit after a long time.
+    /// Slots that were evicted, or hit after a long time.
     changed: AtomicU64,
-    /// So many are worth notes.
+    /// The number of changes that triggers notes.
     worth: u64,
     /// Whether the notes fit the journal.
     fits: bool,
@@ -37,7 +37,7 @@ impl ChangedUses {
         }
     }
 
-    /// So many slots were evicted, or hit after a long time.
+    /// Counts slots that were evicted, or hit after a long time.
     pub(super) fn changed(&self, count: u64) {
         let before = self.changed.fetch_add(count, Relaxed);
         if before < self.worth && before + count >= self.worth {
@@ -50,12 +50,12 @@ impl ChangedUses {
         self.fits
     }
 
-    /// Starts to count anew; false if nothing has changed.
+    /// Resets the count; false if nothing has changed.
     pub(super) fn take_changed(&self) -> bool {
         self.changed.swap(0, Relaxed) > 0
     }
 
-    /// Waits until enough has changed, or the engine has stopped.
+    /// Waits until enough has changed, or the engine stops.
     pub(super) async fn worth_noting(&self) {
         self.wake.notified().await;
     }

@@ -1,4 +1,4 @@
-//! Eviction between the water marks, chunk by chunk. It writes nothing.
+//! Eviction between the watermarks, chunk by chunk. It writes nothing.
 
 use floe_core::chunk::Entry;
 use floe_core::slots::slot_at;
@@ -8,16 +8,16 @@ use super::SlotStore;
 use crate::chunk::shard::Shard;
 use crate::chunk::stats::add;
 
-/// Slots evicted while one lock is held.
+/// Slots to evict under one lock.
 const EVICT_AT_ONCE: u64 = 64;
 
 impl SlotStore {
-    /// Stops serving the least recently used chunks, if free slots are few.
+    /// Evicts the least recently used chunks, if free slots are few.
     pub(crate) fn evict_to_low_water(&self) {
         if self.free_slots() > self.high_water {
             return;
         }
-        // Slots may be out of use: what is left is not emptied for the sake of a water mark.
+        // If many slots are out of use, a watermark must not empty the rest.
         let enough = self.low_water.min(self.usable_slots() / 2).max(1);
         loop {
             let free = self.free_slots();
@@ -27,7 +27,7 @@ impl SlotStore {
         }
     }
 
-    /// Evicts about `wanted` chunks, as many from each shard as it has of all.
+    /// Evicts about `wanted` chunks, from each shard in proportion to its size.
     fn evict_some(&self, wanted: u64) -> bool {
         let shards = self.base.index.shards();
         let live = |shard: &Mutex<Shard>| shard.lock().index.live() as u64;
@@ -48,7 +48,7 @@ impl SlotStore {
         evicted_any
     }
 
-    /// Evicts up to `most` chunks from `shard`. Returns how many it did.
+    /// Evicts up to `most` chunks from `shard`. Returns their number.
     fn evict_from(&self, shard: &Mutex<Shard>, most: u64) -> u64 {
         let mut slots = Vec::new();
         let mut evicted = 0;

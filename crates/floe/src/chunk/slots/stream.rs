@@ -1,4 +1,4 @@
-//! A large value in a slot: its payload, then its descriptor, then the index.
+//! A large value in a slot: writes the payload, then the descriptor, then the index.
 
 use std::sync::Arc;
 
@@ -14,20 +14,20 @@ use crate::chunk::write_error::WriteError;
 use crate::error::CacheError;
 use crate::slots::Settled;
 
-/// A large value on its way into a slot, which it holds from its first piece on.
+/// A large value that is written to a slot, which it holds from its first piece on.
 #[derive(Debug)]
 pub(crate) struct SlotStream {
     store: Arc<SlotStore>,
     slot: Option<SlotHold>,
 }
 
-/// A slot that a large value is being written into; free again when dropped.
+/// The slot of a large value that is being written; freed on drop.
 #[derive(Debug)]
 struct SlotHold {
     store: Arc<SlotStore>,
     slot: SlotId,
     life: ZoneLife,
-    /// Until the slot has been entered or is out of use.
+    /// Set until the slot is published or withdrawn.
     held: Option<OwnedSemaphorePermit>,
 }
 
@@ -39,8 +39,8 @@ impl SlotStream {
         }
     }
 
-    /// The life that the value lies in; waits for a slot on the first call.
-    /// `None` when there never will be one.
+    /// The life of the value's zone; the first call waits for a slot. `None` if
+    /// there will be none.
     pub(crate) async fn reserve(&mut self) -> Option<ZoneLife> {
         if self.slot.is_none() {
             self.slot = self.store.hold_slot().await;
@@ -57,7 +57,7 @@ impl SlotStream {
         Ok(OpFuture::new(async move { done.await.map(|()| at) }))
     }
 
-    /// A write of the value failed: its slot is not used again.
+    /// Handles a failed write: the slot is withdrawn.
     pub(crate) fn fail(&mut self, error: &WriteError) {
         tracing::warn!(%error, "a large value could not be written");
         add(&self.store.base.env.counters.write_errors, 1);
@@ -69,9 +69,9 @@ impl SlotStream {
         }
     }
 
-    /// Writes the descriptor into the slot and makes the value the newest of its
-    /// key. When this returns, what it replaced is as dead as `relaxed` asks for.
-    /// `None` if the value is not stored.
+    /// Writes the descriptor and publishes the value. The older value's
+    /// invalidation is then as durable as `relaxed` requires. `None` if the
+    /// value is not stored.
     pub(crate) async fn publish(
         &mut self,
         mut descriptor: LargeDescriptor,
@@ -81,7 +81,7 @@ impl SlotStream {
         let Some(hold) = &self.slot else {
             return Ok(None);
         };
-        // The table's sequence, drawn when the value is entered, says which is newest.
+        // Replaced by the sequence in the table, which is drawn when the value is published.
         descriptor.sequence = store.base.env.draw_sequence();
         let block = self.payload_offset(hold) / u64::from(store.base.env.block_size());
         descriptor.piece_blocks = vec![block as u32];
@@ -97,7 +97,8 @@ impl SlotStream {
         };
         let (is_entered, in_tables) = store.replace(hold, &descriptor, checksum);
         store.settle(in_tables, relaxed).await?;
-        // As in a log, an acknowledged value is written; a table that fails costs it its next start.
+        // As in a log, an acknowledged value is written; if its table fails,
+        // the next start loses it.
         let _ = store.tables.settle(Settled::Written).await;
         Ok(is_entered.then(|| Published {
             descriptor: Arc::new(descriptor),
@@ -105,19 +106,20 @@ impl SlotStream {
         }))
     }
 
-    /// Gives the slot back once `writes`, whose writer was dropped, are over.
+    /// Frees the slot once `writes`, whose writer was dropped, are complete.
     pub(crate) fn abandon(&mut self, writes: Vec<OpFuture<Address>>) {
         let Some(mut hold) = self.slot.take() else {
             return;
         };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            // Nothing can wait for the writes: the slot stays taken until the next start.
+            // Without a runtime nothing can wait for the writes: the slot stays
+            // taken until the next start.
             hold.held = None;
             return;
         };
         runtime.spawn(async move {
             for write in writes {
-                // A slot that is free may hold anything.
+                // A free slot may hold any bytes.
                 let _ = write.await;
             }
             drop(hold);
@@ -157,8 +159,8 @@ impl SlotStore {
         Ok(checksum)
     }
 
-    /// Enters the described value in the place of its key's older one. Returns
-    /// whether the index had room, and whether changes of tables were queued for
+    /// Publishes the described value in place of its key's older one. Returns
+    /// whether the index had room, and whether table changes were queued for
     /// the older one.
     fn replace(
         &self,
@@ -183,7 +185,7 @@ impl SlotStore {
     }
 
     /// Waits until queued changes are durable, if there are any; if `relaxed`,
-    /// only where too many are queued.
+    /// only if too many are queued.
     pub(crate) async fn settle(&self, in_tables: bool, relaxed: bool) -> Result<(), CacheError> {
         match (in_tables, relaxed) {
             (false, _) => Ok(()),

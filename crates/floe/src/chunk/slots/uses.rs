@@ -1,15 +1,14 @@
-//! How recently values were used, noted in the journal now and then.
+//! Recency of values, noted in the journal.
 //!
-//! Evicting a slot writes nothing, and recency is kept in RAM. Without these
-//! notes a restart would find every value that its table still names, the
-//! evicted ones too, would have no free slots, and would make room at the cost
-//! of whatever comes first: the hot and the new. So two bits per slot say which
-//! were served at all, and which would have been evicted last.
+//! Evicting a slot writes nothing, and recency is kept in RAM. Without notes a
+//! restart would find every value in its tables, including evicted ones, would
+//! have no free slots, and would evict hot and new values first. So two bits
+//! per slot record whether its value was served, and whether it was among the
+//! last to evict.
 //!
-//! They are noted whenever 1/128 of the slots were evicted, or hit after a long
-//! time: 64 bytes for each such slot. **They are hints.** What lies in a slot is
-//! decided by its table alone, so notes that are missing, old or torn cost hits,
-//! never the truth.
+//! They are noted whenever 1/128 of the slots were evicted or hit after a long
+//! time: 64 bytes per such slot. **They are hints.** The table alone determines
+//! the content of a slot, so missing, old or torn notes only cost hits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,17 +20,17 @@ use floe_core::slots::slot_at;
 
 use super::SlotStore;
 
-/// Time between two rounds of notes, which end with a flush each.
+/// Time between two rounds of notes, each of which ends with a flush.
 const REST: Duration = Duration::from_millis(100);
-/// Notes handed to the journal at once.
+/// Notes sent to the journal together.
 const NOTES_AT_ONCE: usize = 4096;
 
 impl SlotStore {
-    /// Notes uses when it is worth it, until the engine stops.
+    /// Notes uses when enough have changed, until the engine stops.
     pub(crate) async fn run_use_notes(self: Arc<Self>) {
         if !self.uses.fits() {
             tracing::warn!(
-                "so many slots that the journal has no room to note what was used lately; \
+                "so many slots that the journal has no room to record which were used recently; \
                  restarts will be less warm; larger zones (device.zone_size) or chunks help"
             );
             return;
@@ -50,7 +49,7 @@ impl SlotStore {
         }
     }
 
-    /// Notes how recently every value was used.
+    /// Notes the recency of every value.
     pub(crate) async fn note_uses(&self) {
         if !self.uses.fits() || !self.uses.take_changed() {
             return;
@@ -69,11 +68,12 @@ impl SlotStore {
                 });
             }
         }
-        // Behind all others: until it is there, what is younger than the last one counts as new.
+        // After all others: until it is written, records younger than the last
+        // note count as new.
         notes.push(Note::UseNoted { sequence: known });
         for some in notes.chunks(NOTES_AT_ONCE) {
             if let Err(error) = self.base.journal.commit(some.to_vec()).await {
-                tracing::debug!(%error, "what was used lately could not be noted");
+                tracing::debug!(%error, "the recently used slots could not be recorded");
                 return;
             }
         }
@@ -81,7 +81,7 @@ impl SlotStore {
 
     /// Every record with this sequence or a lower one is in the index, or never will be.
     fn known_sequence(&self) -> Sequence {
-        // Before the shards are looked into: sequences are drawn under their locks.
+        // Read before the shards: sequences are drawn under their locks.
         let mut known = self.base.env.next_sequence().0.saturating_sub(1);
         for shard in self.base.index.shards() {
             for pending in shard.lock().pending.values() {
@@ -91,7 +91,7 @@ impl SlotStore {
         Sequence(known)
     }
 
-    /// The use of every slot of the zones that are divided now.
+    /// The uses of all slots of the divided zones.
     async fn collect_uses(&self) -> Vec<(ZoneId, Vec<SlotUses>)> {
         let geometry = &self.geometry;
         let empty = || vec![SlotUses::default(); geometry.slots.div_ceil(SLOTS_PER_NOTE) as usize];

@@ -1,8 +1,8 @@
-//! Small values into slots: payload first, then the table entry, which is queued
-//! at the moment at which the index serves the value.
+//! Writes small values into slots: first the payload, then the table entry,
+//! which is queued when the index publishes the value.
 //!
-//! A crash in between forgets the value, or finds an entry whose checksum is
-//! not that of the bytes there. Both are misses.
+//! A crash in between loses the value, or finds an entry whose checksum differs
+//! from the bytes. Both are misses.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use crate::chunk::stats::add;
 use crate::chunk::write_error::ATTEMPTS;
 use crate::slots::Settled;
 
-/// Writes of a value into one slot before it is out of use.
+/// Attempts to write a value into one slot before the slot is withdrawn.
 const TRIES: usize = 2;
 
 impl SlotStore {
-    /// Writes small values into slots. Returns the records that no slot took.
+    /// Writes small values into slots. Returns the records that no slot accepted.
     pub(crate) async fn write_batch(self: &Arc<Self>, mut records: Batch) -> Batch {
         for _ in 0..ATTEMPTS {
             records = self.write_once(records).await;
@@ -28,13 +28,13 @@ impl SlotStore {
                 break;
             }
         }
-        // The caller's write permit is given back only now, which bounds what the
-        // tables have to write.
+        // The caller's write permit is returned only now, which bounds the
+        // tables' pending writes.
         let _ = self.tables.settle(Settled::Written).await;
         records
     }
 
-    /// Returns the records whose write failed.
+    /// Writes `rest` once. Returns the records whose write failed.
     async fn write_once(self: &Arc<Self>, mut rest: Batch) -> Batch {
         let mut failed = Vec::new();
         loop {
@@ -46,7 +46,7 @@ impl SlotStore {
                 failed.append(&mut rest);
                 return failed;
             };
-            // Further free slots are written at the same time; no wait holds slots.
+            // Other free slots are written concurrently; a wait never holds slots.
             let mut writes = Vec::new();
             let mut next = Some(first);
             while let Some(run) = next {
@@ -94,7 +94,7 @@ impl SlotStore {
         failed
     }
 
-    /// Tries a write again that failed.
+    /// Repeats a failed write.
     async fn retry(
         &self,
         mut written: Result<(), DeviceError>,
@@ -103,7 +103,7 @@ impl SlotStore {
     ) -> Result<(), DeviceError> {
         for _ in 1..TRIES {
             if let Err(error) = &written {
-                tracing::warn!(%error, zone = %first.zone, "a write into slots failed and is tried again");
+                tracing::warn!(%error, zone = %first.zone, "a write into slots failed and is retried");
                 add(&self.base.env.counters.write_errors, 1);
                 written = self.start_write(first, records).await;
             }
@@ -111,9 +111,9 @@ impl SlotStore {
         written
     }
 
-    /// A write into `slots` failed for good: they are not used again.
+    /// Withdraws `slots` after a permanent write failure.
     fn withdraw_slots(&self, slots: &[SlotId], error: &DeviceError) {
-        tracing::warn!(%error, zone = %slots[0].zone, "a write into slots failed; its values move to others");
+        tracing::warn!(%error, zone = %slots[0].zone, "a write into slots failed; its values move to other slots");
         add(&self.base.env.counters.write_errors, 1);
         {
             let mut map = self.map.lock();
@@ -124,16 +124,15 @@ impl SlotStore {
         self.base.zones.notify_changed();
     }
 
-    /// If a write failed for want of space below the device, zones that were never
-    /// divided have none either: they go out of use, and slots that were written
-    /// before are evicted and written again.
+    /// If the storage below the device is full, undivided zones have no space
+    /// either: withdraws them, so that slots in use are evicted and rewritten.
     pub(super) fn note_shortage(&self, is_no_space: bool) {
         if is_no_space {
             self.base.zones.withdraw_unwritten();
         }
     }
 
-    /// How many of `records`, written side by side, leave no gap between them.
+    /// The number of `records` that leave no gap when they are written next to each other.
     fn neighbours(&self, records: &[Arc<Pending>]) -> usize {
         let slot_bytes = self.geometry.slot_bytes;
         let most = (self.base.env.plan.batch_bytes / slot_bytes).max(1) as usize;
@@ -147,7 +146,7 @@ impl SlotStore {
             self.geometry.descriptor_bytes == 0 && bytes == slot_bytes
         };
         let full = records.iter().take(most - 1).take_while(|r| fills(r));
-        // The one behind the last full one may be shorter.
+        // The record after the last full one may be shorter.
         (full.count() + 1).min(records.len())
     }
 
@@ -172,8 +171,7 @@ impl SlotStore {
         self.base.env.device.write(at, buf.freeze(), handle)
     }
 
-    /// A record's payload is written: serves it from there and queues its table
-    /// entry, unless it was replaced meanwhile.
+    /// Publishes a written record and queues its table entry, unless it was replaced meanwhile.
     fn publish(&self, record: &Arc<Pending>, slot: SlotId, life: ZoneLife) {
         let checksum = small_checksum(&record.key, life.generation, &record.value);
         let mut shard = self.base.index.shard_of(record.hash).lock();
