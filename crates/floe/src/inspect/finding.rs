@@ -1,34 +1,34 @@
-//! What an inspection finds.
+//! The findings of an inspection.
 
 use std::fmt::Write as _;
 
 use serde::Serialize;
 
-/// What is known about a record without an index.
+/// The state of a record, as far as it is known without an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecordState {
-    /// Nothing on flash says that it is dead; a newer one may exist.
+    /// No tombstone covers it; a newer record may exist.
     Present,
     /// It was dead before it was written.
     Void,
-    /// The journal says that it is dead.
+    /// A tombstone in the journal covers it.
     Dead,
 }
 
-/// What the journal says about a zone that holds something.
+/// The journal's note about a zone in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ZoneState {
-    /// Nothing: it was being written.
+    /// None: the zone was being written.
     Open,
     /// It is full and has a summary.
     Full,
-    /// It was open when the cache was recovered, and takes no more.
+    /// It was open at a recovery, and accepts no more.
     Closed,
 }
 
-/// One thing found on flash. Offsets are bytes from the zone's start.
+/// A finding on flash. Offsets are bytes from the zone's start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "finding", rename_all = "snake_case")]
 pub enum Finding {
@@ -36,13 +36,13 @@ pub enum Finding {
     Superblock {
         /// Its zone.
         zone: u32,
-        /// Whether it is the one that holds.
+        /// Whether it is the current one.
         current: bool,
         /// The cache's identity.
         cache_id: String,
         /// When the cache was formatted, in seconds since 1970.
         created_unix_s: u64,
-        /// Of two superblocks the higher one is newer.
+        /// The superblock with the higher epoch is newer.
         epoch: u64,
         /// Bytes of a block.
         block_size: u32,
@@ -73,22 +73,22 @@ pub enum Finding {
         full_zones: u64,
         /// Tombstones.
         tombstones: u64,
-        /// Whether everything that was live when it was begun is in it.
+        /// Whether it has all records that were live when it was begun.
         complete: bool,
-        /// Where it ends.
+        /// The offset of its end.
         end_offset: u64,
     },
     /// A superblock of a cache of tiny objects.
     TinySuperblock {
         /// Its zone.
         zone: u32,
-        /// Whether it is the one that holds.
+        /// Whether it is the current one.
         current: bool,
         /// The cache's identity.
         cache_id: String,
         /// When the cache was formatted, in seconds since 1970.
         created_unix_s: u64,
-        /// Of two superblocks the higher one is newer.
+        /// The superblock with the higher epoch is newer.
         epoch: u64,
         /// The engine's name.
         engine: String,
@@ -104,12 +104,12 @@ pub enum Finding {
         set_group_pages: u32,
         /// Sets of a set-group.
         sets: u32,
-        /// Sets that an object may lie in.
+        /// Candidate sets of an object.
         candidates: u32,
         /// Independent engines.
         instances: u32,
     },
-    /// The fences of a metadata zone: hashes that are dead in older set-groups.
+    /// The fences of a metadata zone.
     Fences {
         /// Its zone.
         zone: u32,
@@ -119,22 +119,22 @@ pub enum Finding {
         blocks: u64,
         /// Fences in them.
         fences: u64,
-        /// Whether everything that counted when it was begun is in it.
+        /// Whether it has all fences that were in force when it was begun.
         complete: bool,
-        /// Where it ends.
+        /// The offset of its end.
         end_offset: u64,
     },
-    /// A set-group that was walked; comes after what was found in it.
+    /// A set-group; follows the findings in it.
     SetGroup {
         /// Its zone.
         zone: u32,
-        /// Where it starts.
+        /// Its offset.
         offset: u64,
-        /// Its place in the order of set-groups.
+        /// Its sequence.
         sequence: u64,
-        /// Whether no later one says that it is gone.
+        /// Whether no later set-group says that it was evicted.
         live: bool,
-        /// Pages of objects that were read; zero where that was not asked for.
+        /// Pages of objects that were read; 0 if that was not requested.
         pages: u32,
         /// Objects in them.
         objects: u64,
@@ -143,38 +143,37 @@ pub enum Finding {
         /// Bytes of the objects' values.
         value_bytes: u64,
     },
-    /// An index group; comes after what was found in it.
+    /// An index group; follows the findings in it.
     IndexGroup {
         /// Its zone.
         zone: u32,
-        /// Where it starts.
+        /// Its offset.
         offset: u64,
         /// Sequence of its first set-group.
         sequence: u64,
-        /// Whether any of its set-groups may live.
+        /// Whether any of its set-groups may be live.
         live: bool,
-        /// Pages that were read; zero where that was not asked for.
+        /// Pages that were read; 0 if that was not requested.
         pages: u32,
-        /// Set-groups that it answers for.
+        /// Set-groups that it covers.
         columns: u32,
-        /// Bits of a filter. Of fingerprints, their buckets.
+        /// Bits of a filter; for fingerprints, the number of buckets.
         rows: u32,
-        /// Bits of it that a key sets. Of fingerprints, zero.
+        /// Bits of a filter that a key sets; for fingerprints, 0.
         probes: u32,
     },
-    /// Room for a set-group or an index group that holds neither.
+    /// An extent without a set-group or an index group.
     EmptyExtent {
         /// Its zone.
         zone: u32,
-        /// Where it starts.
+        /// Its offset.
         offset: u64,
-        /// What is there.
+        /// Its content.
         what: String,
     },
-    /// Pages of tiny objects in a zone, of an engine whose index is in memory
-    /// only; comes after what was found in them.
+    /// Pages of tiny objects in a zone, of a volatile engine; follows the findings in them.
     TinyPages {
-        /// Which zone.
+        /// Its zone.
         zone: u32,
         /// Pages of this life of the cache.
         pages: u64,
@@ -184,16 +183,16 @@ pub enum Finding {
         tombstones: u64,
         /// Bytes of the objects' values.
         value_bytes: u64,
-        /// Pages of earlier lives, torn ones and other ones: never served.
+        /// Pages of earlier lives, torn or foreign ones: never served.
         other_pages: u64,
     },
     /// A tiny object.
     Object {
         /// Its zone.
         zone: u32,
-        /// Where its page starts.
+        /// The offset of its page.
         offset: u64,
-        /// Which of the page's objects it is.
+        /// Its index in the page.
         slot: u32,
         /// The key, with unprintable bytes escaped; empty for a tombstone.
         key: String,
@@ -203,34 +202,34 @@ pub enum Finding {
         sequence: u64,
         /// Bytes of the value.
         value_bytes: u64,
-        /// When it expires, in seconds since 1970; 0 for never.
+        /// Its expiry in seconds since 1970; 0 for never.
         expiry_unix_s: u64,
-        /// Whether it only says that older objects of this hash are dead.
+        /// Whether it is a tombstone for older objects of this hash.
         tombstone: bool,
     },
-    /// A zone that holds nothing.
+    /// An empty zone.
     EmptyZone {
-        /// Which.
+        /// Its number.
         zone: u32,
     },
-    /// A zone whose bytes are from before the cache was made; it is reset before it is used.
+    /// A zone with bytes from before the cache was formatted; it is reset before use.
     Leftover {
-        /// Which.
+        /// Its number.
         zone: u32,
-        /// What it starts with.
+        /// The beginning of its content.
         what: String,
     },
-    /// A zone that was walked; comes after what was found in it.
+    /// A zone; follows the findings in it.
     Zone {
-        /// Which.
+        /// Its number.
         zone: u32,
-        /// Which of its lives.
+        /// The generation of its life.
         generation: u32,
         /// `log` or `slots`.
         layout: String,
-        /// What the journal says about it.
+        /// The journal's note about it.
         state: ZoneState,
-        /// Batches, or slots that hold something.
+        /// Batches, or taken slots.
         batches: u64,
         /// Records described in it.
         records: u64,
@@ -238,61 +237,61 @@ pub enum Finding {
         dead_records: u64,
         /// Bytes of the values described in it.
         value_bytes: u64,
-        /// Where what is written ends.
+        /// The offset of the end of written data.
         end_offset: u64,
     },
     /// A record.
     Record {
         /// Its zone.
         zone: u32,
-        /// Where its value starts (small) or its descriptor (large).
+        /// The offset of its value (small) or its descriptor (large).
         offset: u64,
-        /// The key, with unprintable bytes escaped; empty where flash does not hold it.
+        /// The key, with unprintable bytes escaped; empty if flash does not hold it.
         key: String,
         /// The key's hash.
         hash: u64,
-        /// Its place in the order of writes.
+        /// Its sequence.
         sequence: u64,
         /// Bytes of the value.
         value_bytes: u64,
-        /// When it expires, in seconds since 1970; 0 for never.
+        /// Its expiry in seconds since 1970; 0 for never.
         expiry_unix_s: u32,
-        /// Whether it lies in pieces.
+        /// Whether it is stored in pieces.
         large: bool,
-        /// What is known about it.
+        /// Its state.
         state: RecordState,
-        /// Whether its value was read and matches its checksum; `None` where
-        /// that was not asked for or cannot be known without the index.
+        /// Whether its value was read and matches its checksum; `None` if that
+        /// was not requested or needs the index.
         intact: Option<bool>,
     },
     /// A zone's summary.
     Summary {
         /// Its zone.
         zone: u32,
-        /// Where it starts.
+        /// Its offset.
         offset: u64,
-        /// Records it lists.
+        /// Its number of records.
         entries: u64,
     },
-    /// Bytes between batches that hold nothing of this life of the zone, as a
-    /// refused append leaves them.
+    /// Bytes between batches without data of this life of the zone, as a failed
+    /// append leaves them.
     Gap {
         /// The zone.
         zone: u32,
-        /// Where it starts.
+        /// Its offset.
         offset: u64,
-        /// How long it is.
+        /// Its length.
         bytes: u64,
     },
-    /// Something that is not what it must be.
+    /// Damage.
     Damage {
         /// The zone.
         zone: u32,
-        /// Where.
+        /// Its offset.
         offset: u64,
-        /// What was looked for.
+        /// The expected structure.
         what: String,
-        /// What is wrong with it.
+        /// The fault.
         why: String,
     },
 }
@@ -300,23 +299,23 @@ pub enum Finding {
 /// Counts over all findings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {
-    /// Zones that hold values.
+    /// Zones with values.
     pub zones_used: u64,
-    /// Zones that hold nothing.
+    /// Zones without values.
     pub zones_empty: u64,
     /// Set-groups and index groups.
     pub extents_used: u64,
-    /// Room for such that holds none.
+    /// Extents without either.
     pub extents_empty: u64,
-    /// Records described.
+    /// Records.
     pub records: u64,
-    /// Of them void or dead.
+    /// Void or dead records.
     pub dead_records: u64,
     /// Values that match their checksum.
     pub intact: u64,
     /// Values that cannot be checked without the index.
     pub unverifiable: u64,
-    /// Bytes of all values described.
+    /// Bytes of all values.
     pub value_bytes: u64,
     /// Gaps.
     pub gaps: u64,
@@ -339,7 +338,7 @@ impl Totals {
                 tombstone,
                 ..
             } => {
-                // Its page was verified, and so it was.
+                // The object is intact, because its page is verified.
                 self.records += 1;
                 self.value_bytes += value_bytes;
                 self.dead_records += u64::from(*tombstone);
@@ -365,7 +364,7 @@ impl Totals {
     }
 }
 
-/// A key as text: printable ASCII as it is, anything else escaped.
+/// A key as text: printable ASCII unchanged, other bytes escaped.
 pub fn key_text(key: &[u8]) -> String {
     let mut text = String::with_capacity(key.len());
     for &byte in key {

@@ -1,4 +1,4 @@
-//! A zone of batches.
+//! Inspects a zone of batches.
 
 use std::collections::HashMap;
 
@@ -12,13 +12,13 @@ use super::finding::{Finding, RecordState, ZoneState, key_text};
 use super::metadata::FullNote;
 use super::{Walk, read_failure};
 
-/// Most bytes of a descriptor region that are believed: no batch comes near.
+/// Larger descriptor regions are damage: no batch comes near this.
 const DESCRIPTOR_MAX: u64 = 64 << 20;
 
-/// Bytes read at once where nothing is known about them.
+/// Bytes of one read of unknown content.
 const SCAN_BYTES: u64 = 1 << 20;
 
-/// What a zone was found to hold.
+/// The counts of a zone.
 #[derive(Default)]
 struct Found {
     batches: u64,
@@ -34,7 +34,7 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
     pub(super) async fn log_zone(&mut self, header: ZoneHeader) {
         let life = header.life;
         let closed = self.journal.closed.get(&life).copied();
-        // A closed zone's summary is void.
+        // A closed zone's summary is invalid.
         let full = self.journal.full.get(&life).copied();
         let full = full.filter(|_| closed.is_none());
         let mut end = self.capacity();
@@ -84,8 +84,7 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
         });
     }
 
-    /// Looks at the batch at `offset`; answers with its length, or `None` if
-    /// none starts there.
+    /// Inspects the batch at `offset`; returns its length, or `None` if none starts there.
     async fn batch(
         &mut self,
         life: ZoneLife,
@@ -105,7 +104,7 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
         found.batches += 1;
         let region_bytes = u64::from(header.descriptor_bytes);
         match header.kind {
-            // A piece is checked through the descriptor that lists it.
+            // A piece is verified through the descriptor that lists it.
             BatchKind::Piece(_) => {}
             _ if region_bytes > DESCRIPTOR_MAX => {
                 let why = format!("its descriptor claims {region_bytes} bytes");
@@ -183,7 +182,7 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
         }
     }
 
-    /// Looks at the large value whose descriptor is at `offset`.
+    /// Inspects the large value whose descriptor is at `offset`.
     async fn large(
         &mut self,
         life: ZoneLife,
@@ -234,7 +233,7 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
         }
     }
 
-    /// Reads a large value in steps and checks every unit. `None` where values
+    /// Reads a large value in steps and verifies every unit. `None` if values
     /// are not to be read.
     pub(super) async fn verify_large(
         &self,
@@ -273,7 +272,7 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
         Some(true)
     }
 
-    /// Reports a record, and damage if its value is not what was written.
+    /// Reports a record, and damage if its value is not intact.
     pub(super) fn record(
         &mut self,
         life: ZoneLife,
@@ -295,7 +294,7 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
             state,
             intact,
         });
-        // What is dead is never read, so it may be torn.
+        // A dead value is never read, so it may be torn.
         if intact == Some(false) && state == RecordState::Present {
             let what = format!("value of `{}`", key_text(key));
             let why = "its bytes do not match its checksum: damaged, or torn by a loss of power";
@@ -319,8 +318,8 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
         }
     }
 
-    /// Looks for the next batch of this life behind `offset`, where none
-    /// starts, and answers with its offset.
+    /// Looks for the next batch of this life after `offset`, where none starts;
+    /// returns its offset.
     async fn skip_gap(&mut self, life: ZoneLife, offset: u64, end: u64) -> Option<u64> {
         let block = self.block();
         let block_size = self.superblock.plan.block_size;
@@ -343,9 +342,9 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
                         self.report_gap(life.zone, offset, here, suspect);
                         return Some(here);
                     }
-                    // Its header is sound, but not what it leads to.
+                    // Its header is valid, but not its content.
                     Ok(_) => {}
-                    // Further in, the claim may be an older cache's.
+                    // Further in, an older cache may have written the header.
                     Err(error) => {
                         suspect |= here == offset && is_broken_batch(life, bytes, error);
                     }
@@ -372,7 +371,7 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
         }
     }
 
-    /// Compares the summary with the batches that were found.
+    /// Compares the summary with the batches.
     async fn summary(&mut self, life: ZoneLife, note: FullNote, found: &mut Found) {
         let what = "summary";
         let shape = SummaryShape::new(note.records as usize, self.superblock.plan.block_size);
@@ -433,13 +432,13 @@ impl Found {
     }
 }
 
-/// Whether bytes behind a batch claim to be the next one of this life and are
-/// not sound. A batch of an earlier life is what a reset left behind.
+/// Whether bytes after a batch have the header of the next one of this life but
+/// are invalid. A batch of an earlier life is what a reset left.
 fn is_broken_batch(life: ZoneLife, bytes: &[u8], error: LayoutError) -> bool {
     let zone = life.zone.0.to_le_bytes();
     let generation = life.generation.0.to_le_bytes();
     identify(bytes) == Identified::Claims(Structure::Batch)
         && !matches!(error, LayoutError::Stale { .. })
-        // One of the two may be what is damaged.
+        // One of the two fields may be the damaged one.
         && (bytes.get(24..28) == Some(&zone[..]) || bytes.get(28..32) == Some(&generation[..]))
 }

@@ -1,13 +1,13 @@
-//! Looking at a cache offline: what lies where on flash, and whether it is
-//! whole.
+//! Offline inspection of a cache: the content of flash, and whether it is
+//! intact.
 //!
-//! [`inspect`] walks a device that no engine has open, from the superblocks
-//! over the journal to every zone, batch and record, and hands each
-//! [`Finding`] to the caller as it comes, so that memory stays bounded by one
-//! zone. Nothing is ever written. Whatever the bytes say, it ends: offsets and
-//! lengths from flash are checked before they are used.
+//! [`inspect`] reads a device that no engine has open, from the superblocks
+//! over the journal to every zone, batch and record. It passes each [`Finding`]
+//! to the caller at once, so that memory is bounded by one zone. It never
+//! writes. It terminates on any bytes: offsets and lengths from flash are
+//! checked before use.
 //!
-//! What it refuses to know: which of several records of a key is the newest.
+//! Must not depend on which of several records of a key is the newest.
 
 mod finding;
 mod log_zone;
@@ -33,54 +33,54 @@ use floe_device::{DeviceError, IoBuf, SharedDevice};
 pub use finding::{Finding, RecordState, Totals, ZoneState, key_text};
 use metadata::Journal;
 
-/// How much to look at.
+/// The scope of an inspection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scope {
-    /// Only this zone, beside the metadata.
+    /// Only this zone, and the metadata.
     pub zone: Option<ZoneId>,
-    /// Read values and check their checksums; otherwise only what describes them.
+    /// Whether to read and verify values; otherwise only metadata.
     pub payloads: bool,
 }
 
 impl Scope {
-    /// Everything, byte by byte.
+    /// All of the cache, byte by byte.
     pub const EVERYTHING: Scope = Scope {
         zone: None,
         payloads: true,
     };
-    /// Everything but the values.
+    /// All of the cache except for values.
     pub const DESCRIPTIONS: Scope = Scope {
         zone: None,
         payloads: false,
     };
 }
 
-/// Why a device cannot be inspected at all.
+/// Errors that prevent an inspection.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InspectError {
-    /// Neither metadata zone starts with a superblock that can be read.
-    #[error("this holds no Floe cache: zone 0: {first}; zone 1: {second}")]
+    /// Neither metadata zone starts with a readable superblock.
+    #[error("the device holds no Floe cache: zone 0: {first}; zone 1: {second}")]
     NoCache {
-        /// What is wrong with the first.
+        /// The error of the first.
         first: LayoutError,
-        /// What is wrong with the second.
+        /// The error of the second.
         second: LayoutError,
     },
-    /// The device has another shape than the cache was made for.
-    #[error("the cache was made for another shape of device: {0}")]
+    /// The device's geometry differs from the cache's.
+    #[error("the cache was formatted for a device with another geometry: {0}")]
     Shape(String),
-    /// The device refused to be read where it must be.
+    /// A necessary read failed.
     #[error("the device cannot be read")]
     Device(#[from] DeviceError),
 }
 
-/// Walks the cache on `device` and hands what is found to `visit`, in the
-/// order of addresses.
+/// Inspects the cache on `device` and passes findings to `visit`, in the order
+/// of addresses.
 ///
 /// # Errors
-/// If there is no cache, or the metadata zones cannot be read at all. Damage
-/// beyond that is a [`Finding::Damage`], not an error.
+/// There is no cache, or the metadata zones are unreadable. Other damage is a
+/// [`Finding::Damage`], not an error.
 pub async fn inspect(
     device: &SharedDevice,
     scope: Scope,
@@ -118,8 +118,8 @@ pub async fn inspect(
     Ok(walk.emitter.totals)
 }
 
-/// Compares what a cache was made for (block size, number of zones, zone size,
-/// zone capacity) with the device.
+/// Compares a cache's geometry (block size, number of zones, zone size, zone
+/// capacity) with the device's.
 fn check_shape(geometry: &Geometry, made_for: (u32, u32, u64, u64)) -> Result<(), InspectError> {
     let facts = [
         (
@@ -145,7 +145,7 @@ fn check_shape(geometry: &Geometry, made_for: (u32, u32, u64, u64)) -> Result<()
     Ok(())
 }
 
-/// Hands findings on and counts them.
+/// Passes findings on and counts them.
 struct Emitter<V> {
     visit: V,
     totals: Totals,
@@ -167,7 +167,7 @@ impl<V: FnMut(&Finding)> Emitter<V> {
     }
 }
 
-/// What every part of the walk needs.
+/// The state of an inspection.
 struct Walk<'a, V> {
     device: &'a SharedDevice,
     scope: Scope,
@@ -222,9 +222,9 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
         }
     }
 
-    /// Whether a zone without a sound header was written by this cache, going
-    /// by the journal or by what stands behind the header. Otherwise its bytes
-    /// are from before the cache was made.
+    /// Whether this cache wrote a zone without a valid header, according to the
+    /// journal or to the bytes after the header. Otherwise its bytes are from
+    /// before the cache was formatted.
     async fn is_in_use(&self, zone: ZoneId) -> bool {
         let noted = self.journal.full.keys().chain(self.journal.closed.keys());
         if noted.into_iter().any(|life| life.zone == zone) {
@@ -233,7 +233,7 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
         let Ok(next) = self.read(zone, self.block(), self.block()).await else {
             return false;
         };
-        // Batches and slot tables tell their zone and generation at the same place.
+        // Batches and slot tables have zone and generation at the same offset.
         let Some((first, second)) = next
             .get(24..32)
             .and_then(|life| life.split_first_chunk::<4>())
@@ -254,7 +254,7 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
         life.zone == zone && (is_batch || is_table())
     }
 
-    /// Whether the journal says that this record is dead.
+    /// Whether a tombstone in the journal covers this record.
     fn noted_dead(&self, life: ZoneLife, hash: u64, sequence: u64) -> bool {
         self.journal
             .tombstones
@@ -267,8 +267,8 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
     }
 }
 
-/// Reads `len` bytes, which the caller has checked to lie inside the zone,
-/// widened to whole blocks.
+/// Reads `len` bytes, widened to whole blocks; the caller has checked that they
+/// are inside the zone.
 async fn read(
     device: &SharedDevice,
     zone: ZoneId,
@@ -284,6 +284,5 @@ fn read_failure(error: &DeviceError) -> String {
     format!("cannot be read: {error}")
 }
 
-/// Dead records by life of their zone and key hash: the highest sequence that
-/// is dead.
+/// The highest dead sequence, by life of the zone and key hash.
 type Tombstones = HashMap<(ZoneLife, u64), u64>;

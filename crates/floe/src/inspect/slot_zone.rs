@@ -1,4 +1,4 @@
-//! A zone of slots, rewritten in place.
+//! Inspects a zone of slots.
 
 use floe_core::layout::{
     LayoutError, SlotEntry, SlotGeometry, SummaryEntry, ValueKind, ZoneHeader, ZoneLife,
@@ -8,7 +8,7 @@ use floe_core::layout::{
 use super::finding::{Finding, RecordState, ZoneState};
 use super::{Walk, read_failure};
 
-/// What a zone was found to hold.
+/// The counts of a zone.
 #[derive(Default)]
 struct Found {
     records: u64,
@@ -44,7 +44,7 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
                         }
                     }
                 }
-                // Not written yet in this life of the zone.
+                // Not yet written in this life of the zone.
                 Err(LayoutError::Blank | LayoutError::Stale { .. }) => {}
                 Err(error) => self.emitter.damage(life.zone, offset, "slot table", error),
             }
@@ -71,7 +71,7 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
         found: &mut Found,
     ) {
         let (offset, key, intact) = match entry.kind {
-            // The index has the key; flash holds only the value.
+            // Only the index has the key; flash has the value.
             ValueKind::Small => (slots.payload_offset(slot), Vec::new(), None),
             ValueKind::Large => {
                 let offset = slots.slot_offset(slot);

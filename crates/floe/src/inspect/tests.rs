@@ -21,11 +21,11 @@ const SEED: HashSeed = HashSeed(42);
 const PIECE: u32 = 64 << 10;
 const LARGE: u64 = 150_000;
 
-/// A small cache, written by hand: zone 2 is full, zone 3 open, zone 4 holds a
+/// A small cache, written by hand: zone 2 is full, zone 3 open, zone 4 has a
 /// large value, zone 5 is empty.
 struct Cache {
     device: SharedDevice,
-    /// Where zone 2's first value starts.
+    /// The offset of zone 2's first value.
     first_value: u64,
     summary: u64,
     large_payload: u64,
@@ -68,7 +68,7 @@ async fn flip(device: &SharedDevice, zone: u32, offset: u64) {
     put(device, zone, block, &bytes).await;
 }
 
-/// A batch of small records and what a summary says about them.
+/// A batch of small records and their summary entries.
 fn batch(
     life: ZoneLife,
     offset: u64,
@@ -341,7 +341,7 @@ async fn what_another_cache_left_behind_is_no_damage() {
     assert_eq!((totals.damage, totals.zones_empty), (0, 1), "{findings:?}");
     let leftover = |finding: &Finding| matches!(finding, Finding::Leftover { zone: 5, .. });
     assert!(findings.iter().any(leftover));
-    // An open zone's lost magic is told by the batch behind it.
+    // The next batch reveals an open zone's lost magic.
     flip(&cache.device, 3, 2).await;
     let (_, findings) = cache.inspect().await;
     assert_eq!(damage(&findings), [(3, 0)]);
@@ -350,7 +350,7 @@ async fn what_another_cache_left_behind_is_no_damage() {
 #[tokio::test]
 async fn a_dead_value_may_be_torn() {
     let cache = Cache::new().await;
-    // The third value lies behind two blocks of the first and one of the second.
+    // The third value follows two blocks of the first and one of the second.
     flip(&cache.device, 2, cache.first_value + 3 * u64::from(BLOCK)).await;
     let (totals, _) = cache.inspect().await;
     assert_eq!((totals.damage, totals.intact), (0, 5));
@@ -388,7 +388,7 @@ fn keys_are_printable() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever is on the device, inspecting it ends without a panic.
+    /// An inspection of any bytes ends without a panic.
     #[test]
     fn garbage_is_survived(
         spots in proptest::collection::vec((0..ZONES, 0..ZONE / 4096, any::<u16>(), any::<u8>()), 1..24),

@@ -1,4 +1,4 @@
-//! A small cache of tiny objects, written by hand and looked at.
+//! Inspects a small cache of tiny objects, written by hand.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ const ZONE: u64 = 64 << 10;
 const ZONES: u32 = 6;
 const ID: CacheId = CacheId([9; 16]);
 const SEED: HashSeed = HashSeed(42);
-/// Of the 16 pages of an extent one is for filters or the head.
+/// One of an extent's 16 pages is for filters or the head.
 const SETS: u32 = 15;
 const ROWS: u32 = 40;
 const COLUMNS: u32 = 16;
@@ -90,8 +90,7 @@ async fn index_group(device: &SharedDevice, zone: u32, sequence: u64) {
     put(device, zone, SETS, &page).await;
 }
 
-/// Zone 2 holds a set-group that is gone, zone 3 one that lives, zone 4 an
-/// index group, zone 5 nothing.
+/// Zone 2 has an evicted set-group, zone 3 a live one, zone 4 an index group, zone 5 nothing.
 async fn cache() -> SharedDevice {
     let device = blank();
     superblock(&device, TinyEngine::Nemo).await;
@@ -230,7 +229,7 @@ async fn what_an_engine_without_set_groups_left_is_listed_and_is_no_damage() {
     let device = blank();
     superblock(&device, TinyEngine::Set).await;
     let zone_pages = (ZONE / PAGE_BYTES as u64) as u32;
-    // One of this life, one of the life before, one of another place, one torn.
+    // Pages of this life, of the life before, of another place, and a torn one.
     for (number, life, of) in [(0, 3, 0), (1, 2, 1), (2, 3, 7), (3, 3, 3)] {
         let id = PageId {
             kind: PageKind::Objects,
@@ -268,7 +267,7 @@ async fn damage_is_found_where_it_is() {
         (3, 4, "page of objects", 1),
         (4, 7, "page of index", 1),
         (0, 2, "fence block", 1),
-        // Without its filters a set-group is not there.
+        // Without its filters a set-group does not exist.
         (3, SETS, "", 0),
     ] {
         let device = cache().await;

@@ -1,6 +1,5 @@
-//! Caches of tiny objects whose engine keeps what it knows in memory only.
-//! Nothing on their flash is found again, so nothing there can be damaged:
-//! what lies there is only counted.
+//! Inspects caches of volatile tiny engines. Their pages are never recovered,
+//! so none can be damaged: pages are only counted.
 
 use floe_core::ZoneId;
 use floe_core::layout::tiny::{
@@ -12,13 +11,13 @@ use floe_device::SharedDevice;
 use super::finding::{Finding, key_text};
 use super::{Emitter, Scope, read, read_failure};
 
-/// Bytes read at once.
+/// Bytes of one read.
 const WINDOW_BYTES: u64 = 1 << 20;
 
-/// Above these bits of a page's sequence stands the life of the cache.
+/// The life of the cache is above these bits of a page's sequence.
 const LIFE_SHIFT: u32 = 32;
 
-/// Counts what lies in the zones from `first` on, if pages are to be read at all.
+/// Counts the pages in the zones from `first` on, if pages are to be read.
 pub(super) async fn walk<V: FnMut(&Finding)>(
     device: &SharedDevice,
     scope: Scope,
@@ -53,7 +52,7 @@ pub(super) async fn walk<V: FnMut(&Finding)>(
                 let place = Place {
                     zone,
                     offset: at,
-                    // Pages of an instance are numbered in 32 bits.
+                    // Pages of an instance have 32-bit numbers.
                     number: (first_page + at / PAGE_BYTES as u64) as u32,
                 };
                 count.page(superblock, place, page, emitter);
@@ -73,7 +72,7 @@ pub(super) async fn walk<V: FnMut(&Finding)>(
     }
 }
 
-/// Where a page is.
+/// The address of a page.
 #[derive(Clone, Copy)]
 struct Place {
     zone: ZoneId,
@@ -81,7 +80,7 @@ struct Place {
     number: u32,
 }
 
-/// What a zone holds.
+/// The counts of a zone.
 #[derive(Default)]
 struct Count {
     pages: u64,
@@ -133,7 +132,7 @@ impl Count {
     }
 }
 
-/// A page of this life of the cache, where it belongs.
+/// Decodes a page of this life of the cache, in its place.
 fn sound<'a>(
     superblock: &TinySuperblock,
     place: Place,
