@@ -4,7 +4,9 @@
 //! record, as a whole trace that may have bad lines and as one that may not,
 //! and as a file whose format is to be recognised.
 
-use floe_eval::trace::{Decoded, Request, Trace, TraceFormat, TraceOptions};
+use floe_eval::trace::{
+    BlockRequest, BlockTrace, Decoded, Request, Trace, TraceFormat, TraceOptions,
+};
 
 /// A line may stand for 2^64 requests; a few are as good.
 const REQUESTS_MAX: usize = 2000;
@@ -17,10 +19,15 @@ pub(crate) fn trace_readers(data: &[u8]) {
     match format.decode_one(content) {
         Ok(Decoded::One(request) | Decoded::Repeat(request, _)) => check_request(&request),
         Ok(Decoded::Run(first, count)) => assert!(first.checked_add(count).is_some()),
+        Ok(Decoded::Blocks(request, _)) => {
+            check_range(&request);
+            request.into_request().iter().for_each(check_request);
+        }
         Ok(Decoded::Nothing) => {}
         Err(reason) => assert!(!reason.is_empty()),
     }
     check_trace(format, content);
+    check_blocks(format, content);
     if let Ok(trace) = open(None, false, content) {
         trace
             .take(REQUESTS_MAX)
@@ -61,6 +68,33 @@ fn check_trace(format: TraceFormat, content: &[u8]) {
     }
     assert!(lenient.skipped() <= lenient.records());
     assert!(lenient.consumed_bytes() <= content.len() as u64);
+}
+
+/// Requests to devices lie inside of them, and their volumes have names.
+fn check_blocks(format: TraceFormat, content: &[u8]) {
+    let options = TraceOptions {
+        format: Some(format),
+        skip_bad: true,
+    };
+    let trace = BlockTrace::from_vec("fuzz", content.to_vec(), options);
+    assert_eq!(trace.is_ok(), format.has_blocks());
+    let Ok(trace) = trace else { return };
+    let mut trace = trace.clamp_times();
+    let mut latest = None;
+    for _ in 0..REQUESTS_MAX {
+        let Some(request) = trace.next() else { break };
+        let Ok(request) = request else {
+            panic!("a bad line was not skipped: {request:?}");
+        };
+        check_range(&request);
+        assert!((request.volume as usize) < trace.volumes().len());
+        assert!(request.time_ns.is_none() || request.time_ns >= latest);
+        latest = request.time_ns.or(latest);
+    }
+}
+
+fn check_range<Volume>(request: &BlockRequest<Volume>) {
+    assert!(request.offset.checked_add(request.length).is_some());
 }
 
 fn open(format: Option<TraceFormat>, skip_bad: bool, content: &[u8]) -> Result<Trace, ()> {
@@ -118,6 +152,49 @@ fn samples(format: TraceFormat) -> Vec<Vec<u8>> {
         ],
         TraceFormat::Lirs => &["1\n*\n 2 \n\nnone\n18446744073709551615"],
         TraceFormat::Arc => &["10 3 0 0\n7 0 0 1\n7\n8 4294967295 0 2\n"],
+        TraceFormat::Alibaba => {
+            &["419,W,8792731648,16384,1577808144360767\n1,x,0,1,0\n7,R,0,4096,1\n"]
+        }
+        TraceFormat::BlkparseQueued | TraceFormat::BlkparseDispatched => &[
+            "259,2 0 1 0.000000001 4020 Q R 8 + 8 [java]\n8,0 0 2 0.1 1 D DS 8 + 8 [a b]\n\
+             8,0 0 3 0.2 1 Q FWS [sync]\n8,0 0 4 0.2 1 A R 1 + 2 <- (8,1) 3\n8,0 0 5\nCPU0 (8,16):\n",
+        ],
+        TraceFormat::CloudPhysics => {
+            &["version,time,op,size,lbn\n1,5633898,2a,512,42932745\n1,2,xx,0,0\n1,3,42,1,2\n"]
+        }
+        TraceFormat::DiskSim => &["15849.28847 0 8 16 0\n1 0 0\n2 3 0 8 1\n"],
+        TraceFormat::Etw => &[
+            "BeginHeader\n DiskRead, TimeStamp, ByteOffset, IOSize, DiskNum\n\
+             DiskFlush, TimeStamp, DiskNum\nEndHeader\nDiskRead, 2, 0x1000, 0x2000, 3\n\
+             DiskWrite, 2, 0x1000, 0x2000, 3\nDiskFlush, 4, 3\nOther, 1\n",
+        ],
+        TraceFormat::Fiu => &[
+            "28 ctime=1.7\n\0\n8 4253 a b 8 16 W 6 0 88b93b628d84082186026d9da044f173\n\
+             9 1 a 8 16 W 6 0 88b9\n",
+        ],
+        TraceFormat::HpSrt => return vec![hp_srt_sample()],
+        TraceFormat::Iolog => &[
+            "fio version 2 iolog\na add\na read 0 4096\na wait 150 0\na trim 0 512\na sync 0 0\na x\n",
+            "fio version 3 iolog\n0 a add\n1520 a write 4096 4096\n1521 a wait 1 0\n",
+        ],
+        TraceFormat::Lbn => &["42932745\n\nnone\n36028797018963967\n"],
+        TraceFormat::MetaTectonic => &[
+            "op_time,block_id,io_size,io_offset,op_name,op_count\n5,aa,8388608,0,getChunkData.Permanent,2\n\
+             5,,1,0,putChunk.Permanent,1\n5,b,1,0,putChunk.Permanent,18446744073709551615\n",
+        ],
+        TraceFormat::MqSim => &["938513000 4 8 16 0\n1.5 4 8 16 0\n2 3 0 8 1\n"],
+        TraceFormat::Msr => &[
+            "128166391024154329,prxy,0,Write,1105182720,1024,1514\n1,prxy,0,Write,0,1,1\n\
+             128166391024154330,src1,0,Read,0,512,1\n",
+        ],
+        TraceFormat::Systor => &[
+            "Timestamp,Response,IOType,LUN,Offset,Size\n1456095145.133076000,0.1,R,0,899056122368,131072\n\
+             1456095145.2,,,0,0,512\n1,0,X,0,0,1\n",
+        ],
+        TraceFormat::TencentCbs | TraceFormat::TencentCbsBytes => {
+            &["1538323200,8,128,1,1058\n1538323199,16,8,2,1063\n1538323199,16,8,0,1063\n"]
+        }
+        TraceFormat::VscsiV1 | TraceFormat::VscsiV2 => return vscsi_samples(),
         TraceFormat::OracleGeneral
         | TraceFormat::Cache2k
         | TraceFormat::Corda
@@ -136,4 +213,23 @@ fn binary_sample() -> Vec<u8> {
         bytes.extend_from_slice(&next.to_le_bytes());
     }
     bytes
+}
+
+/// A header, a record, one of an impossible size, and a cut one.
+fn hp_srt_sample() -> Vec<u8> {
+    let mut bytes = b"$$TR_IOREC-1.3 (made by hand)\0\n\x0c".to_vec();
+    let record = [52u32, 0x40001, 2, 3, 1, 9, 4096, 16, 7, 4, 1, 0x1b, 0];
+    for word in record.into_iter().chain([1]).chain(record).take(20) {
+        bytes.extend_from_slice(&word.to_be_bytes());
+    }
+    bytes
+}
+
+/// Records of both versions; each is bad to the other's reader.
+fn vscsi_samples() -> Vec<Vec<u8>> {
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    vec![
+        words(&[7, 4096, 1, 0x0100_0028, 3, 0, 5, 0]),
+        words(&[0x0200_0042, 7, 4096, 1, 3, 0, 5, 0, 1, 0]),
+    ]
 }

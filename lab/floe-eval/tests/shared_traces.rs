@@ -1,29 +1,14 @@
-//! Readers and policies on public traces, where a checkout of them is at hand:
-//! in `$FLOE_TRACES` or `../shared/traces` beside the workspace.
+//! Readers and policies on public traces, where a checkout of them is at hand.
+
+mod shared;
 
 use std::collections::HashSet;
-use std::io::{Write as _, stderr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use floe_core::policy::object::ObjectPolicyKind;
 use floe_eval::replay::policy::{CacheUnit, for_each_access, replay};
 use floe_eval::trace::{Trace, TraceFormat, TraceOptions};
-
-fn traces() -> Option<PathBuf> {
-    let folder = std::env::var_os("FLOE_TRACES").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces"),
-        PathBuf::from,
-    );
-    if folder.join("MANIFEST.md").exists() {
-        return Some(folder);
-    }
-    // Past the test harness, which hides what passing tests print.
-    let _ = writeln!(
-        stderr(),
-        "skipped: no traces; set FLOE_TRACES to their folder"
-    );
-    None
-}
+use shared::traces;
 
 fn open(path: &Path) -> Trace {
     Trace::open(path, TraceOptions::default())

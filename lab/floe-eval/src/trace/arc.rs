@@ -13,10 +13,7 @@ pub(super) fn decode(line: &[u8]) -> Result<Decoded, String> {
         [start, count, ..] => {
             let start: u64 = number("the first block", start)?;
             let count: u32 = number("the number of blocks", count)?;
-            if start.checked_add(u64::from(count)).is_none() {
-                return Err(format!("the blocks after {start} exceed 2^64"));
-            }
-            Ok(Decoded::Run(start, u64::from(count)))
+            Decoded::run(start, u64::from(count))
         }
         [_] => Err("the line has one field instead of 4".into()),
     }

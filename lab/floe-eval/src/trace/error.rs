@@ -36,6 +36,16 @@ pub enum TraceError {
         /// The attempt that failed.
         why: String,
     },
+    /// The format has no requests to block devices.
+    #[error(
+        "{path} is of the format {format}, whose requests are for objects; give a block trace, or name its format with --format"
+    )]
+    NoBlocks {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        format: TraceFormat,
+    },
     /// A line or record makes no sense.
     #[error(
         "{unit} {number} (byte {byte}): {reason}; fix it, choose another --format, or count and skip such {unit}s with --skip-bad"

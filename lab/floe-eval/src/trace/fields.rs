@@ -2,8 +2,14 @@
 
 use std::time::Duration;
 
+use super::request::BlockOp;
+
 /// The nanoseconds of one second.
 pub(super) const NS_PER_S: u64 = 1_000_000_000;
+/// The nanoseconds of one millisecond.
+pub(super) const NS_PER_MS: u64 = 1_000_000;
+/// The nanoseconds of one microsecond.
+pub(super) const NS_PER_US: u64 = 1_000;
 
 /// A line as text.
 pub(super) fn text(line: &[u8]) -> Result<&str, String> {
@@ -20,19 +26,42 @@ pub(super) fn number<T: std::str::FromStr>(name: &str, field: &str) -> Result<T,
     })
 }
 
+/// A hexadecimal number, with or without `0x`.
+pub(super) fn hexadecimal(name: &str, field: &str) -> Result<u64, String> {
+    let digits = field.trim();
+    let digits = digits.strip_prefix("0x").unwrap_or(digits);
+    u64::from_str_radix(digits, 16).map_err(|_| {
+        format!(
+            "{name} `{}` is not a hexadecimal number that fits",
+            excerpt(field)
+        )
+    })
+}
+
+/// A whole number of `unit`s, in what a unit consists of.
+pub(super) fn scaled(name: &str, field: &str, unit: u64) -> Result<u64, String> {
+    number::<u64>(name, field)?
+        .checked_mul(unit)
+        .ok_or_else(|| format!("{name} `{}` is too large", excerpt(field)))
+}
+
 /// A whole number of seconds in nanoseconds.
 pub(super) fn whole_seconds_ns(name: &str, field: &str) -> Result<u64, String> {
-    number::<u64>(name, field)?
-        .checked_mul(NS_PER_S)
-        .ok_or_else(|| format!("{name} `{}` is too large", excerpt(field)))
+    scaled(name, field, NS_PER_S)
 }
 
 /// Decimal seconds (`123.000456`) in nanoseconds, exactly; digits beyond the
 /// ninth are dropped.
 pub(super) fn decimal_seconds_ns(name: &str, field: &str) -> Result<u64, String> {
+    decimal_ns(name, field, NS_PER_S)
+}
+
+/// A decimal number of times `unit_ns`, at most a second, in nanoseconds; digits
+/// beyond the ninth and parts of nanoseconds are dropped.
+pub(super) fn decimal_ns(name: &str, field: &str, unit_ns: u64) -> Result<u64, String> {
     let fail = || {
         format!(
-            "{name} `{}` is not a number of seconds that fits",
+            "{name} `{}` is not a decimal number that fits",
             excerpt(field)
         )
     };
@@ -41,15 +70,61 @@ pub(super) fn decimal_seconds_ns(name: &str, field: &str) -> Result<u64, String>
         return Err(fail());
     }
     let whole: u64 = whole.parse().map_err(|_| fail())?;
-    let fraction = fraction
+    let billionths = fraction
         .bytes()
         .chain(std::iter::repeat(b'0'))
         .take(9)
-        .fold(0u64, |ns, digit| ns * 10 + u64::from(digit - b'0'));
+        .fold(0u64, |sum, digit| sum * 10 + u64::from(digit - b'0'));
     whole
-        .checked_mul(NS_PER_S)
-        .and_then(|ns| ns.checked_add(fraction))
+        .checked_mul(unit_ns)
+        .and_then(|ns| ns.checked_add(billionths * unit_ns / NS_PER_S))
         .ok_or_else(fail)
+}
+
+/// An operation that is either of two.
+pub(super) fn read_or_write(field: &str) -> Result<BlockOp, String> {
+    match field.trim() {
+        "r" | "R" | "Read" => Ok(BlockOp::Read),
+        "w" | "W" | "Write" => Ok(BlockOp::Write),
+        other => Err(format!(
+            "operation `{}` is neither r (read) nor w (write)",
+            excerpt(other)
+        )),
+    }
+}
+
+/// The fields of a line of CSV without a header, whose columns `names` lists; an
+/// empty line has none.
+pub(super) fn columns<'a, const N: usize>(
+    line: &'a [u8],
+    names: &str,
+) -> Result<Option<[&'a str; N]>, String> {
+    let line = text(line)?;
+    if line.trim().is_empty() {
+        return Ok(None);
+    }
+    exactly(line.split(','))
+        .map(Some)
+        .ok_or_else(|| format!("the line has not the {N} fields {names}"))
+}
+
+/// The words of a line of text; an empty line has none.
+pub(super) fn words<const N: usize>(line: &[u8]) -> Result<Option<[&str; N]>, String> {
+    let line = text(line)?;
+    if line.trim().is_empty() {
+        return Ok(None);
+    }
+    exactly(line.split_ascii_whitespace())
+        .map(Some)
+        .ok_or_else(|| format!("the line has not {N} fields"))
+}
+
+fn exactly<'a, const N: usize>(mut given: impl Iterator<Item = &'a str>) -> Option<[&'a str; N]> {
+    let mut fields = [""; N];
+    for field in &mut fields {
+        *field = given.next()?;
+    }
+    given.next().is_none().then_some(fields)
 }
 
 /// A time to live in whole seconds, where zero and negative mean none.

@@ -28,9 +28,45 @@ pub enum TraceFormat {
     Lirs,
     /// ARC: runs of blocks.
     Arc,
+    /// Alibaba block traces; times in microseconds.
+    Alibaba,
+    /// blkparse text, requests as queued (Q); times in seconds.
+    BlkparseQueued,
+    /// blkparse text, requests as dispatched (D); times in seconds.
+    BlkparseDispatched,
+    /// CloudPhysics as CSV; times in seconds.
+    CloudPhysics,
+    /// DiskSim ASCII; times in milliseconds.
+    DiskSim,
+    /// Event Tracing for Windows as text; times in microseconds.
+    Etw,
+    /// FIU text; times in nanoseconds.
+    Fiu,
+    /// HP SRT 1.3; times in seconds and microseconds.
+    HpSrt,
+    /// fio's iolog, versions 2 and 3; times in microseconds.
+    Iolog,
+    /// Block numbers, one a line.
+    Lbn,
+    /// Meta's storage traces, CSV with a header; times in seconds.
+    MetaTectonic,
+    /// MQSim ASCII; times in nanoseconds.
+    MqSim,
+    /// MSR Cambridge; times in ticks of 100 ns.
+    Msr,
+    /// SYSTOR '17, CSV with a header; times in seconds.
+    Systor,
+    /// Tencent CBS with offset and size in sectors; times in seconds.
+    TencentCbs,
+    /// Tencent CBS with offset and size in bytes; times in seconds.
+    TencentCbsBytes,
+    /// VMware vscsi, version 1; times in microseconds.
+    VscsiV1,
+    /// VMware vscsi, version 2; times in microseconds.
+    VscsiV2,
 }
 
-const NAMES: [(TraceFormat, &str); 11] = [
+const NAMES: [(TraceFormat, &str); 29] = [
     (TraceFormat::MetaCdn, "meta-cdn"),
     (TraceFormat::MetaKv, "meta-kv"),
     (TraceFormat::Twitter, "twitter"),
@@ -42,6 +78,24 @@ const NAMES: [(TraceFormat, &str); 11] = [
     (TraceFormat::Zncache, "zncache"),
     (TraceFormat::Lirs, "lirs"),
     (TraceFormat::Arc, "arc"),
+    (TraceFormat::Alibaba, "alibaba"),
+    (TraceFormat::BlkparseQueued, "blkparse-queued"),
+    (TraceFormat::BlkparseDispatched, "blkparse-dispatched"),
+    (TraceFormat::CloudPhysics, "cloudphysics"),
+    (TraceFormat::DiskSim, "disksim"),
+    (TraceFormat::Etw, "etw"),
+    (TraceFormat::Fiu, "fiu"),
+    (TraceFormat::HpSrt, "hp-srt"),
+    (TraceFormat::Iolog, "iolog"),
+    (TraceFormat::Lbn, "lbn"),
+    (TraceFormat::MetaTectonic, "meta-tectonic"),
+    (TraceFormat::MqSim, "mqsim"),
+    (TraceFormat::Msr, "msr"),
+    (TraceFormat::Systor, "systor"),
+    (TraceFormat::TencentCbs, "tencent-cbs"),
+    (TraceFormat::TencentCbsBytes, "tencent-cbs-bytes"),
+    (TraceFormat::VscsiV1, "vscsi-v1"),
+    (TraceFormat::VscsiV2, "vscsi-v2"),
 ];
 
 impl TraceFormat {
@@ -67,7 +121,43 @@ impl TraceFormat {
     /// Whether requests are ranges of a few devices, so that a cache of them
     /// works on blocks rather than on whole keys.
     pub fn is_block_trace(self) -> bool {
-        self == TraceFormat::Spc
+        match self {
+            TraceFormat::MetaCdn
+            | TraceFormat::MetaKv
+            | TraceFormat::Twitter
+            | TraceFormat::TencentPhoto
+            | TraceFormat::OracleGeneral
+            | TraceFormat::Cache2k
+            | TraceFormat::Corda
+            | TraceFormat::Zncache
+            | TraceFormat::Lirs
+            | TraceFormat::Arc
+            | TraceFormat::Lbn => false,
+            TraceFormat::Spc
+            | TraceFormat::Alibaba
+            | TraceFormat::BlkparseQueued
+            | TraceFormat::BlkparseDispatched
+            | TraceFormat::CloudPhysics
+            | TraceFormat::DiskSim
+            | TraceFormat::Etw
+            | TraceFormat::Fiu
+            | TraceFormat::HpSrt
+            | TraceFormat::Iolog
+            | TraceFormat::MetaTectonic
+            | TraceFormat::MqSim
+            | TraceFormat::Msr
+            | TraceFormat::Systor
+            | TraceFormat::TencentCbs
+            | TraceFormat::TencentCbsBytes
+            | TraceFormat::VscsiV1
+            | TraceFormat::VscsiV2 => true,
+        }
+    }
+
+    /// Whether a [`BlockTrace`](super::BlockTrace) reads this format: block
+    /// traces, and lists of sectors, whose requests are objects otherwise.
+    pub fn has_blocks(self) -> bool {
+        self.is_block_trace() || matches!(self, TraceFormat::Arc | TraceFormat::Lbn)
     }
 }
 

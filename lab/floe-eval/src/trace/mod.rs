@@ -6,30 +6,49 @@
 //! most [`LINE_BYTES_MAX`] long, and records that stand for many requests are
 //! expanded as they are consumed.
 
+mod alibaba;
 mod arc;
+mod binary;
+mod blkparse;
+mod block;
+mod cloudphysics;
 mod decoder;
+mod disksim;
 mod error;
+mod etw;
 mod fields;
+mod fiu;
 mod flat_keys;
 mod format;
+mod hp_srt;
+mod iolog;
+mod lbn;
 mod lirs;
 mod meta_cdn;
 mod meta_kv;
+mod meta_tectonic;
+mod msr;
 mod oracle_general;
+mod recognise;
 mod request;
+mod scsi;
 mod source;
 mod spc;
+mod systor;
+mod tencent_cbs;
 mod tencent_photo;
 #[cfg(test)]
 mod tests;
 mod twitter;
+mod vscsi;
 
 use std::io::BufRead;
 use std::path::Path;
 
+pub use block::BlockTrace;
 pub use error::TraceError;
 pub use format::{TraceFormat, UnknownFormat};
-pub use request::{ByteRange, Decoded, Key, Op, Request};
+pub use request::{BlockOp, BlockRequest, ByteRange, Decoded, Key, Op, Request, SECTOR_BYTES};
 pub use source::LINE_BYTES_MAX;
 
 use decoder::Decoder;
@@ -90,7 +109,7 @@ impl Trace {
     ) -> Result<Self, TraceError> {
         let format = match options.format {
             Some(format) => format,
-            None => decoder::recognise(path, source::peek(&mut input)?)?,
+            None => recognise::recognise(path, source::peek(&mut input)?)?,
         };
         Ok(Trace {
             format,
@@ -127,11 +146,7 @@ impl Trace {
         let unit = self.decoder.unit();
         loop {
             let start = self.records.position();
-            let record = match self.decoder.record_bytes() {
-                None => self.records.line(),
-                Some(bytes) => self.records.record(bytes),
-            }?;
-            let decoded = match record {
+            let decoded = match self.records.next(self.decoder.cut())? {
                 None => return Ok(None),
                 Some(Ok(bytes)) => self.decoder.decode(bytes),
                 Some(Err(reason)) => Err(reason),
@@ -182,6 +197,13 @@ impl Iterator for Trace {
                 Ok(Some(Decoded::One(request))) => return Some(Ok(request)),
                 Ok(Some(Decoded::Repeat(request, left))) => {
                     self.pending = Some(Expansion {
+                        request,
+                        left,
+                        step: 0,
+                    });
+                }
+                Ok(Some(Decoded::Blocks(request, left))) => {
+                    self.pending = request.into_request().map(|request| Expansion {
                         request,
                         left,
                         step: 0,

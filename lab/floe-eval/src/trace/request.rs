@@ -96,6 +96,61 @@ impl Request {
     }
 }
 
+/// The bytes of a sector, in which most block formats count.
+pub const SECTOR_BYTES: u64 = 512;
+
+/// The operation of a request to a block device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BlockOp {
+    /// Reads.
+    Read,
+    /// Writes.
+    Write,
+    /// Makes all completed writes durable; its range is empty.
+    Flush,
+    /// Gives up the content of the range.
+    Trim,
+    /// Writes zeroes without sending them.
+    WriteZeroes,
+}
+
+/// One request to a block device. Lines name their volume by a [`Key`]; a
+/// [`BlockTrace`](super::BlockTrace) numbers the volumes from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockRequest<Volume = u32> {
+    /// When, in nanoseconds of the trace's own time; its zero is the trace's.
+    pub time_ns: Option<u64>,
+    /// The volume.
+    pub volume: Volume,
+    /// The operation.
+    pub op: BlockOp,
+    /// First byte.
+    pub offset: u64,
+    /// Number of bytes; `offset + length` never overflows.
+    pub length: u64,
+}
+
+impl BlockRequest<Key> {
+    /// The request as one for a range of an object, which is the volume. A flush
+    /// asks for no object.
+    pub fn into_request(self) -> Option<Request> {
+        let op = match self.op {
+            BlockOp::Read => Op::Get,
+            BlockOp::Write | BlockOp::WriteZeroes => Op::Put,
+            BlockOp::Trim => Op::Delete,
+            BlockOp::Flush => return None,
+        };
+        Some(Request {
+            time_ns: self.time_ns,
+            key: self.volume,
+            op,
+            size: None,
+            range: Some(ByteRange::new(self.offset, self.length)),
+            ttl: None,
+        })
+    }
+}
+
 /// The requests that one line or record stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decoded {
@@ -105,6 +160,40 @@ pub enum Decoded {
     One(Request),
     /// The same request again and again.
     Repeat(Request, u64),
-    /// Reads of this many consecutive ids from the first.
+    /// Reads of this many consecutive sectors from the first.
     Run(u64, u64),
+    /// The same request to a block device, so many times.
+    Blocks(BlockRequest<Key>, u64),
+}
+
+impl Decoded {
+    /// One request to a block device.
+    pub(super) fn block(
+        time_ns: Option<u64>,
+        volume: Key,
+        op: BlockOp,
+        offset: u64,
+        length: u64,
+    ) -> Result<Self, String> {
+        if offset.checked_add(length).is_none() {
+            return Err(format!("{length} bytes at {offset} end after 2^64"));
+        }
+        let request = BlockRequest {
+            time_ns,
+            volume,
+            op,
+            offset,
+            length,
+        };
+        Ok(Decoded::Blocks(request, 1))
+    }
+
+    /// Reads of `count` sectors from `first`, whose bytes fit in 64 bits.
+    pub(super) fn run(first: u64, count: u64) -> Result<Self, String> {
+        let end = first.checked_add(count);
+        match end.and_then(|end| end.checked_mul(SECTOR_BYTES)) {
+            Some(_) => Ok(Decoded::Run(first, count)),
+            None => Err(format!("the blocks after {first} exceed 2^64 bytes")),
+        }
+    }
 }

@@ -10,6 +10,7 @@ use super::error::TraceError;
 /// The longest line that is accepted; no known trace comes near it.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
 
+const FORM_FEED: u8 = 0x0c;
 const BUFFER_BYTES: usize = 128 << 10;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
@@ -33,6 +34,18 @@ pub(super) fn peek(input: &mut dyn BufRead) -> Result<&[u8], TraceError> {
         after_byte: 0,
         source,
     })
+}
+
+/// How content is cut into pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// Lines.
+    Lines,
+    /// Records of this many bytes.
+    Records(usize),
+    /// A text that ends with a form feed, then records of these sizes, which
+    /// their first word (big-endian, 32 bits) tells.
+    Sized { bytes_min: usize, bytes_max: usize },
 }
 
 /// Content cut into lines or records. A piece is `Err(reason)` where it cannot
@@ -64,18 +77,24 @@ impl Records {
         self.number
     }
 
+    /// The next piece.
+    pub(super) fn next(&mut self, cut: Cut) -> Result<Option<Piece<'_>>, TraceError> {
+        match cut {
+            Cut::Lines => self.line(),
+            Cut::Records(bytes) => self.record(bytes),
+            Cut::Sized { .. } if self.number == 0 => self.header(),
+            Cut::Sized {
+                bytes_min,
+                bytes_max,
+            } => self.sized(bytes_min, bytes_max),
+        }
+    }
+
     /// The next line without its end.
-    pub(super) fn line(&mut self) -> Result<Option<Piece<'_>>, TraceError> {
-        self.piece.clear();
-        let limit = LINE_BYTES_MAX as u64 + 1;
-        let read = (&mut self.input)
-            .take(limit)
-            .read_until(b'\n', &mut self.piece);
-        let read = self.checked(read)?;
-        if read == 0 {
+    fn line(&mut self) -> Result<Option<Piece<'_>>, TraceError> {
+        if self.until(b'\n')? == 0 {
             return Ok(None);
         }
-        self.number += 1;
         if self.piece.last() != Some(&b'\n') && self.piece.len() > LINE_BYTES_MAX {
             self.skip_rest_of_line()?;
             return Ok(Some(Err(format!(
@@ -89,22 +108,77 @@ impl Records {
     }
 
     /// The next record of `bytes` bytes.
-    pub(super) fn record(&mut self, bytes: usize) -> Result<Option<Piece<'_>>, TraceError> {
+    fn record(&mut self, bytes: usize) -> Result<Option<Piece<'_>>, TraceError> {
         self.piece.clear();
-        let read = (&mut self.input)
-            .take(bytes as u64)
-            .read_to_end(&mut self.piece);
-        let read = self.checked(read)?;
-        if read == 0 {
+        if self.fill(bytes)? == 0 {
             return Ok(None);
         }
         self.number += 1;
-        if read < bytes {
+        Ok(Some(self.whole(bytes)))
+    }
+
+    /// The text before the first record.
+    fn header(&mut self) -> Result<Option<Piece<'_>>, TraceError> {
+        if self.until(FORM_FEED)? == 0 {
+            return Ok(None);
+        }
+        Ok(Some(match self.piece.last() {
+            Some(&FORM_FEED) => Ok(&self.piece),
+            _ => Err("no form feed ends the header".into()),
+        }))
+    }
+
+    /// The next record of the size that its first word tells.
+    fn sized(
+        &mut self,
+        bytes_min: usize,
+        bytes_max: usize,
+    ) -> Result<Option<Piece<'_>>, TraceError> {
+        self.piece.clear();
+        if self.fill(4)? == 0 {
+            return Ok(None);
+        }
+        self.number += 1;
+        let Some(&size) = self.piece.first_chunk::<4>() else {
+            return Ok(Some(self.whole(4)));
+        };
+        let bytes = u32::from_be_bytes(size) as usize;
+        if !(bytes_min..=bytes_max).contains(&bytes) {
             return Ok(Some(Err(format!(
-                "the content ends inside a record ({read} of {bytes} bytes)"
+                "a record of {bytes} bytes is not one of {bytes_min} to {bytes_max}"
             ))));
         }
-        Ok(Some(Ok(&self.piece)))
+        self.fill(bytes - 4)?;
+        Ok(Some(self.whole(bytes)))
+    }
+
+    /// Reads a piece up to and with `end`, or as long as a line may be.
+    fn until(&mut self, end: u8) -> Result<usize, TraceError> {
+        self.piece.clear();
+        let limit = LINE_BYTES_MAX as u64 + 1;
+        let read = (&mut self.input)
+            .take(limit)
+            .read_until(end, &mut self.piece);
+        let read = self.checked(read)?;
+        self.number += u64::from(read > 0);
+        Ok(read)
+    }
+
+    /// Reads up to `bytes` more into the piece.
+    fn fill(&mut self, bytes: usize) -> Result<usize, TraceError> {
+        let read = (&mut self.input)
+            .take(bytes as u64)
+            .read_to_end(&mut self.piece);
+        self.checked(read)
+    }
+
+    fn whole(&self, bytes: usize) -> Piece<'_> {
+        match self.piece.len() {
+            read if read < bytes => Err(format!(
+                "the content ends inside a record ({read} of {bytes} bytes)"
+            )),
+            _ => Ok(&self.piece),
+        }
     }
 
     fn skip_rest_of_line(&mut self) -> Result<(), TraceError> {

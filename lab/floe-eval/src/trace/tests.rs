@@ -244,6 +244,10 @@ proptest! {
         for format in TraceFormat::all() {
             let _ = open(format, &content, skip_bad).take(5_000).count();
             let _ = format.decode_one(&content);
+            let options = TraceOptions { format: Some(format), skip_bad };
+            if let Ok(blocks) = BlockTrace::from_vec("x", content.clone(), options) {
+                let _ = blocks.take(5_000).count();
+            }
         }
         let _ = Trace::from_vec("x", content, TraceOptions::default());
     }
