@@ -49,7 +49,7 @@ fn runs_come_from_the_block_with_the_most_room_and_never_cross_one() {
 }
 
 #[test]
-fn the_longest_run_serves_who_wants_more_than_there_is() {
+fn the_longest_run_serves_requests_beyond_it() {
     let mut map = SlotMap::new(geometry(), 1);
     map.open(ZoneId(0));
     while map.take_run(20).is_some() {}
@@ -61,7 +61,7 @@ fn the_longest_run_serves_who_wants_more_than_there_is() {
 }
 
 #[test]
-fn what_failed_is_not_given_out_again() {
+fn failed_slots_are_not_taken_again() {
     let mut map = SlotMap::new(geometry(), 1);
     map.open(ZoneId(0));
     let run = map.take_run(2).unwrap();
@@ -78,7 +78,7 @@ fn what_failed_is_not_given_out_again() {
 }
 
 #[test]
-fn places_name_their_slots() {
+fn a_place_identifies_its_slot() {
     let geometry = geometry();
     for slot in 0..geometry.slots {
         for offset in [geometry.slot_offset(slot), geometry.payload_offset(slot)] {

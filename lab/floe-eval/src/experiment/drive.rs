@@ -264,7 +264,7 @@ fn items(
 fn seconds(seconds: f64) -> Result<Duration, EvalError> {
     Duration::try_from_secs_f64(seconds).map_err(|error| EvalError::Option {
         option: "seconds",
-        reason: format!("{seconds} s is no length of time: {error}"),
+        reason: format!("{seconds} s is not a duration: {error}"),
     })
 }
 

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_host_cannot_do_is_refused() {
+    fn invalid_settings_of_a_host_are_rejected() {
         for (from, to, said) in [
             ("ratio = 2.0", "items = 9", "ratio"),
             ("bin-s = 60.0", "bin-s = 0.0", "0.001"),

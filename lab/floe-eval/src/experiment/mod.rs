@@ -94,7 +94,7 @@ impl std::str::FromStr for Shard {
         match parts.and_then(|(index, count)| Some((number(index)?, number(count)?))) {
             Some((index, count)) if index >= 1 && index <= count => Ok(Shard { index, count }),
             _ => Err(format!(
-                "`{text}` is no part; write 2/5 for the second of five"
+                "`{text}` is not a part; write 2/5 for the second of five"
             )),
         }
     }

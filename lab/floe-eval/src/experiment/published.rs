@@ -224,7 +224,7 @@ impl Published {
                 Ok(of_from / of_unit)
             }
             _ => Err(format!(
-                "{}: `{from}` is no unit for {}, whose unit is `{unit}`",
+                "{}: `{from}` is not a unit for {}, whose unit is `{unit}`",
                 self.source, self.metric
             )),
         }

@@ -184,20 +184,20 @@ fn folder(
         ));
     };
     let sweep = Sweep::read(folder)?;
-    let refuse = |reason: String| {
+    let reject = |reason: String| {
         Err(EvalError::Results {
             path: folder.clone(),
             reason,
         })
     };
     if sweep.experiment != experiment.name {
-        return refuse(format!(
+        return reject(format!(
             "it is of `{}`, not of `{}`; resume it with its own experiment file",
             sweep.experiment, experiment.name
         ));
     }
     if options.shard.is_some() && options.shard != sweep.shard {
-        return refuse("it is of another shard; leave --shard out to resume its own".into());
+        return reject("it is of another shard; leave --shard out to resume its own".into());
     }
     Ok((folder.clone(), sweep.shard))
 }

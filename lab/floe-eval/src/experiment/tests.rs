@@ -55,16 +55,16 @@ source = "the configuration"
 tolerance = 0.01
 "#;
 
-fn refused(text: &str) -> String {
-    let error = parse(Path::new("x.toml"), text).expect_err("must be refused");
+fn rejected(text: &str) -> String {
+    let error = parse(Path::new("x.toml"), text).expect_err("must be rejected");
     error.to_string()
 }
 
 /// Replaces `from` by `to` in the small experiment; parsing then fails with
 /// `said`.
-fn assert_refused(from: &str, to: &str, said: &str) {
+fn assert_rejected(from: &str, to: &str, said: &str) {
     assert!(SMALL.contains(from), "{from}");
-    let really = refused(&SMALL.replacen(from, to, 1));
+    let really = rejected(&SMALL.replacen(from, to, 1));
     assert!(really.contains(said), "{to}: {really}");
 }
 
@@ -103,12 +103,12 @@ fn mistakes_are_named() {
             "give one of",
         ),
     ] {
-        assert_refused(from, to, said);
+        assert_rejected(from, to, said);
     }
 }
 
 #[test]
-fn a_run_writes_everything_that_is_promised() {
+fn a_run_writes_all_its_files() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("small.toml");
     std::fs::write(&path, SMALL).expect("written");
@@ -433,7 +433,7 @@ set = { "bench.requests" = 7, "bench.cache.chunk.size" = "128KiB" }
     ] {
         let at = adjusted.find("[[adjust]]").expect("it is there");
         let (head, tail) = adjusted.split_at(at);
-        let said_really = refused(&(head.to_owned() + &tail.replace(from, to)));
+        let said_really = rejected(&(head.to_owned() + &tail.replace(from, to)));
         assert!(said_really.contains(said), "{said_really}");
     }
 }

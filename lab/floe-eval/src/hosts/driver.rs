@@ -37,7 +37,7 @@ pub(super) struct Driver<'a> {
     rng: Xoshiro256PlusPlus,
     workload: Workload,
     left: u64,
-    answered: u64,
+    requests_done: u64,
     pub(super) clients: Vec<Client>,
     wakes: BinaryHeap<Reverse<(Tick, u64, u32)>>,
     sequence: u64,
@@ -87,7 +87,7 @@ enum Step {
     Finish,
     WaitForReader,
     Read,
-    Answer,
+    Complete,
 }
 
 impl<'a> Driver<'a> {
@@ -132,7 +132,7 @@ impl<'a> Driver<'a> {
             rng: Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x686f_7374),
             workload: Workload::new(&spec)?,
             left: plan.requests,
-            answered: 0,
+            requests_done: 0,
             // The last client is the host's garbage collection.
             clients: (0..=host.threads).map(|_| client()).collect(),
             wakes: BinaryHeap::new(),
@@ -171,12 +171,12 @@ impl<'a> Driver<'a> {
             self.next_request(client)?;
         }
         let mut done = Vec::new();
-        while self.answered < self.plan.requests {
+        while self.requests_done < self.plan.requests {
             self.step(&mut done)?;
-            if self.answered >= next_report {
-                next_report = self.answered + every;
+            if self.requests_done >= next_report {
+                next_report = self.requests_done + every;
                 progress(HostProgress {
-                    done: self.answered,
+                    done: self.requests_done,
                     requests: self.plan.requests,
                 });
             }
@@ -194,7 +194,7 @@ impl<'a> Driver<'a> {
             .ssd
             .advance_to_completion(wake.unwrap_or(Tick::MAX), done);
         for completion in done.drain(..) {
-            self.completed(completion)?;
+            self.command_completed(completion)?;
         }
         while let Some(&Reverse((at, _, client))) = self.wakes.peek() {
             if at > self.now {
@@ -206,7 +206,7 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    fn completed(&mut self, completion: Completion) -> Result<(), EvalError> {
+    fn command_completed(&mut self, completion: Completion) -> Result<(), EvalError> {
         let Some(number) = completion.id.0.checked_sub(ZONE_COMMANDS) else {
             return self.call_done(completion.id.0 as u32, completion.appended_at);
         };
@@ -222,7 +222,7 @@ impl<'a> Driver<'a> {
                 self.copy(client)
             }
             Step::Copy => self.store(client),
-            Step::Answer => self.answer(client),
+            Step::Complete => self.complete(client),
             step => Err(self.broken(&format!("client {client} was woken in {step:?}"))),
         }
     }
@@ -490,7 +490,7 @@ impl<'a> Driver<'a> {
             self.want_zone(next)?;
         }
         self.serve_zone_waiters()?;
-        self.answer(client)
+        self.complete(client)
     }
 
     fn read_done(&mut self, client: u32) -> Result<(), EvalError> {
@@ -513,18 +513,18 @@ impl<'a> Driver<'a> {
         let ready = self.shared_copy();
         let overhead_ns = self.config.host.hit_overhead_us * 1000;
         if ready == self.now && overhead_ns == 0 {
-            return self.answer(client);
+            return self.complete(client);
         }
-        self.wake(client, Step::Answer, ready, overhead_ns);
+        self.wake(client, Step::Complete, ready, overhead_ns);
         Ok(())
     }
 
-    fn answer(&mut self, client: u32) -> Result<(), EvalError> {
+    fn complete(&mut self, client: u32) -> Result<(), EvalError> {
         let state = &self.clients[client as usize];
         let latency = self.now.since(state.started);
         self.series
             .get(self.now, state.served, latency, self.plan.chunk);
-        self.answered += 1;
+        self.requests_done += 1;
         self.next_request(client)
     }
 
@@ -551,7 +551,7 @@ impl<'a> Driver<'a> {
                 name: self.config.name.clone(),
                 started_unix_s: 0.0,
                 is_virtual: true,
-                requests: self.answered,
+                requests: self.requests_done,
                 failed: 0,
                 first_failure: None,
                 interrupted: false,
@@ -587,7 +587,7 @@ impl<'a> Driver<'a> {
             reason: format!(
                 "{why}, at {} after {} of {} requests; {}",
                 self.now,
-                self.answered,
+                self.requests_done,
                 self.plan.requests,
                 self.zones.describe()
             ),

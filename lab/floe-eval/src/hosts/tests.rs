@@ -192,7 +192,7 @@ fn the_same_seed_gives_the_same_bytes() {
 }
 
 #[test]
-fn configurations_survive_a_file_and_bad_ones_are_refused() {
+fn configurations_survive_a_file_and_bad_ones_are_rejected() {
     let config = HostConfig::oxcache("fdp", CHUNK, zipf(), 2.0);
     let text = toml::to_string(&config).unwrap();
     assert!(text.contains("held") || text.contains("placement = \"taken-for-write\""));
@@ -256,7 +256,7 @@ fn a_host_that_stops_is_named() {
 /// An untrimmed zone of a conventional drive is empty as soon as its last
 /// reader has finished. No other event may wake a thread that waits for a zone.
 #[test]
-fn the_last_reader_of_an_evicted_zone_wakes_those_who_wait_for_one() {
+fn the_last_reader_of_an_evicted_zone_wakes_waiters() {
     for seed in 0..8 {
         let mut config = HostConfig::oxcache("sn540", ByteSize::mib(256), zipf(), 2.0);
         config.zones = 20;

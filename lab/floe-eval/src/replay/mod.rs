@@ -169,7 +169,7 @@ fn sizes(options: &ReplayOptions, unit: CacheUnit) -> Result<(Vec<u64>, bool), E
         .find(|share| !(**share > 0.0 && **share <= 1.0))
     {
         return fail(format!(
-            "{share} is no share of the working set between 0 and 1"
+            "{share} is not a share of the working set between 0 and 1"
         ));
     }
     let set = working_set(options, unit)?;

@@ -13,9 +13,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::answer::Failure;
 use super::bins::Bins;
 use super::progress::Display;
+use super::response::Failure;
 use super::{
     Arrivals, BenchOptions, Pacing, Planned, RequestSource, RequestStream, RunResult, Target,
 };
@@ -410,18 +410,18 @@ impl Shared {
         request: &Planned,
         intended: Tick,
     ) -> Result<(), EvalError> {
-        let answer = self.target.serve(client, request, self.verify_seed).await;
+        let response = self.target.serve(client, request, self.verify_seed).await;
         let now = self.clock.now();
         let latency = now.since(intended);
-        match answer {
-            Ok(answer) => {
+        match response {
+            Ok(response) => {
                 self.recorder
-                    .record(client, answer.served, latency, answer.bytes);
-                let is_read = matches!(answer.served, Served::Hit | Served::Miss | Served::Read);
+                    .record(client, response.served, latency, response.bytes);
+                let is_read = matches!(response.served, Served::Hit | Served::Miss | Served::Read);
                 if self.verify_seed.is_some() && is_read {
-                    self.outcome.lock().verified_bytes += answer.bytes;
+                    self.outcome.lock().verified_bytes += response.bytes;
                 }
-                let fill = match answer.served {
+                let fill = match response.served {
                     Served::Absent => self.target.fill(request),
                     _ => None,
                 };

@@ -4,7 +4,6 @@
 //! [`Target`] and returns a [`RunResult`]. It waits only through its clock, so
 //! that the same run works in real and in virtual time.
 
-mod answer;
 mod bins;
 mod charge;
 mod driver;
@@ -12,6 +11,7 @@ mod probe;
 mod progress;
 mod remote;
 mod requests;
+mod response;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -28,12 +28,12 @@ use crate::metrics::{Distributions, Measures};
 use crate::trace::TraceOptions;
 use crate::workload::WorkloadSpec;
 
-pub use answer::{BENCH_BUCKET, object_key};
 pub use charge::HostCharge;
 pub use driver::bench;
 pub use probe::OriginProbe;
 pub use remote::{RemoteAddress, RemoteSpec, RemoteTarget};
 pub use requests::{Planned, RequestStream};
+pub use response::{BENCH_BUCKET, object_key};
 pub use target::{ObjectTarget, StoreTarget, Target};
 
 /// Runs `main` in virtual time. Blocks, and must be called outside of any

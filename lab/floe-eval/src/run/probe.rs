@@ -13,7 +13,7 @@ use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 
 use super::Planned;
-use super::answer::{Answer, Failure, failed};
+use super::response::{Failure, Response, failed};
 use super::{ExtraFigure, WHOLE_OBJECT};
 use crate::error::EvalError;
 use crate::metrics::{Served, histogram};
@@ -100,7 +100,7 @@ impl OriginProbe {
         }
     }
 
-    pub(super) async fn serve(&self, request: &Planned) -> Result<Answer, Failure> {
+    pub(super) async fn serve(&self, request: &Planned) -> Result<Response, Failure> {
         if request.op != Op::Get {
             return Err(Failure::Failed("an origin is only read".into()));
         }
@@ -118,7 +118,7 @@ impl OriginProbe {
             bytes += piece.map_err(failed)?.len() as u64;
         }
         self.record(bytes, first_byte, self.clock.now().since(start));
-        Ok(Answer {
+        Ok(Response {
             served: Served::Read,
             bytes,
         })
@@ -326,14 +326,14 @@ mod tests {
     }
 
     #[test]
-    fn files_that_cannot_be_replayed_are_refused() {
+    fn files_that_cannot_be_replayed_are_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("latency.toml");
-        let refused = |path: &Path| LatencyFile::read(path).unwrap_err().to_string();
+        let rejected = |path: &Path| LatencyFile::read(path).unwrap_err().to_string();
         assert!(
-            refused(&path).contains("cannot be read"),
+            rejected(&path).contains("cannot be read"),
             "{}",
-            refused(&path)
+            rejected(&path)
         );
         for (text, part) in [
             ("format = 2\nclass = []", "its format is 2"),
@@ -346,7 +346,7 @@ mod tests {
             ),
         ] {
             std::fs::write(&path, text).unwrap();
-            assert!(refused(&path).contains(part), "{}", refused(&path));
+            assert!(rejected(&path).contains(part), "{}", rejected(&path));
         }
     }
 }

@@ -13,10 +13,10 @@ use futures::StreamExt as _;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::answer::{Answer, Check, Failure, failed, object_key, other, pieces, written};
 use super::charge::{Charging, HostCharge};
 use super::probe::OriginProbe;
 use super::remote::RemoteTarget;
+use super::response::{Check, Failure, Response, failed, object_key, other, pieces, written};
 use super::{ExtraFigure, Planned};
 use crate::metrics::Served;
 use crate::trace::Op;
@@ -171,7 +171,7 @@ impl Target {
         client: usize,
         request: &Planned,
         verify_seed: Option<u64>,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Response, Failure> {
         match self {
             Target::Store(target) => target.serve(request, verify_seed).await,
             Target::Object(target) => target.serve(request, verify_seed).await,
@@ -182,7 +182,7 @@ impl Target {
 }
 
 impl ObjectTarget {
-    async fn serve(&self, request: &Planned, seed: Option<u64>) -> Result<Answer, Failure> {
+    async fn serve(&self, request: &Planned, seed: Option<u64>) -> Result<Response, Failure> {
         match request.op {
             Op::Get => read_through(&self.cache, request, &mut Check::new(request, seed)).await,
             Op::Put | Op::Delete => {
@@ -194,7 +194,7 @@ impl ObjectTarget {
 }
 
 impl StoreTarget {
-    async fn serve(&self, request: &Planned, seed: Option<u64>) -> Result<Answer, Failure> {
+    async fn serve(&self, request: &Planned, seed: Option<u64>) -> Result<Response, Failure> {
         match request.op {
             Op::Get => self.get(request, &mut Check::new(request, seed)).await,
             Op::Put => self.put(request, seed).await,
@@ -205,7 +205,7 @@ impl StoreTarget {
         }
     }
 
-    async fn get(&self, request: &Planned, check: &mut Check) -> Result<Answer, Failure> {
+    async fn get(&self, request: &Planned, check: &mut Check) -> Result<Response, Failure> {
         loop {
             if self.get_stored(request, check).await? {
                 if let Some(charging) = &self.charging {
@@ -252,8 +252,8 @@ impl StoreTarget {
     /// that memory does not grow with its size.
     async fn fetch(&self, request: &Planned, check: &mut Check) -> Result<(), Failure> {
         let key = object_key(request);
-        let answer = self.origin.get(&key, GetRequest::default()).await;
-        let mut body = answer.map_err(failed)?.body;
+        let response = self.origin.get(&key, GetRequest::default()).await;
+        let mut body = response.map_err(failed)?.body;
         if let Some(charging) = &self.charging {
             charging.miss(request.object_bytes).await;
         }
@@ -277,7 +277,7 @@ impl StoreTarget {
             .map_err(failed)
     }
 
-    async fn put(&self, request: &Planned, seed: Option<u64>) -> Result<Answer, Failure> {
+    async fn put(&self, request: &Planned, seed: Option<u64>) -> Result<Response, Failure> {
         let content = Content::new(seed.unwrap_or(0), &object_key(request), 0);
         let mut writer = self.writer(request).await?;
         for piece in pieces(content, request.object_bytes) {
@@ -300,7 +300,7 @@ async fn read_through(
     cache: &ObjectCache,
     request: &Planned,
     check: &mut Check,
-) -> Result<Answer, Failure> {
+) -> Result<Response, Failure> {
     let range = (request.length > 0).then(|| ByteRange::Inclusive {
         first: request.offset,
         last: request.offset + request.length - 1,

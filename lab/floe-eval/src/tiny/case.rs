@@ -101,11 +101,11 @@ impl TinyCase {
     pub fn flash(&self, in_place: bool) -> Result<Flash, EvalError> {
         let (flash, zone) = (self.flash_size.bytes(), self.zone_size.bytes());
         if zone == 0 || !zone.is_multiple_of(PAGE_BYTES as u64) {
-            return Err(refuse("zone-size", "must be a multiple of 4KiB"));
+            return Err(reject("zone-size", "must be a multiple of 4KiB"));
         }
         let zones = flash / zone;
         if zones < ZONES_MIN || zones * zone != flash {
-            return Err(refuse(
+            return Err(reject(
                 "flash-size",
                 &format!(
                     "must be a multiple of the zone-size {}, at least {ZONES_MIN} of it; {} is",
@@ -118,7 +118,7 @@ impl TinyCase {
             u32::try_from(zones),
             u32::try_from(zone / PAGE_BYTES as u64),
         ) else {
-            return Err(refuse("flash-size", "is too much for pages of 32 bits"));
+            return Err(reject("flash-size", "is too much for pages of 32 bits"));
         };
         let flash = Flash {
             zones,
@@ -126,7 +126,7 @@ impl TinyCase {
             in_place,
         };
         if flash.pages() > u64::from(u32::MAX) {
-            return Err(refuse("flash-size", "is too much for pages of 32 bits"));
+            return Err(reject("flash-size", "is too much for pages of 32 bits"));
         }
         Ok(flash)
     }
@@ -157,14 +157,14 @@ impl TinyCase {
         ];
         for (option, value, low, high) in ranges {
             if !(low..=high).contains(&value) {
-                return Err(refuse(option, &format!("must be from {low} to {high}")));
+                return Err(reject(option, &format!("must be from {low} to {high}")));
             }
         }
         Ok(())
     }
 }
 
-fn refuse(option: &'static str, reason: &str) -> EvalError {
+fn reject(option: &'static str, reason: &str) -> EvalError {
     EvalError::Option {
         option,
         reason: reason.to_owned(),

@@ -82,13 +82,13 @@ impl TinyDevice {
             TinyDeviceKind::Fdp => self.conventional(SsdConfig::fdp(), flash)?,
             TinyDeviceKind::Conventional => self.conventional(SsdConfig::sn540(), flash)?,
         };
-        let ssd = Ssd::new(config, seed).map_err(|fault| refuse(fault.to_string()))?;
+        let ssd = Ssd::new(config, seed).map_err(|fault| reject(fault.to_string()))?;
         Ok(Some(ssd))
     }
 
     fn zoned(&self, flash: Flash) -> Result<SsdConfig, EvalError> {
         if flash.in_place {
-            return Err(refuse(
+            return Err(reject(
                 "a zone is not written in place, as this engine needs; choose conventional or fdp",
             ));
         }
@@ -98,7 +98,7 @@ impl TinyDevice {
         if let Some(nand) = config.flash_mut() {
             let row = nand.nand.row_bytes();
             if !zone.is_multiple_of(row) {
-                return Err(refuse(format!(
+                return Err(reject(format!(
                     "zone-size {} is not a multiple of {}, which the drive programs together; {} is",
                     ByteSize(zone),
                     ByteSize(row),
@@ -117,7 +117,7 @@ impl TinyDevice {
 
     fn conventional(&self, mut config: SsdConfig, flash: Flash) -> Result<SsdConfig, EvalError> {
         if !(0.0..=0.9).contains(&self.over_provisioning) {
-            return Err(refuse("over-provisioning must be between 0 and 0.9"));
+            return Err(reject("over-provisioning must be between 0 and 0.9"));
         }
         self.adjust(&mut config)?;
         let capacity = flash.pages() * PAGE_BYTES as u64;
@@ -143,7 +143,7 @@ impl TinyDevice {
     fn adjust(&self, config: &mut SsdConfig) -> Result<(), EvalError> {
         let ns = |us: f64| match us {
             us if (0.0..=1e6).contains(&us) => Ok((us * 1e3) as u64),
-            us => Err(refuse(format!("{us} µs is no time of a drive"))),
+            us => Err(reject(format!("{us} µs is not a latency from 0 to 1e6 µs"))),
         };
         if let Some(us) = self.command_us {
             config.host.command_overhead_ns = ns(us)?;
@@ -154,13 +154,13 @@ impl TinyDevice {
         if let Some(rate) = self.rate
             && !(1.0..=1e9).contains(&rate)
         {
-            return Err(refuse("rate must be from 1 to 1e9 operations per second"));
+            return Err(reject("rate must be from 1 to 1e9 operations per second"));
         }
         Ok(())
     }
 }
 
-fn refuse(reason: impl Into<String>) -> EvalError {
+fn reject(reason: impl Into<String>) -> EvalError {
     EvalError::Option {
         option: "tiny.device",
         reason: reason.into(),

@@ -36,31 +36,31 @@ pub(super) fn run(run: Run<'_>) -> Result<RunResult, EvalError> {
         EngineKind::Nemo => {
             let config = nemo(case)?;
             let flash = case.flash(false)?;
-            let plan = NemoPlan::new(&config, &flash).map_err(refuse)?;
+            let plan = NemoPlan::new(&config, &flash).map_err(reject)?;
             run.with(Nemo::new(plan), flash, Vec::new())
         }
         EngineKind::Log => {
             let config = log(case)?;
             let flash = case.flash(false)?;
-            let plan = LogPlan::new(&config, &flash).map_err(refuse)?;
+            let plan = LogPlan::new(&config, &flash).map_err(reject)?;
             run.with(Log::new(plan), flash, Vec::new())
         }
         EngineKind::Set => {
             let config = set(case)?;
             let flash = case.flash(true)?;
-            let plan = SetPlan::new(&config, &flash).map_err(refuse)?;
+            let plan = SetPlan::new(&config, &flash).map_err(reject)?;
             run.with(Set::new(plan), flash, Vec::new())
         }
         EngineKind::Kangaroo => {
             let config = kangaroo(case)?;
             let flash = case.flash(config.set_storage == SetStorage::InPlace)?;
-            let plan = KangarooPlan::new(&config, &flash).map_err(refuse)?;
+            let plan = KangarooPlan::new(&config, &flash).map_err(reject)?;
             run.with(Kangaroo::new(plan), flash, Vec::new())
         }
         EngineKind::Fairywren => {
             let config = fairywren(case)?;
             let flash = case.flash(false)?;
-            let plan = FairyWrenPlan::new(&config, &flash).map_err(refuse)?;
+            let plan = FairyWrenPlan::new(&config, &flash).map_err(reject)?;
             let equations = Equations {
                 // N'_Set counts pages. A set has two.
                 set_pages: 2.0 * f64::from(plan.sets()),
@@ -223,7 +223,7 @@ fn settings<T: Serialize + DeserializeOwned>(
     table.try_into().map_err(|error| fail(error.to_string()))
 }
 
-fn refuse(error: PlanError) -> EvalError {
+fn reject(error: PlanError) -> EvalError {
     EvalError::Option {
         option: "tiny.engine",
         reason: error.to_string(),

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_in_memory_or_was_handed_out() {
+    fn every_object_is_in_memory_or_was_evicted() {
         let mut tier = RamTier::new(100_000, 240).expect("room for some");
         let mut left = std::collections::BTreeSet::new();
         for key in 0..10_000u64 {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_replaced_does_not_leave() {
+    fn replaced_objects_are_not_evicted() {
         let mut tier = RamTier::new(100_000, 240).expect("room for some");
         assert_eq!(tier.insert(KeyHash(7), held(240)).count(), 0);
         assert_eq!(tier.insert(KeyHash(7), held(100)).count(), 0);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_gone() {
+    fn expired_objects_are_gone() {
         let mut tier = RamTier::new(10_000, 240).expect("room for some");
         let expires = Expiry(10);
         let _ = tier

@@ -184,7 +184,7 @@ const UNIFORM: &str = r#"
 "#;
 
 #[test]
-fn the_figures_are_those_that_can_be_worked_out() {
+fn the_figures_equal_computed_ones() {
     let run = run(UNIFORM, 1);
     // 19 objects of 204 bytes in a page.
     assert!((figure(&run, "alwa") - 4096.0 / (19.0 * 200.0)).abs() < 0.01);
@@ -216,7 +216,7 @@ fn the_figures_are_those_that_can_be_worked_out() {
 }
 
 #[test]
-fn what_was_not_measured_has_no_figure() {
+fn figures_need_a_measurement() {
     let figures = run_figures(&run(UNIFORM, 1));
     let has = |name: &str| figures.iter().any(|figure| figure.metric == name);
     assert!(has("hit_ratio") && has("write_amplification"));
@@ -233,7 +233,7 @@ fn what_was_not_measured_has_no_figure() {
 }
 
 #[test]
-fn what_is_not_admitted_is_not_written() {
+fn rejected_objects_are_not_written() {
     let scan = |admission: &str| {
         let more = format!("operations-max = 100_000\nadmission = {admission}\n{UNIFORM}");
         run(&more.replace("uniform", "scan"), 1)
@@ -270,7 +270,7 @@ fn a_run_is_the_same_for_the_same_seed() {
 }
 
 #[test]
-fn a_twitter_like_run_has_what_the_paper_says() {
+fn a_twitter_like_run_agrees_with_the_paper() {
     let run = run(TWITTER, 1);
     let bytes = figure(&run, "object_bytes");
     assert!((bytes - 246.0).abs() < 30.0, "{bytes} per object written");
@@ -321,7 +321,7 @@ fn a_conventional_drive_counts_what_it_writes() {
 }
 
 #[test]
-fn what_cannot_run_is_refused() {
+fn invalid_cases_are_rejected() {
     for (more, said) in [
         ("device = { kind = \"zns\", rate = 0.0 }", "rate"),
         (

@@ -392,9 +392,9 @@ impl Timing {
     }
 
     fn submit(&mut self, id: CommandId, command: Command) {
-        if let Err(refusal) = self.ssd.submit(self.now, id, command) {
+        if let Err(rejection) = self.ssd.submit(self.now, id, command) {
             self.broken
-                .get_or_insert(format!("the drive refused {command:?}: {refusal}"));
+                .get_or_insert(format!("the drive rejected {command:?}: {rejection}"));
         }
     }
 

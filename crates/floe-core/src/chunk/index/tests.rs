@@ -65,7 +65,7 @@ fn it_agrees_with_a_map_while_numbers_outgrow_their_bits() {
 
 /// Reported uses follow recency, including the ages set by recovery.
 #[test]
-fn uses_are_told_as_they_would_be_evicted() {
+fn uses_are_reported_in_order_of_eviction() {
     let mut index = ShardIndex::over_slots(&geometry());
     for number in 0..800 {
         // The first records are the least recently used.

@@ -242,7 +242,7 @@ fn every_setting_of_the_plan_is_compared() {
 }
 
 #[test]
-fn an_encoder_rejects_what_was_not_planned() {
+fn an_encoder_rejects_unplanned_records() {
     let mut plan = SmallBatchPlan::new(512, 1 << 20);
     assert!(plan.is_empty());
     assert!(SmallBatchEncoder::new(&plan, ID, LIFE, &mut []).is_err());

@@ -308,7 +308,7 @@ fn the_same_commands_give_the_same_completions() {
 }
 
 #[test]
-fn devices_that_cannot_be_are_rejected() {
+fn invalid_devices_are_rejected() {
     let mut config = small_config(1);
     if let Some(flash) = config.flash_mut() {
         flash.superblocks = 17;

@@ -132,7 +132,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn faults_name_their_cause() {
     let mut ssd = Ssd::new(small_config(1), 7).unwrap();
     ssd.precondition();
     let saved = ssd.save().expect("at rest");

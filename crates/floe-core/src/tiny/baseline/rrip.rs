@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn those_used_last_go_first_by_prediction() {
+    fn objects_predicted_last_are_evicted_first() {
         let mut page = vec![object(1, 1500, 3), object(2, 1500, 1), object(3, 900, 2)];
         // The object with the latest prediction was used, so it now has the
         // earliest.

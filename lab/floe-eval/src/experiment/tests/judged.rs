@@ -70,7 +70,7 @@ fn every_verdict_can_differ() {
 }
 
 #[test]
-fn what_is_known_to_differ_exists_once_and_has_a_reason() {
+fn every_known_difference_exists_once_and_has_a_reason() {
     let experiments = shipped();
     let mut seen = std::collections::BTreeSet::new();
     for known in known().known {
@@ -113,7 +113,7 @@ fn what_is_known_to_differ_exists_once_and_has_a_reason() {
 }
 
 #[test]
-fn the_guide_tells_every_tolerance() {
+fn the_guide_has_every_tolerance() {
     let guide = std::fs::read_to_string(folder().join("README.md")).expect("the guide");
     for tolerance in TOLERANCES {
         let allowed = match (tolerance.share, tolerance.margin) {
@@ -130,7 +130,7 @@ fn the_guide_tells_every_tolerance() {
 }
 
 #[test]
-fn tolerances_of_rows_and_published_context_are_refused() {
+fn tolerances_of_rows_and_published_context_are_rejected() {
     for (from, to, said) in [
         (
             "kind = \"goal\"",
@@ -154,7 +154,7 @@ fn tolerances_of_rows_and_published_context_are_refused() {
             "no tolerance for this metric",
         ),
     ] {
-        assert_refused(from, to, said);
+        assert_rejected(from, to, said);
     }
 }
 
@@ -200,7 +200,7 @@ fn sources_have_the_form_of_their_kind() {
 }
 
 #[test]
-fn what_is_known_to_differ_must_differ_and_nothing_else_may() {
+fn only_known_differences_differ() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("small.toml");
     let surprises = |experiment: &str, known: Option<&str>| -> Vec<String> {

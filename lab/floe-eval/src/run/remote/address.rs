@@ -41,7 +41,7 @@ impl FromStr for RemoteAddress {
                     "`{text}` names no bucket; write s3:URL/BUCKET, such as s3:http://127.0.0.1:9000/bench"
                 )
             }),
-            _ => Err(format!("`{text}` is no server; {FORMS}")),
+            _ => Err(format!("`{text}` is not a server; {FORMS}")),
         }
     }
 }

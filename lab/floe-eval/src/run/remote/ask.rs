@@ -2,7 +2,7 @@
 
 use floe::origin::emulated::Content;
 
-use crate::run::answer::Check;
+use crate::run::response::Check;
 
 /// A request to a server.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use super::ask::Ask;
 use super::pipe::{Broken, Input, Output, Wire, junk};
 use crate::error::EvalError;
 use crate::metrics::Served;
-use crate::run::answer::{Answer, Failure, other, pieces, written};
+use crate::run::response::{Failure, Response, other, pieces, written};
 
 /// Longest key of memcached.
 const KEY_BYTES_MAX: usize = 250;
@@ -48,7 +48,7 @@ impl Wire for Memcached {
         let is_plain = key.bytes().all(|byte| byte > b' ' && byte != 0x7f);
         if !is_plain || key.is_empty() || key.len() > KEY_BYTES_MAX {
             return Ok(Err(Failure::Failed(format!(
-                "{key:?} is no key of memcached: 1 to {KEY_BYTES_MAX} bytes without spaces and control characters are"
+                "{key:?} is not a key of memcached: a key has 1 to {KEY_BYTES_MAX} bytes, without spaces and control characters"
             ))));
         }
         match ask {
@@ -70,16 +70,18 @@ impl Wire for Memcached {
         input: &mut Input,
         name: &ObjectKey,
         ask: Ask,
-    ) -> Result<Result<Answer, Failure>, Broken> {
+    ) -> Result<Result<Response, Failure>, Broken> {
         let line = input.line().await?;
-        let is_refusal = ["ERROR", "SERVER_ERROR", "CLIENT_ERROR"]
+        let is_rejection = ["ERROR", "SERVER_ERROR", "CLIENT_ERROR"]
             .iter()
             .any(|word| line.starts_with(word));
-        if is_refusal {
-            return Ok(Err(Failure::Failed(format!("the server answers {line:?}"))));
+        if is_rejection {
+            return Ok(Err(Failure::Failed(format!(
+                "the server responds {line:?}"
+            ))));
         }
         match ask {
-            Ask::Get { length, .. } if line == "END" => Ok(Ok(Answer {
+            Ask::Get { length, .. } if line == "END" => Ok(Ok(Response {
                 served: Served::Absent,
                 bytes: length,
             })),
@@ -97,9 +99,11 @@ impl Wire for Memcached {
                 Ok(checked.and_then(|()| check.finish(Served::Hit)))
             }
             Ask::Put { length, .. } if line == "STORED" => Ok(Ok(written(length))),
-            Ask::Put { .. } => Ok(Err(Failure::Failed(format!("a set is answered {line:?}")))),
+            Ask::Put { .. } => Ok(Err(Failure::Failed(format!(
+                "the response to a set is {line:?}"
+            )))),
             Ask::Delete if line == "DELETED" || line == "NOT_FOUND" => Ok(Ok(other(0))),
-            Ask::Delete => Err(junk(format!("a delete is answered {line:?}"))),
+            Ask::Delete => Err(junk(format!("the response to a delete is {line:?}"))),
         }
     }
 
@@ -111,7 +115,7 @@ impl Wire for Memcached {
             output.flush().await?;
             let line = input.line().await?;
             if line != "STORED" {
-                let why = format!("it refuses {USER} and {PASSWORD}: {line}");
+                let why = format!("it rejects {USER} and {PASSWORD}: {line}");
                 return Err(Error::new(ErrorKind::PermissionDenied, why));
             }
         }
@@ -127,7 +131,7 @@ impl Wire for Memcached {
                 Err(Error::new(ErrorKind::PermissionDenied, why))
             }
             false => Err(junk(format!(
-                "{line:?} is no answer to `version`; is this a memcached server?"
+                "{line:?} is not a response to `version`; is this a memcached server?"
             ))),
         }
     }
@@ -142,5 +146,5 @@ fn value_head(line: &str) -> Result<(&str, u64), Broken> {
         }
         _ => None,
     };
-    head.ok_or_else(|| junk(format!("a get is answered {line:?}")))
+    head.ok_or_else(|| junk(format!("the response to a get is {line:?}")))
 }

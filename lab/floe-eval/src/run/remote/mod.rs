@@ -15,7 +15,7 @@ use floe::origin::{ObjectKey, OriginConfig};
 use floe_device::Clock;
 use serde::{Deserialize, Serialize};
 
-use super::answer::{Answer, BENCH_BUCKET, Check, Failure};
+use super::response::{BENCH_BUCKET, Check, Failure, Response};
 use super::{BenchOptions, Pacing, Planned, RequestSource};
 use crate::error::EvalError;
 use crate::trace::Op;
@@ -141,7 +141,7 @@ impl RemoteTarget {
         client: usize,
         request: &Planned,
         verify_seed: Option<u64>,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Response, Failure> {
         let whole;
         let request = match &self.protocol {
             // The protocol has no partial reads.

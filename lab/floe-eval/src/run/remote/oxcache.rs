@@ -15,7 +15,7 @@ use floe::origin::ObjectKey;
 use super::ask::Ask;
 use super::pipe::{Broken, Input, Output, Wire, junk};
 use crate::metrics::Served;
-use crate::run::answer::{Answer, Failure};
+use crate::run::response::{Failure, Response};
 
 const GET: u64 = 0;
 const ERROR: u64 = 0;
@@ -49,7 +49,7 @@ impl Wire for OxCache {
         input: &mut Input,
         _name: &ObjectKey,
         ask: Ask,
-    ) -> Result<Result<Answer, Failure>, Broken> {
+    ) -> Result<Result<Response, Failure>, Broken> {
         let frame_bytes = u64::from(u32::from_be_bytes(input.exact().await?));
         let (variant, variant_bytes) = number(input).await?;
         let (length, length_bytes) = number(input).await?;
@@ -68,7 +68,7 @@ impl Wire for OxCache {
                 let message = message(input, length).await?;
                 Ok(Err(Failure::Failed(format!("the server says: {message}"))))
             }
-            (variant, _) => Err(junk(format!("answer {variant} of {length} bytes"))),
+            (variant, _) => Err(junk(format!("response {variant} of {length} bytes"))),
         }
     }
 

@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::address::RemoteAddress;
 use super::ask::Ask;
 use crate::error::EvalError;
-use crate::run::answer::{Answer, Check, Failure};
+use crate::run::response::{Check, Failure, Response};
 
 /// Bytes gathered before a write.
 const WRITE_BYTES: usize = 64 << 10;
@@ -54,7 +54,7 @@ pub(super) trait Wire: Clone + Send + Sync + 'static {
         input: &mut Input,
         name: &ObjectKey,
         ask: Ask,
-    ) -> impl Future<Output = Result<Result<Answer, Failure>, Broken>> + Send;
+    ) -> impl Future<Output = Result<Result<Response, Failure>, Broken>> + Send;
 
     /// Sends the greeting of each connection. A rejection's text is an error.
     fn greet(
@@ -106,7 +106,7 @@ impl Input {
                 Ok(String::from_utf8_lossy(line).into_owned())
             }
             None if line.is_empty() => Err(io::ErrorKind::UnexpectedEof.into()),
-            None => Err(junk("an answer has no end of its line")),
+            None => Err(junk("a response line has no end")),
         }
     }
 
@@ -149,7 +149,7 @@ pub(super) fn junk(what: impl Into<String>) -> Broken {
 struct Sent {
     name: ObjectKey,
     ask: Ask,
-    reply: oneshot::Sender<Result<Answer, Failure>>,
+    reply: oneshot::Sender<Result<Response, Failure>>,
 }
 
 /// An open connection.
@@ -221,7 +221,7 @@ impl<W: Wire> Pool<W> {
             // Both end together, because responses arrive in order.
             let ended = tokio::select! {
                 ended = write_requests(&wire, output, &mut asked, expect) => ended,
-                ended = read_answers(&to_read, input, &mut expected) => ended,
+                ended = read_responses(&to_read, input, &mut expected) => ended,
             };
             // Set before the end of the channels wakes the waiters.
             if let Err(error) = ended {
@@ -237,10 +237,10 @@ impl<W: Wire> Pool<W> {
         client: usize,
         name: ObjectKey,
         ask: Ask,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Response, Failure> {
         let place = &self.lanes[client % self.lanes.len()];
         let lane = self.lane(place).await?;
-        let (reply, answer) = oneshot::channel();
+        let (reply, response) = oneshot::channel();
         let broken = || {
             let why = lane.end.lock().clone();
             let why = why.unwrap_or_else(|| "it was closed".into());
@@ -249,8 +249,8 @@ impl<W: Wire> Pool<W> {
         lane.requests
             .send(Sent { name, ask, reply })
             .map_err(|_closed| broken())?;
-        match tokio::time::timeout(self.timeout, answer).await {
-            Ok(Ok(answer)) => answer,
+        match tokio::time::timeout(self.timeout, response).await {
+            Ok(Ok(response)) => response,
             Ok(Err(_ended)) => Err(broken()),
             Err(_elapsed) => {
                 // Later responses would be taken for this one.
@@ -262,7 +262,7 @@ impl<W: Wire> Pool<W> {
                     *place = None;
                 }
                 Err(Failure::Failed(format!(
-                    "no answer within {:?}",
+                    "no response within {:?}",
                     self.timeout
                 )))
             }
@@ -353,19 +353,19 @@ async fn write_requests(
     std::future::pending().await
 }
 
-async fn read_answers(
+async fn read_responses(
     wire: &impl Wire,
     mut input: Input,
     expected: &mut mpsc::UnboundedReceiver<Expected>,
 ) -> Result<(), Broken> {
     while let Some(Sent { name, ask, reply }) = expected.recv().await {
-        let answer = wire.decode(&mut input, &name, ask).await;
-        let (answer, ended) = match answer {
-            Ok(answer) => (answer, Ok(())),
+        let response = wire.decode(&mut input, &name, ask).await;
+        let (response, ended) = match response {
+            Ok(response) => (response, Ok(())),
             Err(error) => (Err(Failure::Failed(cure(&error))), Err(error)),
         };
         // The client may have given up.
-        let _ = reply.send(answer);
+        let _ = reply.send(response);
         ended?;
     }
     Ok(())

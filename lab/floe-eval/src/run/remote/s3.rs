@@ -13,7 +13,7 @@ use super::address::RemoteAddress;
 use super::ask::Ask;
 use crate::error::EvalError;
 use crate::metrics::Served;
-use crate::run::answer::{Answer, Failure, failed, other, pieces, written};
+use crate::run::response::{Failure, Response, failed, other, pieces, written};
 
 /// More requests than any run has in flight.
 const CONCURRENT_MAX: usize = 1 << 20;
@@ -40,7 +40,7 @@ impl S3 {
                 ..ListRequest::default()
             };
             let listed = origin.list(bucket, one).await;
-            if let Some(reason) = listed.err().and_then(|error| refusal(&error)) {
+            if let Some(reason) = listed.err().and_then(|error| rejection(&error)) {
                 let server = address.to_string();
                 return Err(EvalError::Server { server, reason });
             }
@@ -48,7 +48,7 @@ impl S3 {
         Ok(S3(origin))
     }
 
-    pub(super) async fn ask(&self, name: &ObjectKey, ask: Ask) -> Result<Answer, Failure> {
+    pub(super) async fn ask(&self, name: &ObjectKey, ask: Ask) -> Result<Response, Failure> {
         match ask {
             Ask::Get {
                 offset,
@@ -119,7 +119,7 @@ fn config(address: &RemoteAddress, credentials: &OriginConfig, timeout: Duration
 
 /// Cause and cure, if a server cannot be driven at all. A server that only
 /// rejects listing can be.
-fn refusal(error: &OriginError) -> Option<String> {
+fn rejection(error: &OriginError) -> Option<String> {
     let cure = match error {
         OriginError::NoSuchBucket(_) | OriginError::NotFound(_) => {
             "create the bucket, or name another"

@@ -56,10 +56,10 @@ fn pipelined() -> RemoteSpec {
 }
 
 /// The behaviour of a fake server at its `n`th request.
-type Mood = fn(u64) -> Answering;
+type Mood = fn(u64) -> Behaviour;
 
 #[derive(Clone, Copy, PartialEq)]
-enum Answering {
+enum Behaviour {
     Right,
     /// One byte is wrong.
     Wrong,
@@ -100,13 +100,13 @@ async fn oxcache(stream: UnixStream, count: Arc<Mutex<u64>>, mood: Mood) -> std:
         let mut data = vec![0; size as usize];
         Content::new(SEED, &key, 0).fill(offset, &mut data);
         match mood {
-            Answering::Right => {}
-            Answering::Wrong => data[1234] ^= 1,
-            Answering::Short => _ = data.pop(),
-            Answering::Error => data = b"out of sorts".to_vec(),
-            Answering::Leaves => return Ok(()),
+            Behaviour::Right => {}
+            Behaviour::Wrong => data[1234] ^= 1,
+            Behaviour::Short => _ = data.pop(),
+            Behaviour::Error => data = b"out of sorts".to_vec(),
+            Behaviour::Leaves => return Ok(()),
         }
-        let mut head = vec![u8::from(mood != Answering::Error)];
+        let mut head = vec![u8::from(mood != Behaviour::Error)];
         match data.len() {
             short @ 0..=250 => head.push(short as u8),
             long => {
@@ -137,7 +137,7 @@ fn fake_oxcache(folder: &tempfile::TempDir, mood: Mood) -> String {
 #[tokio::test]
 async fn an_oxcache_server_is_driven_and_verified() {
     let folder = tempfile::tempdir().unwrap();
-    let address = fake_oxcache(&folder, |_| Answering::Right);
+    let address = fake_oxcache(&folder, |_| Behaviour::Right);
     let run = drive(&address, &pipelined(), &options(500)).await.unwrap();
     assert_eq!((run.requests, run.failed), (500, 0));
     assert_eq!(run.verified_bytes, 500 * OBJECT_BYTES);
@@ -170,9 +170,9 @@ async fn a_server_that_lies_is_noticed() {
         (
             (|n| {
                 if n == 99 {
-                    Answering::Wrong
+                    Behaviour::Wrong
                 } else {
-                    Answering::Right
+                    Behaviour::Right
                 }
             }) as Mood,
             "offset 1234",
@@ -180,9 +180,9 @@ async fn a_server_that_lies_is_noticed() {
         (
             |n| {
                 if n == 99 {
-                    Answering::Short
+                    Behaviour::Short
                 } else {
-                    Answering::Right
+                    Behaviour::Right
                 }
             },
             "2999 bytes came",
@@ -202,9 +202,9 @@ async fn a_server_that_lies_is_noticed() {
 async fn errors_and_broken_connections_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let address = fake_oxcache(&folder, |n| match n {
-        50 => Answering::Error,
-        150 => Answering::Leaves,
-        _ => Answering::Right,
+        50 => Behaviour::Error,
+        150 => Behaviour::Leaves,
+        _ => Behaviour::Right,
     });
     let run = drive(&address, &pipelined(), &options(500)).await.unwrap();
     assert_eq!(run.requests, 500);
@@ -229,7 +229,7 @@ async fn fake_memcached(lies: bool) -> String {
                 let mut line = String::new();
                 while stream.read_line(&mut line).await? > 0 {
                     let words: Vec<&str> = line.split_whitespace().collect();
-                    let answer = match words[..] {
+                    let response = match words[..] {
                         ["version"] => b"VERSION 1.6.18\r\n".to_vec(),
                         ["get", key] => {
                             let values = values.lock();
@@ -237,15 +237,15 @@ async fn fake_memcached(lies: bool) -> String {
                                 true => values.iter().find(|(other, _)| *other != key),
                                 false => values.get_key_value(key),
                             };
-                            let mut answer = Vec::new();
+                            let mut response = Vec::new();
                             if let Some((_, value)) = found {
                                 let head = format!("VALUE {key} 0 {}\r\n", value.len());
-                                answer.extend(head.as_bytes());
-                                answer.extend(value);
-                                answer.extend(b"\r\n");
+                                response.extend(head.as_bytes());
+                                response.extend(value);
+                                response.extend(b"\r\n");
                             }
-                            answer.extend(b"END\r\n");
-                            answer
+                            response.extend(b"END\r\n");
+                            response
                         }
                         ["set", key, _, _, length] => {
                             let mut value = vec![0; length.parse::<usize>().expect("a length") + 2];
@@ -256,7 +256,7 @@ async fn fake_memcached(lies: bool) -> String {
                         }
                         _ => b"ERROR\r\n".to_vec(),
                     };
-                    stream.write_all(&answer).await?;
+                    stream.write_all(&response).await?;
                     stream.flush().await?;
                     line.clear();
                 }
@@ -306,14 +306,14 @@ async fn a_memcached_server_that_lies_is_noticed() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_driven_is_explained() {
+async fn connection_errors_name_cause_and_cure() {
     let folder = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(folder.path().join("memcached.sock")).unwrap();
     tokio::spawn(async move {
         let mut kept = Vec::new();
         while let Ok((mut stream, _)) = listener.accept().await {
-            let refused = stream.write_all(b"CLIENT_ERROR unauthenticated\r\n").await;
-            kept.push((refused, stream));
+            let rejected = stream.write_all(b"CLIENT_ERROR unauthenticated\r\n").await;
+            kept.push((rejected, stream));
         }
     });
     let socket = folder.path().display();
@@ -357,7 +357,7 @@ async fn what_cannot_be_driven_is_explained() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_answer_is_given_up() {
+async fn a_request_without_response_fails() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("silent.sock");
     let listener = UnixListener::bind(&path).unwrap();
@@ -375,7 +375,7 @@ async fn a_server_that_does_not_answer_is_given_up() {
     let failed = drive(&format!("unix:{}", path.display()), &spec, &options(6)).await;
     let text = failed.unwrap_err().to_string();
     assert!(text.contains("6 of 6 requests failed"), "{text}");
-    assert!(text.contains("no answer within 50ms"), "{text}");
+    assert!(text.contains("no response within 50ms"), "{text}");
     assert!(begun.elapsed() < Duration::from_secs(10));
 }
 
@@ -399,7 +399,7 @@ fn addresses_are_read_and_written() {
         ("s3:bucket", "names no bucket"),
         ("s3:http://127.0.0.1:9000", "names no bucket"),
         ("s3:http://127.0.0.1:9000/", "names no bucket"),
-        ("redis:127.0.0.1:1", "is no server"),
+        ("redis:127.0.0.1:1", "is not a server"),
         ("store", "has no protocol"),
     ] {
         let error = text.parse::<RemoteAddress>().unwrap_err();

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_weight_is_refused() {
+    fn invalid_weights_are_rejected() {
         for weights in [&[][..], &[0.0, 0.0], &[-1.0, 2.0], &[f64::NAN]] {
             assert!(Alias::new(weights).is_err(), "{weights:?}");
         }

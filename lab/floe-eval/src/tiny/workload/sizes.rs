@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_page_holds_is_refused() {
+    fn sizes_beyond_a_page_are_rejected() {
         let fixed = |bytes| SizeModel::Fixed { bytes }.sizes(20);
         assert!(fixed(10).is_err() && fixed(5000).is_err());
         assert_eq!(fixed(100).expect("good").of(KeyHash(1)), 100);

@@ -117,46 +117,46 @@ fn the_same_seed_draws_the_same() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
-    let refused = |mix: TwitterMix| mix.stream(GIB, 1).expect_err("must be").to_string();
+fn invalid_workloads_are_rejected() {
+    let rejected = |mix: TwitterMix| mix.stream(GIB, 1).expect_err("must be").to_string();
     let with = TwitterMix::default;
     assert!(
-        refused(TwitterMix {
+        rejected(TwitterMix {
             clusters: vec![15],
             ..with()
         })
         .contains("15")
     );
     assert!(
-        refused(TwitterMix {
+        rejected(TwitterMix {
             clusters: vec![],
             ..with()
         })
         .contains("at least one")
     );
     assert!(
-        refused(TwitterMix {
+        rejected(TwitterMix {
             key_spaces: 0,
             ..with()
         })
         .contains("key-spaces")
     );
     assert!(
-        refused(TwitterMix {
+        rejected(TwitterMix {
             keys: 0.0,
             ..with()
         })
         .contains("keys")
     );
     assert!(
-        refused(TwitterMix {
+        rejected(TwitterMix {
             mean_object_bytes: 9000.0,
             ..with()
         })
         .contains("bytes")
     );
     assert!(
-        refused(TwitterMix {
+        rejected(TwitterMix {
             size_spread: -1.0,
             ..with()
         })

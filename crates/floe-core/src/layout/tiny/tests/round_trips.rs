@@ -163,7 +163,7 @@ fn an_object_that_fills_a_page_fits_it() {
 }
 
 #[test]
-fn what_has_no_representation_is_rejected() {
+fn unrepresentable_objects_are_rejected() {
     let mut page = [0xee; PAGE_BYTES];
     let sized = [Object::sized(KeyHash(1), 20)];
     assert!(encode_objects(CACHE, OBJECTS, &sized, &mut page).is_err());

@@ -208,7 +208,7 @@ fn a_bucket_of_a_day_does_not_make_two_days_of_one() {
 }
 
 #[test]
-fn nothing_is_saved_from_before_the_first_question() {
+fn savings_begin_with_the_first_decision() {
     let mut policy = budget(WriteBudgetConfig::new(ByteSize::gib(1)), 1);
     assert!(!policy.admit(KeyHash(0), KIB, second(30 * DAY)));
     assert!(policy.admit(KeyHash(0), KIB, second(30 * DAY + 1)));

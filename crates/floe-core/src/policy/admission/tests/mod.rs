@@ -61,7 +61,7 @@ fn probabilities_are_kept() {
 }
 
 #[test]
-fn what_was_decided_is_counted() {
+fn decisions_are_counted() {
     for config in one_of_each() {
         let mut policy = admission(config.clone(), 3);
         let mut expected = AdmissionStatistics::default();

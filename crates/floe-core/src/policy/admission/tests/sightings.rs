@@ -63,7 +63,7 @@ fn reject_first_turns_by_count() {
 }
 
 #[test]
-fn what_stays_in_use_stays_admissible() {
+fn keys_in_use_stay_admissible() {
     let mut policy = reject_first(1 << 12, 100);
     policy.admit(key(1), 1, Tick::ZERO);
     for at in 1..100 {
@@ -125,7 +125,7 @@ fn thresholds_count_sightings() {
 }
 
 #[test]
-fn what_was_popular_fades() {
+fn counts_of_popular_keys_fade() {
     let mut policy = frequency(2, 1 << 10);
     for _ in 0..15 {
         policy.admit(key(1), 1, Tick::ZERO);

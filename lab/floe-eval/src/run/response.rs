@@ -15,7 +15,7 @@ const PUT_PIECE_BYTES: u64 = 256 << 10;
 
 /// The outcome of a request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Answer {
+pub(super) struct Response {
     pub(super) served: Served,
     pub(super) bytes: u64,
 }
@@ -106,7 +106,7 @@ impl Check {
         })
     }
 
-    pub(super) fn finish(&self, served: Served) -> Result<Answer, Failure> {
+    pub(super) fn finish(&self, served: Served) -> Result<Response, Failure> {
         if self.seen != self.length {
             let (key, wanted, given) = (self.name.to_string(), self.length, self.seen);
             if !self.is_remote {
@@ -118,22 +118,22 @@ impl Check {
                 None => Failure::Failed(format!("{key}: {what}; is --object-size right?")),
             });
         }
-        Ok(Answer {
+        Ok(Response {
             served,
             bytes: self.seen,
         })
     }
 }
 
-pub(super) fn other(bytes: u64) -> Answer {
-    Answer {
+pub(super) fn other(bytes: u64) -> Response {
+    Response {
         served: Served::Other,
         bytes,
     }
 }
 
-pub(super) fn written(bytes: u64) -> Answer {
-    Answer {
+pub(super) fn written(bytes: u64) -> Response {
+    Response {
         served: Served::Write,
         bytes,
     }
