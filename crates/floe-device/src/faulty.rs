@@ -50,6 +50,8 @@ pub struct Faults {
     pub fail_after: Option<u64>,
     /// Every operation on these zones fails.
     pub bad_zones: Vec<ZoneId>,
+    /// The next operation of this kind is carried out, and then its future panics.
+    pub panic_after: Option<Operation>,
     /// Operations on these zones get no random faults.
     pub spared_zones: Vec<ZoneId>,
     /// Space of all zones together, as for a sparse file on a full disk. An
@@ -200,16 +202,25 @@ impl Faulty {
         } else {
             start()
         };
-        match fate.delay {
-            None => future,
-            Some(delay) => {
-                let sleep = self.clock.sleep(delay);
-                OpFuture::new(async move {
-                    sleep.await;
-                    future.await
-                })
-            }
+        let panics = self.takes_panic(operation);
+        if fate.delay.is_none() && !panics {
+            return future;
         }
+        let sleep = fate.delay.map(|delay| self.clock.sleep(delay));
+        OpFuture::new(async move {
+            if let Some(sleep) = sleep {
+                sleep.await;
+            }
+            let result = future.await;
+            assert!(!panics, "injected panic");
+            result
+        })
+    }
+
+    fn takes_panic(&self, operation: Operation) -> bool {
+        let panic_after = &mut self.faults.lock().panic_after;
+        let is_next = self.enabled.load(Relaxed) && *panic_after == Some(operation);
+        is_next && panic_after.take().is_some()
     }
 
     /// The data with zeros after a random block, and the bytes before it; no
