@@ -32,6 +32,10 @@ pub enum CacheError {
     /// A delete or overwrite could not be made durable, so it was not acknowledged.
     #[error("the cache device refused to make an invalidation durable: {0}")]
     NotDurable(String),
+    /// A background task of the cache panicked. The cache takes no more writes
+    /// until it is opened again.
+    #[error("a background task of the cache panicked, so that it takes no writes; reopen it")]
+    Poisoned,
     /// The cache was closed.
     #[error("the cache is closed")]
     Closed,

@@ -48,6 +48,7 @@
 //! Must not depend on protocols and command lines. The `floe`
 //! command and its S3 frontend are built on it.
 
+mod abort;
 pub mod cache;
 mod chunk;
 pub mod config;

@@ -36,7 +36,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
     (
         "floe",
         &[
-            &["error", "limit"],
+            &["abort", "error", "limit"],
             &["metadata_log", "origin", "slots", "value"],
             &["chunk", "tiny"],
             &["store"],

@@ -9,6 +9,7 @@ use floe_core::layout::{CacheId, Sequence};
 use floe_device::{Clock, SharedDevice};
 
 use super::stats::ChunkCounters;
+use crate::error::CacheError;
 use crate::value::PutOptions;
 
 /// The environment of one open cache.
@@ -23,6 +24,7 @@ pub(crate) struct Environment {
     next_sequence: AtomicU64,
     closing: AtomicBool,
     stopped: AtomicBool,
+    poisoned: AtomicBool,
 }
 
 impl Environment {
@@ -43,6 +45,7 @@ impl Environment {
             next_sequence: AtomicU64::new(next_sequence),
             closing: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
+            poisoned: AtomicBool::new(false),
         }
     }
 
@@ -90,5 +93,28 @@ impl Environment {
 
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.load(SeqCst)
+    }
+
+    /// A background task panicked: writes are refused from now on, since they
+    /// could wait for it for ever.
+    pub(crate) fn poison(&self) {
+        self.poisoned.store(true, SeqCst);
+    }
+
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Relaxed)
+    }
+
+    /// Whether writes that wait for room are given up.
+    pub(crate) fn gives_up_writes(&self) -> bool {
+        self.is_stopped() || self.poisoned.load(SeqCst)
+    }
+
+    /// The reason why a write is refused.
+    pub(crate) fn refusal(&self) -> CacheError {
+        match self.is_poisoned() {
+            true => CacheError::Poisoned,
+            false => CacheError::Closed,
+        }
     }
 }

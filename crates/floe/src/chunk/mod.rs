@@ -18,6 +18,11 @@
 //!
 //! A part uses those above it in this table. **No lock is held across an await;
 //! every pool and queue is bounded.**
+//!
+//! **A panic in a background task (journal, gatherer, reclaimer, tables, use
+//! notes) poisons the engine**: writes fail with [`CacheError::Poisoned`] instead
+//! of waiting for the task. Lookups go on, and so do deletes as long as the task
+//! that makes them durable runs.
 
 mod admission;
 mod base;
@@ -47,13 +52,15 @@ mod zone_state;
 mod zones;
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use floe_core::chunk::{Plan, ZonePhase};
 use floe_core::layout::{KEY_MAX_BYTES, SMALL_MAX_BYTES};
 use floe_device::{Clock, SharedDevice};
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
@@ -91,7 +98,8 @@ pub(crate) struct Engine {
     buffer: Arc<WriteBuffer>,
     small: Arc<SmallWriter>,
     large: Arc<LargeValues>,
-    tasks: Mutex<Vec<JoinHandle<()>>>,
+    /// Watches the background tasks.
+    watch: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl std::fmt::Debug for Engine {
@@ -129,7 +137,7 @@ impl Engine {
             journal,
             zones,
         } = base;
-        Arc::new(Engine {
+        let engine = Arc::new(Engine {
             env,
             index,
             journal,
@@ -139,8 +147,22 @@ impl Engine {
             buffer,
             small,
             large,
-            tasks: Mutex::new(tasks),
-        })
+            watch: Mutex::default(),
+        });
+        let watch = tokio::spawn(watch(Arc::downgrade(&engine), tasks));
+        *engine.watch.lock() = Some(watch);
+        engine
+    }
+
+    /// A background task panicked: no write may wait for it.
+    fn poison(&self) {
+        tracing::error!(
+            "a background task panicked: the cache takes no writes until it is reopened"
+        );
+        self.env.poison();
+        self.buffer.close();
+        self.large.stop();
+        self.zones.notify_changed();
     }
 
     pub(crate) fn plan(&self) -> &Plan {
@@ -176,6 +198,9 @@ impl Engine {
     /// Whether a value of `len` bytes may be stored under `key`.
     pub(crate) fn check_entry(&self, key: &[u8], len: u64) -> Result<(), CacheError> {
         self.check_key(key)?;
+        if self.env.is_poisoned() {
+            return Err(CacheError::Poisoned);
+        }
         let limit = self.env.plan.value_bytes_max;
         if len > limit {
             return Err(CacheError::ValueTooLarge { len, limit });
@@ -283,9 +308,10 @@ impl Engine {
 
     /// Waits until everything accepted so far is on flash and stable.
     pub(crate) async fn flush(&self) -> Result<(), CacheError> {
-        self.small.drain().await;
+        let written = self.small.drain().await;
         self.placement.flush().await?;
-        self.flush_device().await
+        self.flush_device().await?;
+        written
     }
 
     async fn flush_device(&self) -> Result<(), CacheError> {
@@ -304,10 +330,10 @@ impl Engine {
         let flushed = flushed.and(self.flush_device().await);
         self.journal.close().await;
         self.stop_tasks();
-        let tasks = std::mem::take(&mut *self.tasks.lock());
-        for task in tasks {
-            // A task that panicked has said so; closing goes on.
-            let _ = task.await;
+        let watch = self.watch.lock().take();
+        if let Some(watch) = watch {
+            // It ends with the last of the tasks.
+            let _ = watch.await;
         }
         flushed
     }
@@ -363,5 +389,17 @@ impl Engine {
             }
         };
         zones.map(at_a_glance).collect()
+    }
+}
+
+/// Waits for the background tasks; one that panics poisons the engine.
+async fn watch(engine: Weak<Engine>, tasks: Vec<JoinHandle<()>>) {
+    let mut tasks: FuturesUnordered<_> = tasks.into_iter().collect();
+    while let Some(ended) = tasks.next().await {
+        if ended.is_err_and(|error| error.is_panic())
+            && let Some(engine) = engine.upgrade()
+        {
+            engine.poison();
+        }
     }
 }

@@ -123,6 +123,17 @@ impl Shard {
         is_newest
     }
 
+    /// The same for the record of this key and sequence.
+    pub(crate) fn take_pending_at(
+        &mut self,
+        hash: KeyHash,
+        sequence: Sequence,
+    ) -> Option<PendingSlot> {
+        let slot = self.pending.get(&hash)?;
+        let is_newest = slot.record.sequence == sequence;
+        is_newest.then(|| self.pending.remove(&hash)).flatten()
+    }
+
     /// Changes what the RAM tier may hold; says whether there is one.
     pub(crate) fn resize_ram(&mut self, ram_bytes: u64) -> bool {
         let ram = self.ram.as_mut().filter(|_| ram_bytes > RAM_ENTRY_BYTES);

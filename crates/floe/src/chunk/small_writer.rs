@@ -1,25 +1,29 @@
 //! Small values: acknowledged into the write buffer, gathered into batches,
 //! written, and only then entered into the index.
 //!
-//! A panic in the gathering task poisons the writer: values stay in the write
-//! buffer, which fills up. A panic in the task of one batch leaves the values of
-//! that batch in the write buffer. They are served from there, and a flush waits
-//! for them for ever.
+//! A panic in the task of one batch poisons the values of that batch: they are
+//! forgotten and counted as dropped, and the next flush fails. A panic in the
+//! gathering task does the same to all values that wait, and poisons the engine.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use bytes::Bytes;
+use floe_core::hash::KeyHash;
+use floe_core::layout::{Note, Sequence};
 use tokio::sync::Semaphore;
 
 use super::base::Base;
 use super::environment::Environment;
 use super::index::Index;
+use super::journal::Journal;
 use super::placement::Placement;
-use super::shard::{PENDING_BYTES, Pending, PendingSlot};
+use super::shard::{Batch, PENDING_BYTES, Pending, PendingSlot};
 use super::stats::add;
 use super::write_buffer::WriteBuffer;
 use super::write_queue::WriteQueue;
+use crate::abort::OnAbort;
 use crate::error::CacheError;
 use crate::value::PutOptions;
 
@@ -28,23 +32,33 @@ use crate::value::PutOptions;
 pub(crate) struct SmallWriter {
     env: Arc<Environment>,
     index: Arc<Index>,
+    journal: Arc<Journal>,
     placement: Placement,
     buffer: Arc<WriteBuffer>,
     queue: WriteQueue,
     /// One for each batch that is being written.
     permits: Arc<Semaphore>,
+    /// A task gave values up since the last flush.
+    has_abandoned: AtomicBool,
 }
 
 impl SmallWriter {
     pub(crate) fn new(base: &Base, placement: &Placement, buffer: &Arc<WriteBuffer>) -> Arc<Self> {
-        let Base { env, index, .. } = base.clone();
+        let Base {
+            env,
+            index,
+            journal,
+            ..
+        } = base.clone();
         Arc::new(SmallWriter {
             queue: WriteQueue::new(env.block_size(), env.plan.batch_bytes),
             permits: Arc::new(Semaphore::new(env.plan.write_depth as usize)),
             placement: placement.clone(),
             buffer: Arc::clone(buffer),
+            has_abandoned: AtomicBool::new(false),
             env,
             index,
+            journal,
         })
     }
 
@@ -56,7 +70,8 @@ impl SmallWriter {
         options: PutOptions,
     ) -> Result<(), CacheError> {
         let bytes = (key.len() + value.len()) as u64;
-        let room = self.buffer.reserve(bytes + PENDING_BYTES).await?;
+        let reserved = self.buffer.reserve(bytes + PENDING_BYTES).await;
+        let room = reserved.map_err(|_| self.env.refusal())?;
         let (hash, expiry_unix_s) = (self.env.hash(key), self.env.expiry(options));
         let (record, tombstones) = {
             let mut shard = self.index.shard_of(hash).lock();
@@ -82,15 +97,29 @@ impl SmallWriter {
             shard.pending.insert(hash, pending);
             (record, tombstones)
         };
-        self.queue.push(record);
+        let is_queued = self.queue.push(Arc::clone(&record));
+        if !is_queued {
+            self.index.give_up(&record);
+        }
         add(&self.env.counters.puts, 1);
         add(&self.env.counters.put_bytes, bytes);
-        self.placement.settle(tombstones, options.relaxed).await
+        self.placement.settle(tombstones, options.relaxed).await?;
+        match is_queued {
+            true => Ok(()),
+            false => Err(self.env.refusal()),
+        }
     }
 
     /// Waits until every value accepted before the call is written or given up.
-    pub(crate) async fn drain(&self) {
+    /// Fails if a task that panicked gave values up since the last call.
+    pub(crate) async fn drain(&self) -> Result<(), CacheError> {
         self.queue.drain().await;
+        match self.has_abandoned.swap(false, SeqCst) {
+            true => Err(CacheError::NotDurable(
+                "a task that wrote values panicked; they are forgotten".into(),
+            )),
+            false => Ok(()),
+        }
     }
 
     /// Lets the task notice that the engine has stopped.
@@ -100,6 +129,8 @@ impl SmallWriter {
 
     /// Gathers batches until the engine has stopped and the queue is empty.
     pub(crate) async fn run(self: Arc<Self>) {
+        // However the task ends: no other takes records.
+        let _close = OnAbort::new(|| self.close_queue());
         while let Some(is_urgent) = self.queue.wait(|| self.env.is_stopped()).await {
             if !is_urgent {
                 let delay = Duration::from_nanos(self.env.plan.flush_delay_ns);
@@ -118,11 +149,49 @@ impl SmallWriter {
             }
             let writer = Arc::clone(&self);
             tokio::spawn(async move {
-                for record in writer.placement.write_batch(batch).await {
-                    writer.index.give_up(&record);
-                }
+                writer.write(batch).await;
                 drop(permit);
             });
+        }
+    }
+
+    async fn write(&self, batch: Batch) {
+        // Not the records themselves, whose room is given back as soon as they are written.
+        let records: Vec<_> = batch.iter().map(|r| (r.hash, r.sequence)).collect();
+        let abandoned = OnAbort::new(|| self.abandon(records));
+        for record in self.placement.write_batch(batch).await {
+            self.index.give_up(&record);
+        }
+        abandoned.done();
+    }
+
+    fn close_queue(&self) {
+        let records = self.queue.close();
+        if !records.is_empty() {
+            self.abandon(records.iter().map(|r| (r.hash, r.sequence)));
+        }
+    }
+
+    /// Gives up those of `records` that are still pending: the task that was to
+    /// write them is gone.
+    fn abandon(&self, records: impl IntoIterator<Item = (KeyHash, Sequence)>) {
+        self.has_abandoned.store(true, SeqCst);
+        for (hash, sequence) in records {
+            let mut shard = self.index.shard_of(hash).lock();
+            let Some(slot) = shard.take_pending_at(hash, sequence) else {
+                continue;
+            };
+            if let Some(life) = slot.life {
+                // It may be on flash, where only a scan finds it. Under the shard's lock: the key's
+                // next write or delete must find the tombstone.
+                self.index.states().add_tombstone(life.zone);
+                drop(self.journal.hold(vec![Note::Tombstone {
+                    life,
+                    hash,
+                    sequence,
+                }]));
+            }
+            self.index.refuse(&mut shard, &slot.record);
         }
     }
 }

@@ -25,6 +25,8 @@ struct State {
     bytes: u64,
     /// A flush waits for the records.
     is_urgent: bool,
+    /// There is no task any more that takes records.
+    is_closed: bool,
     /// Shared by every record since the last flush; the receiver wakes when all
     /// are gone.
     unwritten: Arc<oneshot::Sender<()>>,
@@ -38,6 +40,7 @@ impl WriteQueue {
             records: VecDeque::new(),
             bytes: 0,
             is_urgent: false,
+            is_closed: false,
             unwritten: Arc::new(unwritten),
             written,
         };
@@ -54,12 +57,25 @@ impl WriteQueue {
         Arc::clone(&self.state.lock().unwritten)
     }
 
-    pub(crate) fn push(&self, record: Arc<Pending>) {
+    /// False if no task would ever take the record.
+    #[must_use]
+    pub(crate) fn push(&self, record: Arc<Pending>) -> bool {
         let mut state = self.state.lock();
+        if state.is_closed {
+            return false;
+        }
         state.bytes += bytes_of(&record);
         state.records.push_back(record);
         drop(state);
         self.wake.notify_one();
+        true
+    }
+
+    /// Takes no more records. Returns those that no task will take.
+    pub(crate) fn close(&self) -> Batch {
+        let mut state = self.state.lock();
+        state.is_closed = true;
+        state.records.drain(..).collect()
     }
 
     pub(crate) fn wake(&self) {
@@ -169,7 +185,7 @@ mod tests {
         let queue = queue();
         let half = queue.batch_bytes as usize / 2;
         for hash in 0..3 {
-            queue.push(record(&queue, hash, half));
+            assert!(queue.push(record(&queue, hash, half)));
         }
         let batches = [queue.take_batch(), queue.take_batch(), queue.take_batch()];
         let hashes: Vec<Vec<u64>> = batches
@@ -185,14 +201,14 @@ mod tests {
         let queue = queue();
         assert!(queue.wait(|| false).now_or_never().is_none());
         assert_eq!(queue.wait(|| true).now_or_never(), Some(None));
-        queue.push(record(&queue, 1, 100));
+        assert!(queue.push(record(&queue, 1, 100)));
         assert_eq!(queue.wait(|| false).now_or_never(), Some(Some(false)));
         let mut drained = Box::pin(queue.drain());
         assert!((&mut drained).now_or_never().is_none());
         assert_eq!(queue.wait(|| false).now_or_never(), Some(Some(true)));
         drop(queue.take_batch());
         assert!(drained.now_or_never().is_some());
-        queue.push(record(&queue, 2, queue.batch_bytes as usize));
+        assert!(queue.push(record(&queue, 2, queue.batch_bytes as usize)));
         assert_eq!(queue.wait(|| false).now_or_never(), Some(Some(true)));
     }
 
@@ -206,5 +222,18 @@ mod tests {
         drop(early);
         assert!(drained.now_or_never().is_some());
         drop(late);
+    }
+
+    #[test]
+    fn a_closed_queue_gives_its_records_up() {
+        let queue = queue();
+        assert!(queue.push(record(&queue, 1, 100)));
+        let mut drained = Box::pin(queue.drain());
+        assert!((&mut drained).now_or_never().is_none());
+        let left = queue.close();
+        assert_eq!(left.len(), 1);
+        assert!(!queue.push(record(&queue, 2, 100)));
+        drop(left);
+        assert!(drained.now_or_never().is_some());
     }
 }

@@ -18,7 +18,8 @@
 //! the same slot.
 //!
 //! A panic in the task poisons the tables: from then on every wait for a change
-//! fails with [`CacheError::Closed`], so no delete or overwrite is acknowledged.
+//! fails with [`CacheError::Closed`], so no delete is acknowledged, and the engine
+//! takes no writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;

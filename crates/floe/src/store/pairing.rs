@@ -149,7 +149,7 @@ async fn keep(pairing: Weak<Pairing>) {
         let _writing = pairing.writing.lock().await;
         match pairing.write().await {
             Ok(()) => {}
-            Err(CacheError::Closed) => return,
+            Err(CacheError::Closed | CacheError::Poisoned) => return,
             Err(error) => {
                 tracing::warn!(%error, "the note of the tiny engine was not written; retrying")
             }

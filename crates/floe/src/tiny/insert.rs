@@ -98,7 +98,7 @@ impl Instance {
         let mut state = self.state.lock();
         // Checked under the lock: its next holder after `stop` has seen every write.
         if self.stopping.load(SeqCst) {
-            return Attempt::Done(Err(CacheError::Closed));
+            return Attempt::Done(Err(self.refusal()));
         }
         let (object, ram_only) = match write {
             Write::Undecided(object) if !state.admits(&object, now_seconds) => {

@@ -21,6 +21,7 @@ use super::fences::Fences;
 use super::journal::{Journal, Place, Wait};
 use super::medium::Medium;
 use super::ram::{Mark, Ram};
+use crate::error::CacheError;
 use crate::value::Tier;
 
 /// An engine on its part of the device.
@@ -45,6 +46,8 @@ pub(super) struct Instance {
     /// Fences with lower numbers have ended: every object inserted before is on flash.
     pub(super) moot_before: AtomicU64,
     pub(super) stopping: AtomicBool,
+    /// The instance's task panicked: the state may be inconsistent.
+    pub(super) poisoned: AtomicBool,
 }
 
 /// The state under the instance's lock.
@@ -470,19 +473,48 @@ impl Instance {
         self.room.notify_waiters();
     }
 
+    /// The instance's task is gone. If it panicked, the instance is not asked any more.
+    pub(super) fn abort(&self) {
+        if std::thread::panicking() {
+            tracing::error!(
+                "the task of a tiny engine panicked: its keys are refused until the cache is reopened"
+            );
+            self.poisoned.store(true, SeqCst);
+        }
+        self.stop();
+    }
+
+    /// The reason why the instance takes no objects any more.
+    pub(super) fn refusal(&self) -> CacheError {
+        match self.poisoned.load(SeqCst) {
+            true => CacheError::Poisoned,
+            false => CacheError::Closed,
+        }
+    }
+
     /// If every object ever inserted is on flash, ends all fences.
     pub(super) fn settle(&self, journal: &Journal) {
+        if self.poisoned.load(SeqCst) {
+            return;
+        }
         let mut state = self.state.lock();
         // Under the lock, since fences are sent under it.
         self.retire_fences(&mut state, journal.last());
     }
 
-    /// Flushes the objects in memory, and waits for that.
-    pub(super) async fn drain(&self) {
+    /// Flushes the objects in memory, and waits for that. False if the instance
+    /// stopped before.
+    pub(super) async fn drain(&self) -> bool {
         loop {
             let room = self.room.notified();
-            if !self.state.lock().drain() || self.stopping.load(SeqCst) {
-                return;
+            if self.poisoned.load(SeqCst) {
+                return false;
+            }
+            if !self.state.lock().drain() {
+                return true;
+            }
+            if self.stopping.load(SeqCst) {
+                return false;
             }
             self.work.notify_one();
             room.await;

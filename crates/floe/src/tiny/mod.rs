@@ -14,6 +14,11 @@
 //! | `survey.rs` | estimates the share of live copies after a restart |
 //!
 //! **No lock is held across an await; every pool and queue is bounded.**
+//!
+//! **A panic in an engine's task poisons that instance**: what its memory knows may
+//! be inconsistent, so gets, puts, deletes and flushes of its keys fail with
+//! [`CacheError::Poisoned`]. A panic in the journal's task fails every put and
+//! delete that needs a fence; gets go on.
 
 mod config;
 mod engine;
@@ -363,10 +368,9 @@ impl Tiny {
     /// [`CacheError::Closed`].
     pub async fn flush(&self) -> Result<(), CacheError> {
         for instance in &*self.handle.instances {
-            if instance.stopping.load(SeqCst) {
-                return Err(CacheError::Closed);
+            if instance.stopping.load(SeqCst) || !instance.drain().await {
+                return Err(instance.refusal());
             }
-            instance.drain().await;
         }
         self.settle().await;
         Ok(())
@@ -504,7 +508,7 @@ impl Handle {
         let at = open::instance_of(hash, self.instances.len() as u32);
         let instance = &*self.instances[at as usize];
         if instance.stopping.load(SeqCst) {
-            return Err(CacheError::Closed);
+            return Err(instance.refusal());
         }
         Ok((hash, instance))
     }

@@ -380,6 +380,7 @@ fn instance(
         work: Notify::new(),
         room: Notify::new(),
         stopping: AtomicBool::new(false),
+        poisoned: AtomicBool::new(false),
     })
 }
 

@@ -8,6 +8,7 @@ use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 
 use super::instance::Instance;
+use crate::abort::OnAbort;
 
 /// Most concurrent tasks of an engine that needs no order.
 const TASKS_MAX: usize = 64;
@@ -58,6 +59,12 @@ impl Instance {
         now_seconds: impl Fn() -> u32,
         note: impl AsyncFn(Note) -> bool,
     ) {
+        let aborted = OnAbort::new(|| self.abort());
+        self.carry_out_all(now_seconds, note).await;
+        aborted.done();
+    }
+
+    async fn carry_out_all(&self, now_seconds: impl Fn() -> u32, note: impl AsyncFn(Note) -> bool) {
         let tasks_max = if self.durability.is_ordered() {
             1
         } else {

@@ -254,7 +254,8 @@ impl LargeWriter {
                 while !self.in_flight.is_empty() {
                     self.reap().await;
                 }
-                self.buffer.reserve(bytes).await?
+                let reserved = self.buffer.reserve(bytes).await;
+                reserved.map_err(|_| self.values.env.refusal())?
             }
         };
         Ok(Fill {

@@ -7,6 +7,7 @@ use floe_core::layout::{Note, SummaryEntry, SummaryShape, ZoneLife, encode_summa
 use floe_device::Placement as Handle;
 
 use super::Log;
+use crate::abort::OnAbort;
 use crate::chunk::stats::add;
 use crate::chunk::write_error::WriteError;
 
@@ -38,6 +39,11 @@ impl Log {
     /// Writes a zone's summary, releases its remaining capacity and journals
     /// that it is full. Without a summary, recovery scans the zone.
     async fn close_zone(self: Arc<Self>, zone: ZoneId) {
+        // Otherwise every later close of the cache would wait for this one.
+        let abandoned = OnAbort::new(|| {
+            self.base.zones.lock().done(zone);
+            self.base.zones.retire(zone);
+        });
         let life = self.base.index.states().life(zone);
         let entries = self.take_listed(zone);
         let summary = self.write_summary(life, &entries).await;
@@ -58,6 +64,7 @@ impl Log {
                 add(&self.base.env.counters.write_errors, 1);
             }
         }
+        abandoned.done();
         {
             let mut table = self.base.zones.lock();
             table.closed(zone);

@@ -9,9 +9,9 @@
 //! | `evict.rs` | emptying zones |
 //! | `relocation.rs` | zones that hold second copies while host GC moves values |
 //!
-//! A panic in a task of the log poisons no lock. The zone that the task had
-//! reserved, opened or begun to close keeps its phase until the cache is opened
-//! again; values that it was writing stay in the write buffer.
+//! A panic in a task of the log poisons no lock. A zone that was being opened is
+//! reset and used again, one that was being closed is retired, and other writes
+//! into a zone count as done. `small_writer.rs` says what becomes of a batch.
 
 mod append;
 mod close;

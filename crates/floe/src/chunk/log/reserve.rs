@@ -17,6 +17,8 @@ use crate::chunk::write_error::WriteError;
 pub(crate) struct Reservation {
     log: Arc<Log>,
     life: ZoneLife,
+    /// The zone's header is not written yet.
+    is_opening: bool,
     has_failed: bool,
 }
 
@@ -45,11 +47,13 @@ impl Reservation {
 
     /// The device failed a write there: the zone takes no more until it was reset.
     pub(crate) fn fail(mut self, error: &WriteError) {
+        self.release_failed(error.is_no_space());
+    }
+
+    fn release_failed(&mut self, is_no_space: bool) {
         self.has_failed = true;
         let (log, zone) = (&self.log, self.life.zone);
-        log.base
-            .zones
-            .reserved_write_failed(zone, error.is_no_space());
+        log.base.zones.reserved_write_failed(zone, is_no_space);
         let states = log.base.index.states();
         if states.life(zone) != self.life {
             // It was never opened: its header's write may have left anything there.
@@ -62,7 +66,10 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        if !self.has_failed {
+        if self.is_opening && !self.has_failed {
+            // The task that opens the zone panicked or was cancelled.
+            self.release_failed(false);
+        } else if !self.has_failed {
             self.log.base.zones.lock().done(self.life.zone);
             self.log.close_ready_zones();
         }
@@ -110,16 +117,18 @@ impl Log {
                 self.base.zones.wake_reclaimer();
             }
             match placed {
-                Placed::In(zone, generation) => return Some(self.reserved(zone, generation)),
+                Placed::In(zone, generation) => {
+                    return Some(self.reserved(zone, generation, false));
+                }
                 Placed::AfterOpening(zone, generation) => {
                     // In a task of its own, since the caller may be dropped.
-                    let reservation = self.reserved(zone, generation);
+                    let reservation = self.reserved(zone, generation, true);
                     let opened = tokio::spawn(Arc::clone(self).open_zone(reservation));
                     if let Ok(Some(reservation)) = opened.await {
                         return Some(reservation);
                     }
                 }
-                Placed::Wait if is_dead || self.base.env.is_stopped() => return None,
+                Placed::Wait if is_dead || self.base.env.gives_up_writes() => return None,
                 Placed::Wait if purpose == Purpose::HostGc => {
                     // The reclaimer must not wait for a zone to be freed; only for one to be closed.
                     if gc_waits == GC_WAITS {
@@ -145,18 +154,27 @@ impl Log {
         }
     }
 
-    fn reserved(self: &Arc<Self>, zone: ZoneId, generation: Generation) -> Reservation {
+    fn reserved(
+        self: &Arc<Self>,
+        zone: ZoneId,
+        generation: Generation,
+        is_opening: bool,
+    ) -> Reservation {
         Reservation {
             log: Arc::clone(self),
             life: ZoneLife::new(zone, generation),
+            is_opening,
             has_failed: false,
         }
     }
 
     /// Makes the reserved zone ready for values.
-    async fn open_zone(self: Arc<Self>, reservation: Reservation) -> Option<Reservation> {
+    async fn open_zone(self: Arc<Self>, mut reservation: Reservation) -> Option<Reservation> {
         match self.write_header(&reservation).await {
-            Ok(()) => Some(reservation),
+            Ok(()) => {
+                reservation.is_opening = false;
+                Some(reservation)
+            }
             Err(error) => {
                 tracing::warn!(%error, zone = %reservation.life.zone, "a zone could not be opened");
                 add(&self.base.env.counters.write_errors, 1);

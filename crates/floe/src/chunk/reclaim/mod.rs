@@ -1,8 +1,8 @@
 //! The reclaimer: one task makes room, from the high water mark to the low one.
 //! Writers that find no room wait for it: that is the foreground.
 //!
-//! A panic in the task poisons reclaim: once no zone is free, writes wait for
-//! ever. Lookups, deletes and closing go on.
+//! A panic in the task poisons the engine: writes that wait for room are given up,
+//! and further ones fail. Lookups, deletes and closing go on.
 
 mod host_gc;
 

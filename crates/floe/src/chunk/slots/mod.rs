@@ -21,9 +21,10 @@
 //! the reader then gets bytes without the checksum that it looks for, which
 //! covers key, life and value: a miss.
 //!
-//! A panic in a task of the store poisons no lock. The slots that the task held
-//! stay taken, and values that it was writing stay in the write buffer, until the
-//! cache is opened again; see `crate::slots` for the tables' own task.
+//! A panic in a task of the store poisons no lock. The slots that the task was
+//! writing are not used again until the cache is reopened; a zone that it was
+//! dividing is reset and used again. `small_writer.rs` says what becomes of a
+//! batch, and `crate::slots` has the tables' own task.
 
 mod changed_uses;
 mod evict;

@@ -9,6 +9,7 @@ use floe_core::slots::SlotRun;
 use floe_device::{Address, Operation, Placement as Handle};
 
 use super::SlotStore;
+use crate::abort::OnAbort;
 use crate::chunk::stats::add;
 use crate::chunk::write_error::WriteError;
 
@@ -25,7 +26,7 @@ impl SlotStore {
             if let Some(run) = self.try_take(most) {
                 return Some(run);
             }
-            if self.base.env.is_stopped() {
+            if self.base.env.gives_up_writes() {
                 return None;
             }
             if !self.divide_a_zone() {
@@ -82,22 +83,30 @@ impl SlotStore {
         };
         let store = Arc::clone(self);
         tokio::spawn(async move {
-            match store.divide(zone, generation).await {
+            let abandoned = OnAbort::new(|| store.dividing_failed(zone));
+            let divided = store.divide(zone, generation).await;
+            abandoned.done();
+            match divided {
                 Ok(()) => {
                     store.map.lock().open(zone);
                     store.base.zones.lock().opened(zone);
+                    store.base.zones.notify_changed();
                 }
                 Err(error) => {
                     tracing::warn!(%error, %zone, "a zone could not be divided into slots and is not used");
                     add(&store.base.env.counters.write_errors, 1);
-                    // Its header's write may have left anything there.
-                    store.base.index.states().mark_unknown(zone);
-                    store.base.zones.failed(zone);
+                    store.dividing_failed(zone);
                 }
             }
-            store.base.zones.notify_changed();
         });
         true
+    }
+
+    fn dividing_failed(&self, zone: ZoneId) {
+        // Its header's write may have left anything there.
+        self.base.index.states().mark_unknown(zone);
+        self.base.zones.failed(zone);
+        self.base.zones.notify_changed();
     }
 
     /// Starts a life of `zone`: its header, then an empty table.

@@ -4,6 +4,7 @@
 //! A crash in between loses the value, or finds an entry whose checksum differs
 //! from the bytes. Both are misses.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use floe_core::layout::{SlotEntry, ValueKind, ZoneLife, small_checksum};
@@ -18,6 +19,25 @@ use crate::slots::Settled;
 
 /// Attempts to write a value into one slot before the slot is withdrawn.
 const TRIES: usize = 2;
+
+/// Slots that are being written. Those that are left when it is dropped are not
+/// used again: their task panicked, and a write into them may still land.
+struct HeldSlots<'a> {
+    store: &'a SlotStore,
+    slots: VecDeque<SlotId>,
+}
+
+impl Drop for HeldSlots<'_> {
+    fn drop(&mut self) {
+        if !self.slots.is_empty() {
+            let mut map = self.store.map.lock();
+            self.slots.iter().for_each(|&slot| map.withdraw(slot));
+            drop(map);
+            // A write may wait for a slot that will never be free.
+            self.store.base.zones.notify_changed();
+        }
+    }
+}
 
 impl SlotStore {
     /// Writes small values into slots. Returns the records that no slot accepted.
@@ -77,9 +97,15 @@ impl SlotStore {
             start = end;
         }
         let mut failed = Vec::new();
+        let mut held = HeldSlots {
+            store: self,
+            slots: ids.iter().copied().collect(),
+        };
         for (range, write) in writes {
             let (ids, records) = (&ids[range.clone()], &records[range]);
-            match self.retry(write.await, ids[0], records).await {
+            let written = self.retry(write.await, ids[0], records).await;
+            held.slots.drain(..ids.len());
+            match written {
                 Ok(()) => {
                     for (record, &slot) in records.iter().zip(ids) {
                         self.publish(record, slot, life);
