@@ -43,6 +43,8 @@ mod shard;
 mod slots;
 mod small_writer;
 mod stats;
+#[cfg(test)]
+mod tests;
 mod tombstones;
 mod value_stream;
 mod write_buffer;

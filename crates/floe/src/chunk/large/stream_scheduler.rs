@@ -152,3 +152,74 @@ impl Drop for StreamPermit {
         self.scheduler.changed.notify_waiters();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use floe_core::Geometry;
+    use floe_core::chunk::ChunkConfig;
+    use futures::FutureExt as _;
+    use futures::future::BoxFuture;
+
+    use super::*;
+
+    /// Of a cache of 48 MiB, of which one value may be promised a quarter.
+    fn scheduler() -> Arc<StreamScheduler> {
+        let geometry = Geometry::in_place(14, 4 << 20);
+        let plan = Plan::new(&ChunkConfig::default(), &geometry);
+        StreamScheduler::new(&plan.expect("the plan fits"))
+    }
+
+    const MOST: u64 = 12 << 20;
+
+    type Waiting<'a> = BoxFuture<'a, Option<(StreamPermit, Waited)>>;
+
+    /// A value of `bytes` that has to wait.
+    fn wait<'a>(scheduler: &'a Arc<StreamScheduler>, clock: &'a Clock, bytes: u64) -> Waiting<'a> {
+        let mut waiting = scheduler.wait(clock, bytes).boxed();
+        assert!((&mut waiting).now_or_never().is_none());
+        waiting
+    }
+
+    #[test]
+    fn values_get_their_permits_in_the_order_in_which_they_came() {
+        let (scheduler, clock) = (scheduler(), Clock::real());
+        let first = scheduler.wait(&clock, MOST).now_or_never().flatten();
+        let (permit, waited) = first.expect("nothing streams in");
+        assert_eq!(waited, Waited(false));
+        let second = wait(&scheduler, &clock, MOST);
+        // It would fit, but another value is before it.
+        let third = wait(&scheduler, &clock, 1);
+        drop(permit);
+        let (permit, waited) = second.now_or_never().flatten().expect("the first ended");
+        assert_eq!(waited, Waited(true));
+        drop(permit);
+        assert!(third.now_or_never().flatten().is_some());
+        assert_eq!(scheduler.promised_bytes(), 0);
+    }
+
+    #[test]
+    fn a_value_that_gives_up_waiting_lets_the_next_one_pass() {
+        let (scheduler, clock) = (scheduler(), Clock::real());
+        let permit = scheduler.wait(&clock, MOST).now_or_never().flatten();
+        let second = wait(&scheduler, &clock, MOST);
+        let mut third = wait(&scheduler, &clock, MOST);
+        drop(second);
+        assert!((&mut third).now_or_never().is_none());
+        drop(permit);
+        assert!(third.now_or_never().flatten().is_some());
+    }
+
+    #[test]
+    fn no_value_waits_once_it_is_closed() {
+        let (scheduler, clock) = (scheduler(), Clock::real());
+        let permit = scheduler.wait(&clock, MOST).now_or_never().flatten();
+        let second = wait(&scheduler, &clock, MOST);
+        let third = wait(&scheduler, &clock, MOST);
+        scheduler.close();
+        assert!(second.now_or_never().is_some_and(|permit| permit.is_none()));
+        assert!(third.now_or_never().is_some_and(|permit| permit.is_none()));
+        assert!(scheduler.pass().now_or_never().is_some());
+        drop(permit);
+        assert_eq!(scheduler.promised_bytes(), 0);
+    }
+}
