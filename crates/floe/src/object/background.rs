@@ -30,6 +30,10 @@ impl Background {
         }
     }
 
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.is_cancelled()
+    }
+
     /// Cancels all waits for the origin, then waits for the tasks to end.
     pub(super) async fn stop(&self) {
         self.stopping.cancel();

@@ -259,8 +259,8 @@ impl Run {
         }
     }
 
-    /// Waits for room in the store, at most the reader timeout: stalled flash
-    /// must not stall readers of the origin.
+    /// Waits for the store, at most the reader timeout: stalled flash must not
+    /// stall readers of the origin. A cache that stops has no readers: it waits on.
     async fn with_timeout<T>(
         &self,
         step: impl Future<Output = Result<T, CacheError>>,
@@ -272,8 +272,11 @@ impl Run {
         let patience = self.cache.clock.sleep(self.cache.config.reader_timeout());
         tokio::select! {
             biased;
-            result = step => self.cache.note(result),
+            result = step.as_mut() => self.cache.note(result),
             () = patience => {
+                if self.cache.background.is_stopping() {
+                    return self.cache.note(step.await);
+                }
                 count(&self.cache.stats.cache_errors);
                 None
             }

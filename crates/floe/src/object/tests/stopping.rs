@@ -12,11 +12,21 @@ use super::*;
 /// has no room for them.
 #[test]
 fn what_a_reader_has_had_is_there_after_the_end() {
-    const CHUNKS: u64 = 24;
+    stops_after_a_read(24, 64 << 10, Duration::from_millis(100));
+}
+
+/// Flash stalls for longer than a reader would wait for it.
+#[test]
+fn what_a_reader_has_had_is_there_after_the_end_though_flash_stalls() {
+    stops_after_a_read(1, 512 << 10, Duration::from_secs(60));
+}
+
+/// Stops a cache that was read through, whose origin sends pieces of `piece` bytes.
+fn stops_after_a_read(chunks: u64, piece: usize, delay_max: Duration) {
     virtual_time::run(5, |clock| async move {
-        let big = pattern(CHUNKS as usize * (512 << 10));
+        let big = pattern(chunks as usize * (512 << 10));
         let mut origin = GatedOrigin::new();
-        origin.piece = 64 << 10;
+        origin.piece = piece;
         let origin = Arc::new(origin);
         origin.set(&key(), big.clone());
         let memory = Arc::new(MemoryDevice::new(geometry()));
@@ -34,13 +44,13 @@ fn what_a_reader_has_had_is_there_after_the_end() {
         let cache = open().await;
         device.set(Faults {
             delays: 1.0,
-            delay_max: Duration::from_millis(100),
+            delay_max,
             ..Faults::default()
         });
         assert_eq!(read(&cache, None).await.unwrap(), big);
-        assert!(cache.stats().chunks_stored < CHUNKS, "flash is slower");
+        assert!(cache.stats().chunks_stored < chunks, "flash is slower");
         cache.stop().await;
-        assert_eq!(cache.stats().chunks_stored, CHUNKS);
+        assert_eq!(cache.stats().chunks_stored, chunks);
         cache.store().close().await.unwrap();
 
         let cache = open().await;
