@@ -1,4 +1,7 @@
 //! Typed keys and values over a [`Cache`], encoded with serde.
+//!
+//! **Panics.** A panic in a type's `Serialize` or `Deserialize`, or in a fetch
+//! function, reaches the caller and poisons nothing.
 
 use std::fmt;
 use std::future::Future;

@@ -9,8 +9,10 @@
 //! other has durably invalidated the key; until then a read gets the older
 //! value or a miss. Reads ask the chunk engine first, because its index is
 //! exact.
-//! the other has durably forgotten the key; until then readers may see the
-//! older value or none. Reads ask the chunk engine first, whose index is exact.
+//!
+//! **Panics.** A panic in a fetch function reaches its caller and poisons nothing:
+//! one of the waiting callers fetches instead. A panic in a background task poisons
+//! its engine ([`CacheError::Poisoned`]).
 
 mod builder;
 mod flight;

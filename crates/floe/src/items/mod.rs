@@ -5,6 +5,9 @@
 //! "Items"). Reads go straight to the cache. Updates of one key are serialised:
 //! of two that compare the same version, exactly one succeeds.
 //!
+//! **Panics.** A panic in the function of an update reaches its caller: the item
+//! stays as it is, and the next update of the key runs.
+//!
 //! Must not depend on protocols or connections.
 
 mod access;

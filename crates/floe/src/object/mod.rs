@@ -5,6 +5,11 @@
 //! the object's version, a hash of its entity tag, size and modification time,
 //! so one response never mixes chunks of different versions.
 //!
+//! **Panics.** A panic of the origin ends the fetch that met it. The readers of that
+//! fetch start another one or fail with [`ObjectError::Stopped`]; nothing of it is
+//! stored. A change that panics fails its caller with the same error, and readers
+//! ask the origin again.
+//!
 //! Must not depend on client protocols or the layout of the store.
 
 mod answer;

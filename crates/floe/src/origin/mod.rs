@@ -3,6 +3,9 @@
 //! [`Origin`] is a [`Backend`] for one kind of store with bounded concurrency,
 //! timeouts, retries and statistics.
 //!
+//! **Panics.** A panic in a [`Backend`] reaches the caller of that request and
+//! poisons nothing: the request's place among the concurrent ones is free again.
+//!
 //! Must not depend on caching, chunks, versions or client protocols.
 
 mod backend;
