@@ -1,4 +1,4 @@
-//! What all parts share: device, clock, plan, identity, sequences, counters.
+//! State shared by all parts: device, clock, plan, identity, sequences, counters.
 //! Must not depend on any part.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
