@@ -1,20 +1,20 @@
-//! The chunk engine's driver: carries the decisions of `floe_core::chunk` out on
-//! a device. [`Engine`] is made of parts; each owns its state and says what a
-//! panic inside it poisons.
+//! The chunk engine's driver: carries out the decisions of `floe_core::chunk`
+//! on a device. [`Engine`] consists of parts; each owns its state and documents
+//! what a panic in it poisons.
 //!
-//! | part | for |
+//! | part | content |
 //! |---|---|
 //! | `environment.rs` | device, clock, plan, identity, sequences, counters |
-//! | `index.rs`, `shard.rs`, `zone_state.rs` | which value is the newest, and where |
+//! | `index.rs`, `shard.rs`, `zone_state.rs` | the newest value of each key and its place |
 //! | `journal.rs`, `tombstones.rs`, `pressure.rs` | tombstones made durable; the metadata zones |
 //! | `zones.rs` | the zone table and its waiters |
-//! | `placement.rs` | where values lie: `log/` or `slots/` |
-//! | `admission.rs` | which values are written at all |
+//! | `placement.rs` | the layout of values: `log/` or `slots/` |
+//! | `admission.rs` | the admission policy |
 //! | `small_writer.rs`, `write_queue.rs`, `write_buffer.rs` | small values: buffered, batched, written |
-//! | `large/` | large values: streamed in pieces, read in pieces |
-//! | `reclaim/` | making room between the water marks |
-//! | `lookup.rs` | a get, from shard to flash and back into the RAM tier |
-//! | `recover.rs`, `recover/`, `scan.rs` | from flash to a running engine |
+//! | `large/` | large values: written and read in pieces |
+//! | `reclaim/` | frees space between the watermarks |
+//! | `lookup.rs` | lookups, from the shard to flash and back into the RAM tier |
+//! | `recover.rs`, `recover/`, `scan.rs` | opening: format or recovery |
 //!
 //! A part uses those above it in this table. **No lock is held across an await;
 //! every pool and queue is bounded.**
@@ -114,8 +114,7 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// Makes the parts that write, over the placement of a cache, and starts the
-    /// background tasks.
+    /// Creates the parts that write, over a cache's placement, and starts the background tasks.
     fn start(
         base: Base,
         placement: Placement,
@@ -179,7 +178,7 @@ impl Engine {
         &self.env.clock
     }
 
-    /// Changes the size of the RAM tier, over all shards; false if there is none.
+    /// Resizes the RAM tier of all shards; false if there is none.
     pub(crate) fn resize_ram(&self, bytes: u64) -> bool {
         self.index.resize_ram(bytes)
     }
@@ -197,7 +196,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a value of `len` bytes may be stored under `key`.
+    /// Checks that a value of `len` bytes may be stored under `key`.
     pub(crate) fn check_entry(&self, key: &[u8], len: u64) -> Result<(), CacheError> {
         self.check_key(key)?;
         if self.env.is_poisoned() {
@@ -210,8 +209,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a value of `len` bytes is to be written to flash. Ask once for
-    /// each write, and [decline](Self::decline) it after a no.
+    /// Whether the admission policy admits a value of `len` bytes. Called once
+    /// per write; a rejected value must be [declined](Self::decline).
     pub(crate) fn admits(&self, key: &[u8], len: u64) -> bool {
         let env = &self.env;
         self.admission.admits(
@@ -221,7 +220,7 @@ impl Engine {
         )
     }
 
-    /// Accepts a whole value: on its way to flash, or into memory only.
+    /// Accepts a whole value, for flash or only for memory.
     pub(crate) async fn offer(
         &self,
         key: &[u8],
@@ -267,8 +266,8 @@ impl Engine {
         LargeReader::open(Arc::clone(&self.large), key, value, range, order).await
     }
 
-    /// Replaces the value of `key` by one that is not written to flash. It is
-    /// served from memory, if it is at hand and not too long for that.
+    /// Replaces the value of `key` by a declined one. The RAM tier serves it,
+    /// if its bytes are given and not too long.
     pub(crate) async fn decline(
         &self,
         key: &[u8],
@@ -291,8 +290,7 @@ impl Engine {
         Ok(PutOutcome::RamOnly)
     }
 
-    /// Forgets `key`; says whether it was there. When this returns `Ok`, no
-    /// crash brings it back.
+    /// Removes `key`; returns whether there was a value. After `Ok`, no crash brings it back.
     pub(crate) async fn remove(&self, key: &[u8]) -> Result<bool, CacheError> {
         self.check_key(key)?;
         let hash = self.env.hash(key);
@@ -308,7 +306,7 @@ impl Engine {
         Ok(was_served)
     }
 
-    /// Waits until everything accepted so far is on flash and stable.
+    /// Waits until all values accepted so far are durable on flash.
     pub(crate) async fn flush(&self) -> Result<(), CacheError> {
         let written = self.small.drain().await;
         self.placement.flush().await?;
@@ -321,8 +319,7 @@ impl Engine {
         flushed.map_err(|error| CacheError::NotDurable(error.to_string()))
     }
 
-    /// Flushes, writes what makes the next start fast, and stops the background
-    /// tasks.
+    /// Flushes, writes summaries for a fast restart, and stops the background tasks.
     pub(crate) async fn close(&self) -> Result<(), CacheError> {
         if !self.env.begin_closing() {
             return Ok(());
@@ -340,10 +337,10 @@ impl Engine {
         flushed
     }
 
-    /// Makes background tasks end, without waiting.
+    /// Ends background tasks, without waiting.
     pub(crate) fn stop_tasks(&self) {
         self.env.begin_closing();
-        // Writers that wait for room get an error before the tasks end.
+        // Writers that wait for room must get an error before the tasks end.
         self.buffer.close();
         self.env.stop();
         self.large.stop();
@@ -372,7 +369,7 @@ impl Engine {
         stats
     }
 
-    /// Every data zone at a glance.
+    /// The state of every data zone.
     pub(crate) fn zone_stats(&self) -> Vec<ZoneStats> {
         let table = self.zones.lock();
         let states = self.index.states();

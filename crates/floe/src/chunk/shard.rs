@@ -1,6 +1,5 @@
-//! One shard: the index, the values on their way to flash, and the RAM tier of
-//! the same keys, behind one short lock. Keeping the three together makes them
-//! agree without protocols: a change of a key changes all of them.
+//! A shard: the index, pending values and RAM tier of the same keys, under one
+//! short lock, so that a change of a key changes all three together.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,9 +23,9 @@ pub(crate) struct Pending {
     pub(crate) value: Bytes,
     pub(crate) sequence: Sequence,
     pub(crate) expiry_unix_s: u32,
-    /// Room in the write buffer, given back when the last holder is gone.
+    /// Room in the write buffer, returned when the last holder is dropped.
     pub(crate) _room: BufferRoom,
-    /// Held until the value is published or given up; see `WriteQueue::drain`.
+    /// Held until the value is published or dropped; see `WriteQueue::drain`.
     pub(crate) _unwritten: Arc<oneshot::Sender<()>>,
 }
 
@@ -37,12 +36,12 @@ pub(crate) type Batch = Vec<Arc<Pending>>;
 #[derive(Debug)]
 pub(crate) struct PendingSlot {
     pub(crate) record: Arc<Pending>,
-    /// The zone life that it is being written in. Its bytes may reach flash from
-    /// then on, so replacing or deleting it takes a tombstone.
+    /// The zone life that it is being written in. Its bytes may reach flash
+    /// from then on, so replacing or deleting it needs a tombstone.
     pub(crate) life: Option<ZoneLife>,
 }
 
-/// Memory of a pending record beside its key and value.
+/// Overhead of a pending record in bytes.
 pub(crate) const PENDING_BYTES: u64 = size_of::<Pending>() as u64 + 64;
 
 /// A value in the RAM tier.
@@ -53,8 +52,8 @@ pub(crate) struct RamValue {
     pub(crate) expiry_unix_s: u32,
 }
 
-/// Memory of an entry of the RAM tier beside its key and value: quick_cache's
-/// slot and table, two allocations, and the handle of the shared bytes.
+/// Overhead of an entry in the RAM tier in bytes: quick_cache's slot and table,
+/// two allocations, and the `Bytes` handle.
 pub(crate) const RAM_ENTRY_BYTES: u64 = 160;
 
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +74,7 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    /// A shard whose RAM tier holds `ram_bytes`, in items of about `item_bytes`.
+    /// Creates a shard whose RAM tier holds `ram_bytes`, in items of about `item_bytes`.
     pub(crate) fn new(index: ShardIndex, ram_bytes: u64, item_bytes: u64) -> Self {
         let items = (ram_bytes / item_bytes.max(1)).clamp(16, 1 << 20) as usize;
         let ram = (ram_bytes > RAM_ENTRY_BYTES).then(|| {
@@ -95,14 +94,14 @@ impl Shard {
         }
     }
 
-    /// Whether `record` is the newest value of its key, and not published yet.
+    /// Whether `record` is the newest value of its key and still pending.
     pub(crate) fn is_newest(&self, record: &Arc<Pending>) -> bool {
         let slot = self.pending.get(&record.hash);
         slot.is_some_and(|slot| Arc::ptr_eq(&slot.record, record))
     }
 
-    /// Notes the life that `record` is written in; false if it is not the newest
-    /// value of its key any more.
+    /// Records the life that `record` is written in; false if it is no longer
+    /// the newest value of its key.
     pub(crate) fn assign_zone(&mut self, record: &Arc<Pending>, life: ZoneLife) -> bool {
         match self.pending.get_mut(&record.hash) {
             Some(slot) if Arc::ptr_eq(&slot.record, record) => {
@@ -113,8 +112,8 @@ impl Shard {
         }
     }
 
-    /// Ends the wait of `record`; false if it is not the newest value of its key
-    /// any more.
+    /// Removes `record` from the pending ones; false if it is no longer the
+    /// newest value of its key.
     pub(crate) fn take_pending(&mut self, record: &Arc<Pending>) -> bool {
         let is_newest = self.is_newest(record);
         if is_newest {
@@ -134,7 +133,7 @@ impl Shard {
         is_newest.then(|| self.pending.remove(&hash)).flatten()
     }
 
-    /// Changes what the RAM tier may hold; says whether there is one.
+    /// Resizes the RAM tier; returns whether there is one.
     pub(crate) fn resize_ram(&mut self, ram_bytes: u64) -> bool {
         let ram = self.ram.as_mut().filter(|_| ram_bytes > RAM_ENTRY_BYTES);
         ram.map(|ram| ram.set_capacity(ram_bytes)).is_some()
@@ -153,7 +152,7 @@ impl Shard {
         Some(found.value.clone())
     }
 
-    /// Whether [`ram_get`](Self::ram_get) would find it; does not count as a use.
+    /// Whether [`ram_get`](Self::ram_get) would find it, without counting as a use.
     pub(crate) fn ram_contains(&self, hash: KeyHash, key: &[u8], clock: &Clock) -> bool {
         let found = self.ram.as_ref().and_then(|ram| ram.peek(&hash));
         found.is_some_and(|found| *found.key == *key && !has_expired(found.expiry_unix_s, clock))
@@ -193,13 +192,13 @@ impl Shard {
     }
 }
 
-/// Whether a value that expires at `expiry` (0 = never) is expired now; asks
-/// the clock only about values that expire at all.
+/// Whether a value that expires at `expiry` (0 = never) has expired. Reads the
+/// clock only if the value expires at all.
 pub(crate) fn has_expired(expiry_unix_s: u32, clock: &Clock) -> bool {
     expiry_unix_s != 0 && is_expired(expiry_unix_s, clock.unix_seconds())
 }
 
-/// Whether a value that expires at `expiry` (0 = never) is expired at `now`.
+/// Whether a value that expires at `expiry` (0 = never) has expired at `now`.
 pub(crate) fn is_expired(expiry_unix_s: u32, now_unix_s: u64) -> bool {
     expiry_unix_s != 0 && u64::from(expiry_unix_s) <= now_unix_s
 }

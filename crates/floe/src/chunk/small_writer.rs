@@ -36,7 +36,7 @@ pub(crate) struct SmallWriter {
     placement: Placement,
     buffer: Arc<WriteBuffer>,
     queue: WriteQueue,
-    /// One for each batch that is being written.
+    /// One permit per batch that is being written.
     permits: Arc<Semaphore>,
     /// A task gave values up since the last flush.
     has_abandoned: AtomicBool,
@@ -75,7 +75,7 @@ impl SmallWriter {
         let (hash, expiry_unix_s) = (self.env.hash(key), self.env.expiry(options));
         let (record, tombstones) = {
             let mut shard = self.index.shard_of(hash).lock();
-            // Two sequences, so that a tombstone for the replaced value never covers this one.
+            // Two sequences, so that a tombstone of the replaced value never covers this one.
             let replaced_up_to = self.env.draw_sequence();
             let sequence = self.env.draw_sequence();
             let (_, tombstones) = self.placement.invalidate(&mut shard, hash, replaced_up_to);
@@ -110,7 +110,7 @@ impl SmallWriter {
         }
     }
 
-    /// Waits until every value accepted before the call is written or given up.
+    /// Waits until every value accepted before the call is written or dropped.
     /// Fails if a task that panicked gave values up since the last call.
     pub(crate) async fn drain(&self) -> Result<(), CacheError> {
         self.queue.drain().await;
@@ -122,12 +122,12 @@ impl SmallWriter {
         }
     }
 
-    /// Lets the task notice that the engine has stopped.
+    /// Wakes the task, to let it end.
     pub(crate) fn wake(&self) {
         self.queue.wake();
     }
 
-    /// Gathers batches until the engine has stopped and the queue is empty.
+    /// Collects batches until the engine has stopped and the queue is empty.
     pub(crate) async fn run(self: Arc<Self>) {
         // However the task ends: no other takes records.
         let _close = OnAbort::new(|| self.close_queue());

@@ -15,7 +15,7 @@ pub(crate) struct WriteQueue {
     block_size: u32,
     batch_bytes: u64,
     state: Mutex<State>,
-    /// Something was queued, or a flush waits.
+    /// Notified when a value was queued, or a flush waits.
     wake: Notify,
 }
 
@@ -23,12 +23,11 @@ pub(crate) struct WriteQueue {
 struct State {
     records: VecDeque<Arc<Pending>>,
     bytes: u64,
-    /// A flush waits for the records.
+    /// Whether a flush waits for the records.
     is_urgent: bool,
     /// There is no task any more that takes records.
     is_closed: bool,
-    /// Shared by every record since the last flush; the receiver wakes when all
-    /// are gone.
+    /// Shared by every record since the last flush; the receiver wakes when all are dropped.
     unwritten: Arc<oneshot::Sender<()>>,
     written: oneshot::Receiver<()>,
 }
@@ -52,7 +51,7 @@ impl WriteQueue {
         }
     }
 
-    /// A new record holds this until it is published or given up.
+    /// Held by a new record until it is published or dropped.
     pub(crate) fn unwritten(&self) -> Arc<oneshot::Sender<()>> {
         Arc::clone(&self.state.lock().unwritten)
     }
@@ -82,7 +81,7 @@ impl WriteQueue {
         self.wake.notify_one();
     }
 
-    /// Waits until every record that began before the call is published or given up.
+    /// Waits until every record that began before the call is published or dropped.
     pub(crate) async fn drain(&self) {
         let (unwritten, written) = oneshot::channel();
         let previous = {
@@ -92,11 +91,11 @@ impl WriteQueue {
             std::mem::replace(&mut state.written, written)
         };
         self.wake.notify_one();
-        // The sender is never used: it closes when the last record that holds it is dropped.
+        // The sender is never used: the channel closes when the last record is dropped.
         let _ = previous.await;
     }
 
-    /// Waits for records; says whether their batch is to be written at once.
+    /// Waits for records; returns whether their batch must be written at once.
     /// `None` once there are none and the engine `is_stopped`.
     pub(crate) async fn wait(&self, is_stopped: impl Fn() -> bool) -> Option<bool> {
         loop {
@@ -130,7 +129,7 @@ impl WriteQueue {
         state.is_urgent || state.bytes >= self.batch_bytes
     }
 
-    /// As many records as fit one batch, the oldest first.
+    /// Takes the oldest records that fit one batch.
     pub(crate) fn take_batch(&self) -> Batch {
         let mut state = self.state.lock();
         let mut fill = SmallBatchPlan::new(self.block_size, self.batch_bytes as u32);

@@ -37,29 +37,28 @@ use tokio::sync::{Notify, oneshot};
 use super::blocks::TableBlocks;
 use crate::error::CacheError;
 
-/// Table blocks kept in memory between groups.
+/// Most table blocks cached between groups.
 const CACHE_BLOCKS: usize = 256;
-/// Table blocks of a group that are in memory at once.
+/// Most table blocks of a group in memory.
 const BLOCKS_AT_ONCE: usize = 64;
-/// Table blocks read or written at once.
+/// Table blocks read or written concurrently.
 const PARALLEL: usize = 16;
-/// Changes that may be queued before a caller that need not wait does.
+/// Queued changes from which on all callers wait.
 const QUEUE: usize = 4096;
-/// Ghosts that may wait for a flush before one is made for them, and new
-/// entries that are remembered meanwhile.
+/// Most ghosts that wait for a flush, and most new entries to track until then.
 const GHOSTS: usize = 4096;
 
-/// A table entry's change.
+/// A change of a table entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change {
-    /// The slot holds this value. Its payload is written.
+    /// The slot holds this value, whose payload is written.
     Set { slot: SlotId, entry: SlotEntry },
-    /// The slot does not hold a value of this key with this sequence or a lower one.
+    /// The slot holds no value of this key with this sequence or a lower one.
     Clear {
         slot: SlotId,
         hash: KeyHash,
         up_to: Sequence,
-        /// The slot is free once that is written.
+        /// Whether the slot is free once the change is written.
         frees: bool,
     },
 }
@@ -72,7 +71,7 @@ impl Change {
     }
 }
 
-/// How settled a change must be.
+/// The degree to which a change must be settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Settled {
     /// Written.
@@ -81,7 +80,7 @@ pub(crate) enum Settled {
     Durable,
 }
 
-/// Values of a key that a lost block may hold, and that must not come back.
+/// Values of a key in a lost block, which must not come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Dead {
     pub(crate) zone: ZoneId,
@@ -89,27 +88,27 @@ pub(crate) struct Dead {
     pub(crate) up_to: Sequence,
 }
 
-/// The engine whose values lie in the slots.
+/// The engine whose values the slots hold.
 pub(crate) trait TableOwner: Send + Sync {
     fn tables(&self) -> &Tables;
 
     /// The current life of `zone`.
     fn life(&self, zone: ZoneId) -> ZoneLife;
 
-    /// Whether the task is to end once nothing is queued.
+    /// Whether the task must end once the queue is empty.
     fn is_stopped(&self) -> bool;
 
-    /// `slots` may be written again.
+    /// Allows `slots` to be written.
     fn free(&self, slots: &[SlotId]);
 
-    /// The slots of a table block that cannot be written are not used again.
+    /// Withdraws the slots of a table block that cannot be written.
     fn withdraw(&self, zone: ZoneId, block: u32);
 
-    /// Flash does not know this value any more. Under the lock that is held for
-    /// [`Tables::push`], its ghost is forgotten unless `is_recent`.
+    /// Removes the ghost of a value that flash no longer has, unless
+    /// `is_recent`, which must be called under the lock of [`Tables::push`].
     fn forget(&self, slot: SlotId, hash: KeyHash, kind: ValueKind, is_recent: &dyn Fn() -> bool);
 
-    /// Makes it durable elsewhere that these values are dead.
+    /// Makes tombstones for these values durable elsewhere.
     fn bury(&self, dead: Vec<Dead>) -> impl Future<Output = Result<(), CacheError>> + Send;
 }
 
@@ -123,16 +122,16 @@ struct Waiter {
 struct Queue {
     changes: Vec<Change>,
     waiters: Vec<Waiter>,
-    /// Entries queued since ghosts were last forgotten.
+    /// Entries queued since ghosts were last removed.
     recent: BTreeSet<Held>,
     closed: bool,
 }
 
-/// The tables of one cache, and changes on their way into them.
+/// The tables of one cache and their queue of changes.
 #[derive(Debug)]
 pub(crate) struct Tables {
     blocks: TableBlocks,
-    /// Whether what is durable must survive a power loss.
+    /// Whether durability includes a power loss.
     is_flushed: bool,
     queue: Mutex<Queue>,
     wake: Notify,
@@ -152,7 +151,7 @@ impl Tables {
         &self.blocks
     }
 
-    /// Queues a change. Called under a lock that orders the changes of one key.
+    /// Queues a change. The caller holds a lock that orders the changes of one key.
     pub(crate) fn push(&self, change: Change) {
         {
             let mut queue = self.queue.lock();
@@ -164,7 +163,7 @@ impl Tables {
         self.wake.notify_one();
     }
 
-    /// Waits until everything queued so far is settled.
+    /// Waits until all queued changes are settled.
     pub(crate) async fn settle(&self, settled: Settled) -> Result<(), CacheError> {
         let (done, result) = oneshot::channel();
         {
@@ -182,15 +181,15 @@ impl Tables {
         }
     }
 
-    /// Waits only if too much is queued.
+    /// Waits only if the queue is long.
     pub(crate) async fn settle_later(&self) {
         if self.queue.lock().changes.len() > QUEUE {
-            // A failure concerns only callers that wait for durability.
+            // Only callers that wait for durability need the error.
             let _ = self.settle(Settled::Written).await;
         }
     }
 
-    /// Makes what was written as durable as configured.
+    /// Makes the written changes as durable as configured.
     pub(crate) async fn stabilise(&self) -> Result<(), DeviceError> {
         match self.is_flushed {
             true => self.blocks.flush().await,
@@ -198,7 +197,7 @@ impl Tables {
         }
     }
 
-    /// Lets the task notice that it is to end.
+    /// Wakes the task, to let it end.
     pub(crate) fn wake(&self) {
         self.wake.notify_one();
     }
@@ -215,7 +214,7 @@ impl Tables {
         self.queue.lock().recent.contains(held)
     }
 
-    /// Ends the queue if it is empty.
+    /// Closes the queue if it is empty.
     fn close_if_empty(&self) -> bool {
         let mut queue = self.queue.lock();
         queue.closed = queue.changes.is_empty() && queue.waiters.is_empty();
@@ -225,14 +224,14 @@ impl Tables {
 
 type BlockId = (ZoneId, u32);
 
-/// A slot and the key that the index takes it to hold a value of.
+/// A slot, and the key of its value in the index.
 type Held = (SlotId, u64);
 
 fn held(slot: SlotId, hash: KeyHash) -> Held {
     (slot, hash.0 & ((1 << 48) - 1))
 }
 
-/// Whether an index that keeps 48 bits would take the two for one key.
+/// Whether an index with 48-bit hashes treats the two as one key.
 fn is_same_key(a: KeyHash, b: KeyHash) -> bool {
     (a.0 ^ b.0) << 16 == 0
 }
@@ -241,18 +240,18 @@ fn is_same_key(a: KeyHash, b: KeyHash) -> bool {
 #[derive(Debug)]
 struct Image {
     entries: Vec<Option<SlotEntry>>,
-    /// Values that flash may still hold though they were replaced or cleared.
+    /// Values that flash may still hold although they were replaced or cleared.
     superseded: Vec<(KeyHash, Sequence)>,
-    /// Flash is to be written.
+    /// Whether the block must be written.
     dirty: bool,
-    /// The group in which it was last changed.
+    /// The group of its last change.
     group: u64,
 }
 
-/// Ghosts that can be forgotten once flash is stable.
+/// Ghosts to remove after the next flush.
 type Ghosts = BTreeMap<Held, (KeyHash, ValueKind)>;
 
-/// The owner of the table blocks.
+/// The task's state.
 struct TableTask<'o, O> {
     owner: &'o O,
     images: BTreeMap<BlockId, Image>,
@@ -262,7 +261,7 @@ struct TableTask<'o, O> {
     group: u64,
 }
 
-/// Fails the waits that the task leaves behind, however it ends.
+/// Fails pending waits when the task ends, in any way.
 struct CloseOnDrop<'o>(&'o Tables);
 
 impl Drop for CloseOnDrop<'_> {
@@ -273,7 +272,7 @@ impl Drop for CloseOnDrop<'_> {
     }
 }
 
-/// Keeps the tables until `owner` is stopped and nothing is queued.
+/// Runs the task until `owner` is stopped and the queue is empty.
 pub(crate) async fn run<O: TableOwner>(owner: Arc<O>) {
     let tables = owner.tables();
     let _close = CloseOnDrop(tables);
@@ -307,7 +306,7 @@ impl<O: TableOwner> TableTask<'_, O> {
         let (durable, written_only): (Vec<_>, Vec<_>) = waiters
             .into_iter()
             .partition(|waiter| waiter.settled == Settled::Durable);
-        // A caller that was dropped does not receive it.
+        // The waiting caller may have been dropped.
         for waiter in written_only {
             let _ = waiter.done.send(written.clone());
         }
@@ -325,13 +324,14 @@ impl<O: TableOwner> TableTask<'_, O> {
         self.shrink();
     }
 
-    /// Flushes as configured, and forgets the ghosts that flash no longer knows.
+    /// Flushes as configured, then removes the ghosts of values that flash no longer has.
     async fn stabilise(&mut self) -> Result<(), String> {
         let tables = self.owner.tables();
         let flushed = tables.stabilise().await;
         flushed.map_err(|error| error.to_string())?;
         for (held, (hash, kind)) in std::mem::take(&mut self.ghosts) {
-            // A younger value of this key in this slot may be a ghost by now, and not in the table yet.
+            // A younger value of this key in this slot may be a ghost already,
+            // before its table entry is written.
             let is_recent = || tables.is_recent(&held);
             self.owner.forget(held.0, hash, kind, &is_recent);
         }
@@ -339,7 +339,7 @@ impl<O: TableOwner> TableTask<'_, O> {
         Ok(())
     }
 
-    /// Brings the changes, and what earlier groups left, onto flash.
+    /// Writes the changes, and the blocks left over from earlier groups.
     async fn apply(&mut self, changes: Vec<Change>) -> Result<(), String> {
         let geometry = *self.owner.tables().blocks.geometry();
         let mut blocks: BTreeMap<BlockId, Vec<Change>> = self
@@ -378,15 +378,15 @@ impl<O: TableOwner> TableTask<'_, O> {
                 self.change(block, changes, &mut free);
             }
             result = self.write(now.into_keys()).await.and(result);
-            // Those of a block that failed are out of use by now, and stay so.
+            // Slots of a failed block were withdrawn, and stay so.
             self.owner.free(&free);
             self.shrink();
         }
         result
     }
 
-    /// Reads the blocks that are not in memory. One that cannot be read starts
-    /// empty: its values are served on, and forgotten at the next start.
+    /// Reads missing blocks. An unreadable one starts empty: its values are
+    /// served until the next start, which loses them.
     async fn load(&mut self, blocks: &BTreeMap<BlockId, Vec<Change>>) {
         let missing: Vec<BlockId> = blocks
             .keys()
@@ -442,7 +442,7 @@ impl<O: TableOwner> TableTask<'_, O> {
                     if frees {
                         free.push(slot);
                     }
-                    // Noted whether it is known or not: a block that could not be read may hold it.
+                    // Recorded even if the entry is unknown: an unreadable block may hold it.
                     image.superseded.push((hash, up_to));
                     entry.take_if(|old| is_same_key(old.hash, hash) && old.sequence <= up_to)
                 }
@@ -459,7 +459,7 @@ impl<O: TableOwner> TableTask<'_, O> {
         }
     }
 
-    /// Writes those of `blocks` that are to be written.
+    /// Writes the dirty ones of `blocks`.
     async fn write(&mut self, blocks: impl Iterator<Item = BlockId>) -> Result<(), String> {
         let mut dirty = Vec::new();
         for block in blocks {
@@ -493,7 +493,7 @@ impl<O: TableOwner> TableTask<'_, O> {
         result
     }
 
-    /// Flash does not take `block`: buries what it may hold and should not.
+    /// Gives `block` up, and makes tombstones for the values that it may wrongly hold.
     async fn give_up(&mut self, block: BlockId) -> Result<(), String> {
         let (zone, number) = block;
         self.owner.withdraw(zone, number);
@@ -503,7 +503,7 @@ impl<O: TableOwner> TableTask<'_, O> {
         let superseded = image.superseded.iter();
         let dead = superseded.map(|&(hash, up_to)| Dead { zone, hash, up_to });
         self.bury(dead.collect()).await?;
-        tracing::warn!(%zone, block = number, "a slot table block cannot be written; its slots are not used any more");
+        tracing::warn!(%zone, block = number, "a slot table block cannot be written; its slots are retired");
         self.images.remove(&block);
         self.lost.insert(block);
         Ok(())
@@ -517,7 +517,7 @@ impl<O: TableOwner> TableTask<'_, O> {
         buried.map_err(|error| error.to_string())
     }
 
-    /// Keeps the blocks that were changed last.
+    /// Evicts the blocks that were changed longest ago.
     fn shrink(&mut self) {
         if self.images.len() <= CACHE_BLOCKS {
             return;
@@ -529,7 +529,7 @@ impl<O: TableOwner> TableTask<'_, O> {
             .map(|(&block, image)| (image.group, block))
             .collect();
         ages.sort_unstable();
-        // A quarter at once, so that the sorting is worth it.
+        // Evicts a quarter at once, to amortise the sort.
         let excess = self.images.len() - CACHE_BLOCKS * 3 / 4;
         for (_, block) in ages.into_iter().take(excess) {
             self.images.remove(&block);

@@ -14,9 +14,9 @@ use tokio::sync::{Notify, Semaphore};
 #[derive(Debug)]
 pub(crate) struct StreamScheduler {
     streams: Mutex<Streams>,
-    /// Its only permit belongs to the next value in line: first come, first served.
+    /// Held by the value that is next in line: first come, first served.
     next: Semaphore,
-    /// A piece was written, or a stream ended.
+    /// Notified when a piece was written or a stream ended.
     changed: Notify,
     closed: AtomicBool,
 }
@@ -44,9 +44,9 @@ impl StreamScheduler {
         })
     }
 
-    /// Waits for the permit of a value of `bytes`, and says whether it had to;
-    /// `None` once the engine stops. The caller must hold nothing that a value
-    /// with a permit may need.
+    /// Waits for a permit for a value of `bytes`, and returns whether it had to
+    /// wait; `None` once the engine stops. The caller must hold nothing that a
+    /// value with a permit may need.
     pub(crate) async fn wait(
         self: &Arc<Self>,
         clock: &Clock,
@@ -63,7 +63,7 @@ impl StreamScheduler {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
-            // Registered before the question, so that an answer in between is not missed.
+            // Registered before the check, so no change is lost.
             changed.as_mut().enable();
             if self.closed.load(SeqCst) {
                 return None;
@@ -82,10 +82,10 @@ impl StreamScheduler {
         }
     }
 
-    /// Waits until every value that waits now has its permit. The caller must
-    /// hold nothing that one of them may need.
+    /// Waits until every value that is waiting now has a permit. The caller
+    /// must hold nothing that one of them may need.
     pub(crate) async fn pass(&self) {
-        // Closed when the engine stops: no value waits then.
+        // Closed when the engine stops: then no value waits.
         drop(self.next.acquire().await);
     }
 
@@ -98,14 +98,14 @@ impl StreamScheduler {
         })
     }
 
-    /// Grants no permit any more.
+    /// Grants no further permits.
     pub(crate) fn close(&self) {
         self.closed.store(true, SeqCst);
         self.next.close();
         self.changed.notify_waiters();
     }
 
-    /// Bytes promised to values that are streaming in.
+    /// Bytes reserved for streaming values.
     pub(crate) fn promised_bytes(&self) -> u64 {
         self.streams.lock().promised_bytes()
     }
@@ -123,12 +123,12 @@ async fn until(clock: &Clock, at: Option<Tick>) {
 }
 
 impl StreamPermit {
-    /// A piece of `bytes` is on its way to the device.
+    /// Records that a piece of `bytes` was sent to the device.
     pub(crate) fn sent(&self, bytes: u64) {
         self.scheduler.streams.lock().sent(self.stream, bytes);
     }
 
-    /// A piece of `bytes` was written, or failed.
+    /// Records that a piece of `bytes` was written or failed.
     pub(crate) fn written(&self, bytes: u64) {
         self.scheduler.streams.lock().written(self.stream, bytes);
         self.scheduler.changed.notify_waiters();

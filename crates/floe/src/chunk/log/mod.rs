@@ -1,13 +1,13 @@
-//! Values in a log: batches appended to zones, which are emptied as a whole.
+//! Values in a log: batches appended to zones, which are evicted as a whole.
 //!
-//! | file | for |
+//! | file | content |
 //! |---|---|
-//! | `reserve.rs` | room in a zone, opening zones |
+//! | `reserve.rs` | reserves space in a zone, opens zones |
 //! | `append.rs` | batches of small values |
 //! | `stream.rs` | large values, piece by piece |
-//! | `close.rs` | closing zones with a summary |
-//! | `evict.rs` | emptying zones |
-//! | `relocation.rs` | zones that hold second copies while host GC moves values |
+//! | `close.rs` | closes zones with a summary |
+//! | `evict.rs` | evicts zones |
+//! | `relocation.rs` | zones with second copies while host GC moves values |
 //!
 //! A panic in a task of the log poisons no lock. A zone that was being opened is
 //! reset and used again, one that was being closed is retired, and other writes
@@ -41,7 +41,7 @@ pub(crate) use stream::{LogStream, Moving};
 #[derive(Debug)]
 pub(crate) struct Log {
     base: Base,
-    /// Records of zones that are not closed yet, for their summaries.
+    /// Records of open zones, for their summaries.
     unclosed: Box<[Mutex<Vec<SummaryEntry>>]>,
     relocating: Arc<RelocatingZones>,
 }
@@ -56,9 +56,9 @@ impl Log {
         })
     }
 
-    /// Takes the value of `hash` out of service, because a write or delete of
-    /// sequence `at` replaces it. Returns whether anything was served, and the
-    /// tombstones that must be durable before the replacement is acknowledged.
+    /// Invalidates the value of `hash`, because a write or delete of sequence
+    /// `at` replaces it. Returns whether there was one, and the tombstones that
+    /// must be durable before the replacement is acknowledged.
     pub(crate) fn invalidate(
         &self,
         shard: &mut Shard,
@@ -91,13 +91,13 @@ impl Log {
             let relocating = &self.relocating;
             relocating.for_each_other(zone, |copies| bury(states.life(copies)));
         }
-        // Under the shard's lock: the key's next write or delete must find them.
+        // Under the shard's lock: the next write or delete of the key must find them.
         self.base.journal.enqueue(&notes);
         (was_served, self.base.journal.pending(hash))
     }
 
-    /// When this returns `Ok`, the tombstones are as durable as configured. If
-    /// `relaxed`, it waits only for a place in the journal's queue.
+    /// Makes the tombstones as durable as configured. If `relaxed`, waits only
+    /// for a place in the journal's queue.
     pub(crate) async fn settle(&self, notes: Vec<Note>, relaxed: bool) -> Result<(), CacheError> {
         if relaxed {
             self.base.journal.commit_later(notes).await;
@@ -106,14 +106,14 @@ impl Log {
         self.base.journal.commit(notes).await
     }
 
-    /// Adds to the records that `zone`'s summary will list.
+    /// Adds records for `zone`'s summary.
     fn list_records(&self, zone: ZoneId, records: &[SummaryEntry]) {
         self.unclosed[zone.index()]
             .lock()
             .extend_from_slice(records);
     }
 
-    /// The records that `zone`'s summary lists, which are forgotten here.
+    /// Takes the records for `zone`'s summary.
     fn take_listed(&self, zone: ZoneId) -> Vec<SummaryEntry> {
         std::mem::take(&mut *self.unclosed[zone.index()].lock())
     }

@@ -1,4 +1,4 @@
-//! Room in a zone, and zones that are opened for it.
+//! Reserves space in zones, and opens zones for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::Log;
 use crate::chunk::stats::add;
 use crate::chunk::write_error::WriteError;
 
-/// Room in a zone, promised to its holder until it is dropped or fails.
+/// Space in a zone, reserved until dropped or failed.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     log: Arc<Log>,
@@ -22,7 +22,7 @@ pub(crate) struct Reservation {
     has_failed: bool,
 }
 
-/// Whose bytes the room is for.
+/// The source of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     User,
@@ -35,8 +35,8 @@ impl Reservation {
         self.life
     }
 
-    /// The device's placement handle for this zone: zones that are open
-    /// together get different ones, handle 0 is the metadata's.
+    /// The device's placement handle of this zone: open zones have different
+    /// ones, and handle 0 is for metadata.
     pub(super) fn handle(&self) -> Handle {
         let handles = u32::from(self.log.base.env.plan.geometry.placement_handles);
         if handles < 2 {
@@ -45,7 +45,7 @@ impl Reservation {
         Handle((1 + self.life.generation.0 % (handles - 1)) as u16)
     }
 
-    /// The device failed a write there: the zone takes no more until it was reset.
+    /// Handles a failed write: the zone accepts no more until its reset.
     pub(crate) fn fail(mut self, error: &WriteError) {
         self.release_failed(error.is_no_space());
     }
@@ -56,7 +56,7 @@ impl Reservation {
         log.base.zones.reserved_write_failed(zone, is_no_space);
         let states = log.base.index.states();
         if states.life(zone) != self.life {
-            // It was never opened: its header's write may have left anything there.
+            // The zone was never opened: its header's write may have left anything there.
             states.mark_unknown(zone);
         }
         log.base.zones.notify_changed();
@@ -76,20 +76,19 @@ impl Drop for Reservation {
     }
 }
 
-/// How long host GC waits at a time for an open zone to be closed.
+/// How long host GC waits for an open zone to be closed.
 const GC_PATIENCE: Duration = Duration::from_millis(50);
-/// How often it does.
+/// How many times it waits.
 const GC_WAITS: usize = 8;
 
-/// How often reclaim must have achieved nothing, with nothing else under way,
-/// before a user's value is given up. One of them may have begun too early to
-/// see what this value waits for.
+/// Futile reclaims, with nothing else running, before a user's value is
+/// dropped. One of them may have begun too early to see the space that this
+/// value needs.
 const FUTILE_MAX: u64 = 2;
 
 impl Log {
-    /// Room for `bytes` and `records`; users wait for a free zone. `None` when
-    /// no zone will ever be free, when reclaim cannot free one, or when the
-    /// engine stops.
+    /// Reserves `bytes` and `records`; users wait for a free zone. `None` if no
+    /// zone can become free, or the engine stops.
     pub(crate) async fn reserve(
         self: &Arc<Self>,
         purpose: Purpose,
@@ -102,7 +101,7 @@ impl Log {
         loop {
             let changed = self.base.zones.changed();
             tokio::pin!(changed);
-            // Registered before the question, so that an answer in between is not missed.
+            // Registered before the check, so no change is lost.
             changed.as_mut().enable();
             let (placed, is_low, is_dead) = {
                 let mut table = self.base.zones.lock();
@@ -121,7 +120,7 @@ impl Log {
                     return Some(self.reserved(zone, generation, false));
                 }
                 Placed::AfterOpening(zone, generation) => {
-                    // In a task of its own, since the caller may be dropped.
+                    // A task, since the caller may be dropped.
                     let reservation = self.reserved(zone, generation, true);
                     let opened = tokio::spawn(Arc::clone(self).open_zone(reservation));
                     if let Ok(Some(reservation)) = opened.await {
@@ -130,7 +129,8 @@ impl Log {
                 }
                 Placed::Wait if is_dead || self.base.env.gives_up_writes() => return None,
                 Placed::Wait if purpose == Purpose::HostGc => {
-                    // The reclaimer must not wait for a zone to be freed; only for one to be closed.
+                    // The reclaimer must not wait for a zone to be freed; only
+                    // for one to be closed.
                     if gc_waits == GC_WAITS {
                         return None;
                     }
@@ -168,7 +168,7 @@ impl Log {
         }
     }
 
-    /// Makes the reserved zone ready for values.
+    /// Opens the reserved zone.
     async fn open_zone(self: Arc<Self>, mut reservation: Reservation) -> Option<Reservation> {
         match self.write_header(&reservation).await {
             Ok(()) => {
@@ -193,7 +193,7 @@ impl Log {
         let _ = self.take_listed(life.zone);
         let handle = reservation.handle();
         env.device.append(life.zone, header, handle).await?;
-        // Under zone LRU being written counts as use; the other policies ask only for reads.
+        // Under zone LRU a write counts as a use; the other policies consider only reads.
         let now = match env.plan.eviction {
             Eviction::Zplru => env.clock.now().0,
             _ => 0,

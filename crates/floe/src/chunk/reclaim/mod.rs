@@ -24,7 +24,7 @@ pub(crate) use host_gc::zones_at_once;
 pub(crate) struct Reclaimer {
     base: Base,
     placement: Placement,
-    /// Under CLRU in a log.
+    /// Set under CLRU in a log.
     host_gc: Option<HostGc>,
 }
 
@@ -43,7 +43,7 @@ impl Reclaimer {
         }
     }
 
-    /// Reclaims whenever woken, until the engine has stopped.
+    /// Reclaims when woken, until the engine stops.
     pub(crate) async fn run(self) {
         let mut retry_at = None;
         while !self.base.env.is_stopped() {
@@ -72,8 +72,8 @@ impl Reclaimer {
         }
     }
 
-    /// Frees zones up to the low water mark, if they are few, and those whose
-    /// tombstones crowd the journal.
+    /// Frees zones up to the low watermark if few are free, and zones whose
+    /// tombstones fill the journal.
     async fn free_zones(&self, log: &Arc<Log>) {
         let is_high = || self.base.journal.pressure().is_high();
         if !is_high() && !self.base.zones.is_low(&self.base.zones.lock()) {

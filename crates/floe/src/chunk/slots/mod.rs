@@ -1,15 +1,14 @@
-//! Values in slots that are written again in place: CLRU on devices that allow
-//! random writes.
+//! Values in slots that are rewritten in place: CLRU on devices with random writes.
 //!
-//! | file | for |
+//! | file | content |
 //! |---|---|
-//! | `take.rs` | taking slots, dividing zones |
+//! | `take.rs` | takes slots, divides zones |
 //! | `write.rs` | small values |
 //! | `stream.rs` | large values |
-//! | `evict.rs` | eviction between the water marks |
-//! | `tables.rs` | the store as the owner of its tables (`crate::slots`) |
-//! | `uses.rs`, `changed_uses.rs` | how recently values were used, noted in the journal |
-//! | `../recover/slots.rs` | from tables to a running engine |
+//! | `evict.rs` | eviction between the watermarks |
+//! | `tables.rs` | implements the owner of the tables (`crate::slots`) |
+//! | `uses.rs`, `changed_uses.rs` | recency of values, noted in the journal |
+//! | `../recover/slots.rs` | recovery from tables |
 //!
 //! **A slot that is free may still be described by its table block**, until the
 //! block is written again. That costs nothing and is not a lie: a value that was
@@ -53,7 +52,7 @@ use changed_uses::ChangedUses;
 
 pub(crate) use stream::SlotStream;
 
-/// The slots of all zones, and what lies in them.
+/// The slots of all zones, and their values.
 #[derive(Debug)]
 pub(crate) struct SlotStore {
     base: Base,
@@ -61,8 +60,8 @@ pub(crate) struct SlotStore {
     map: Mutex<SlotMap>,
     tables: Tables,
     uses: ChangedUses,
-    /// Slots that large values may hold while they stream in. The others are
-    /// left to small ones, so that no reserved room in the write buffer waits for
+    /// Permits for slots that streaming values may hold. The others are for
+    /// small values, so that reserved room in the write buffer never waits for
     /// a slot whose holder waits for room.
     large: Arc<Semaphore>,
     high_water: u64,
@@ -75,7 +74,7 @@ impl SlotStore {
         let plan = &env.plan;
         let per_zone = u64::from(geometry.slots);
         let blocks = TableBlocks::new(Arc::clone(&env.device), env.id, geometry);
-        // More than a semaphore counts would be more than any device has.
+        // No device has more slots than a semaphore can count.
         let large = (slots_total(plan, &geometry) / 2).clamp(1, 1 << 24) as usize;
         Arc::new(SlotStore {
             geometry,
@@ -89,11 +88,10 @@ impl SlotStore {
         })
     }
 
-    /// Takes the value of `hash` out of service, because a write or delete of
-    /// sequence `up_to` replaces it. What is served from a slot becomes a ghost
-    /// until its table entry is gone. Returns whether anything was served, and
-    /// whether a change of a table must be durable before the replacement is
-    /// acknowledged.
+    /// Invalidates the value of `hash`, because a write or delete of sequence
+    /// `up_to` replaces it. A value in a slot becomes a ghost until its table
+    /// entry is cleared. Returns whether there was a value, and whether a table
+    /// change must be durable before the replacement is acknowledged.
     pub(crate) fn invalidate(
         &self,
         shard: &mut Shard,
@@ -101,7 +99,7 @@ impl SlotStore {
         up_to: Sequence,
     ) -> (bool, bool) {
         let mut was_served = shard.ram_remove(hash);
-        // A pending value has no table entry yet: no crash brings it back.
+        // A pending value has no table entry yet, so no crash brings it back.
         was_served |= shard.pending.remove(&hash).is_some();
         let Some(found) = shard.index.get(hash) else {
             return (was_served, false);
@@ -123,7 +121,7 @@ impl SlotStore {
         (was_served, true)
     }
 
-    /// Serves `entry` in `slot` as the live value of its key, whose former one was
+    /// Adds `entry` in `slot` as the live value of its key, whose older one was
     /// invalidated. False if the index is full.
     fn enter(&self, shard: &mut Shard, slot: SlotId, entry: SlotEntry) -> bool {
         let known = Entry {
@@ -140,15 +138,14 @@ impl SlotStore {
         true
     }
 
-    /// The value at `place` is not served any more, and was neither deleted nor
-    /// overwritten: its slot is free at once.
+    /// Frees the slot at `place` at once, since its value was neither deleted nor overwritten.
     pub(crate) fn release(&self, place: Place) {
         if let Some(id) = slot_at(&self.geometry, place) {
             self.give_back(&[id]);
         }
     }
 
-    /// Slots may be written again.
+    /// Returns slots to the map of free ones.
     fn give_back(&self, slots: &[SlotId]) {
         if slots.is_empty() {
             return;
@@ -162,7 +159,7 @@ impl SlotStore {
         self.base.zones.notify_changed();
     }
 
-    /// A value was served that had not been for long.
+    /// Records the first hit of a value after a long time.
     pub(crate) fn note_use(&self) {
         self.uses.changed(1);
     }
@@ -171,14 +168,14 @@ impl SlotStore {
         &self.tables
     }
 
-    /// Payloads and metadata get different placement handles where there are any.
+    /// Payloads and metadata have different placement handles, if the device offers any.
     fn payload_handle(&self) -> Handle {
         Handle(u16::from(
             self.base.env.plan.geometry.placement_handles >= 2,
         ))
     }
 
-    /// Lets the background tasks notice that the engine has stopped.
+    /// Wakes the background tasks, to let them end.
     pub(crate) fn stop(&self) {
         self.tables.wake();
         self.uses.stop();
@@ -199,7 +196,7 @@ impl SlotStore {
         stats.counts.write_errors += blocks.write_errors();
     }
 
-    /// How many slots of `zone` are taken, and the bytes up to their end.
+    /// The number of taken slots of `zone`, and their bytes.
     pub(crate) fn used(&self, zone: ZoneId) -> (u32, u64) {
         let records = self.geometry.slots - self.map.lock().free_in(zone);
         let bytes = u64::from(records) * self.geometry.slot_bytes;

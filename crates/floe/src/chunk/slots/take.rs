@@ -1,4 +1,4 @@
-//! Taking slots, and dividing zones into further ones.
+//! Takes slots, and divides zones into slots.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use crate::chunk::stats::add;
 use crate::chunk::write_error::WriteError;
 
 impl SlotStore {
-    /// Up to `most` neighbouring slots; waits until one is free. `None` when
-    /// none ever will be, or the engine stops.
+    /// Takes up to `most` adjacent slots; waits until one is free. `None` if
+    /// none can become free, or the engine stops.
     pub(super) async fn take(self: &Arc<Self>, most: usize) -> Option<SlotRun> {
         let mut has_waited = false;
         loop {
             let changed = self.base.zones.changed();
             tokio::pin!(changed);
-            // Registered before the question, so that an answer in between is not missed.
+            // Registered before the check, so no change is lost.
             changed.as_mut().enable();
             if let Some(run) = self.try_take(most) {
                 return Some(run);
@@ -51,13 +51,13 @@ impl SlotStore {
         run
     }
 
-    /// Free slots, those of zones that are not divided yet included.
+    /// Free slots, including those of undivided zones.
     pub(super) fn free_slots(&self) -> u64 {
         let undivided = self.undivided_slots(&self.base.zones.lock());
         self.map.lock().free() + undivided
     }
 
-    /// Slots that are not out of use, free or taken.
+    /// Slots that are not withdrawn, free or taken.
     pub(super) fn usable_slots(&self) -> u64 {
         let undivided = self.undivided_slots(&self.base.zones.lock());
         self.map.lock().usable() + undivided
@@ -68,8 +68,8 @@ impl SlotStore {
         (u64::from(table.free_zones()) + opening) * u64::from(self.geometry.slots)
     }
 
-    /// Makes one more zone ready for slots, in a task of its own, since the
-    /// caller may be dropped. False if there is none left and none under way.
+    /// Divides one more zone, in a task, since the caller may be dropped. False
+    /// if no zone is left and none is being divided.
     fn divide_a_zone(self: &Arc<Self>) -> bool {
         let (zone, generation) = {
             let mut table = self.base.zones.lock();
@@ -109,7 +109,7 @@ impl SlotStore {
         self.base.zones.notify_changed();
     }
 
-    /// Starts a life of `zone`: its header, then an empty table.
+    /// Starts a life of `zone`: writes its header, then an empty table.
     async fn divide(&self, zone: ZoneId, generation: Generation) -> Result<(), WriteError> {
         let (env, states) = (&self.base.env, self.base.index.states());
         let life = ZoneLife::new(zone, generation);
@@ -119,7 +119,7 @@ impl SlotStore {
         let header = begun.await?.freeze();
         let at = Address::new(zone, 0);
         env.device.write(at, header, Handle(0)).await?;
-        // Durable before anything else is written there, as every zone's header is.
+        // Like every zone's header, it must be durable before anything else is written there.
         self.tables.stabilise().await?;
         self.tables.blocks().write_empty_table(life).await?;
         states.open(zone, generation, env.clock.now().0);
