@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use floe::object::{ObjectConfigError, ObjectKey};
 use floe::origin::{OriginConfigError, RequestConfig};
+use floe::store::Claim;
 use floe::{
     Cache, CacheConfig, CacheError, ObjectCache, ObjectConfig, OpenCacheError, Origin, Store,
 };
@@ -40,6 +41,7 @@ const DELETE_BATCH: usize = 1000;
 #[derive(Clone)]
 pub struct CachedStore {
     name: Arc<str>,
+    _claim: Arc<Claim>,
     store: Arc<dyn ObjectStore>,
     objects: ObjectCache,
 }
@@ -53,6 +55,11 @@ pub enum OpenError {
         "{0:?} cannot name a store: write a text of 1 to 255 bytes without NUL, such as its URL"
     )]
     Name(String),
+    /// The cache is in front of a store of this name already.
+    #[error(
+        "the cache is in front of a store named {0:?} already: clone that one, or choose another name"
+    )]
+    NameTaken(String),
     /// The cache cannot be opened.
     #[error(transparent)]
     Cache(#[from] OpenCacheError),
@@ -82,8 +89,8 @@ impl CachedStore {
         CachedStore::over(store, name, cache.store().clone(), objects)
     }
 
-    /// Puts an open cache in front of `store`. Several stores with different
-    /// names may share one cache.
+    /// Puts an open cache in front of `store`. Several stores may share one cache,
+    /// each under a name of its own.
     ///
     /// # Errors
     /// As [`open`](CachedStore::open).
@@ -96,6 +103,9 @@ impl CachedStore {
         if name.is_empty() || name.len() > 255 || name.contains('\0') {
             return Err(OpenError::Name(name.to_owned()));
         }
+        let Some(claim) = cache.claim(name) else {
+            return Err(OpenError::NameTaken(name.to_owned()));
+        };
         let requests = RequestConfig {
             // The store's client retries itself.
             max_attempts: 1,
@@ -106,6 +116,7 @@ impl CachedStore {
         let origin = Origin::from_backend(backend, requests, clock.clone())?;
         Ok(CachedStore {
             name: name.into(),
+            _claim: Arc::new(claim),
             store,
             objects: ObjectCache::new(cache, origin, clock, objects)?,
         })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use floe::object::Consistency;
 use floe::{ByteSize, CacheConfig, ObjectConfig};
-use floe_object_store::CachedStore;
+use floe_object_store::{CachedStore, OpenError};
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::{ObjectStore, integration};
@@ -69,4 +69,27 @@ async fn a_cached_directory_is_a_store() {
         integration::put_opts(&store, false).await;
         store.close().await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn two_stores_of_one_cache_have_different_names() {
+    let (first, _folder) = over(Arc::new(InMemory::new()), Consistency::Etag).await;
+    let cache = first.objects().store().clone();
+    let open = |name| {
+        let origin = Arc::new(InMemory::new());
+        let objects = ObjectConfig {
+            chunk_size: ByteSize::kib(64),
+            ..ObjectConfig::default()
+        };
+        CachedStore::over(origin, name, cache.clone(), objects)
+    };
+    let (again, other) = (open("origin"), open("other"));
+    assert!(matches!(again, Err(OpenError::NameTaken(name)) if name == "origin"));
+    assert!(other.is_ok());
+    // A clone keeps the name.
+    let clone = first.clone();
+    drop(first);
+    assert!(matches!(open("origin"), Err(OpenError::NameTaken(_))));
+    drop(clone);
+    assert!(open("origin").is_ok());
 }

@@ -13,7 +13,7 @@ use super::expiry::Expiry;
 use super::item::{Item, NewItem};
 use crate::cache::Cache;
 use crate::error::CacheError;
-use crate::store::ItemsClaim;
+use crate::store::Claim;
 use crate::value::{PutOptions, PutOutcome};
 
 /// The longest key, as in memcached.
@@ -36,7 +36,7 @@ pub(super) struct Inner {
     pub(super) turns: Box<[Mutex<()>]>,
     pub(super) accesses: Accesses,
     pub(super) records: Records,
-    pub(super) _claim: ItemsClaim,
+    pub(super) _claim: Claim,
 }
 
 /// The era records as last written.

@@ -15,13 +15,16 @@ use crate::store::Store;
 use crate::tiny::Tiny;
 use crate::value::{PutOptions, PutOutcome};
 
+/// The name by which the items of a store are claimed. No name of an origin has a NUL.
+const CLAIM: &str = "\0items";
+
 /// How often to check whether the records are due.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Opens the items of a store.
 pub(super) async fn open(cache: Cache, max_value: u64) -> Result<Arc<Inner>, ItemError> {
     let store = cache.store().clone();
-    let claim = store.claim_items().ok_or(ItemError::AlreadyOpen)?;
+    let claim = store.claim(CLAIM).ok_or(ItemError::AlreadyOpen)?;
     let now = store.clock().unix_seconds();
     let found = newest(&store).await?;
     let entropy = store.clock().now().0;
@@ -86,7 +89,7 @@ async fn keep(inner: Weak<Inner>) {
         }
         match inner.write_records().await {
             Ok(()) => {}
-            Err(ItemError::Cache(CacheError::Closed)) => return,
+            Err(ItemError::Cache(CacheError::Closed | CacheError::Poisoned)) => return,
             Err(error) => {
                 tracing::warn!(%error, "the record of items' versions was not written; retrying");
             }

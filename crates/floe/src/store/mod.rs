@@ -1,13 +1,17 @@
 //! Keys to values: the RAM tier over the chunk engine on flash.
 //!
+//! **Panics.** A caller that panics drops its [`ValueWriter`]: the value is not
+//! stored, and the older value stays. A panic in a background task poisons the
+//! store: writes fail with [`CacheError::Poisoned`], and reads go on.
+//!
 //! Must not depend on objects, origins, versions or protocols.
 
 pub(crate) mod epoch;
 pub(crate) mod pairing;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 
 use bytes::{Bytes, BytesMut};
@@ -16,6 +20,7 @@ use floe_core::chunk::{ChunkConfig, ConfigError, Plan};
 use floe_core::layout::SMALL_MAX_BYTES;
 use floe_core::policy::admission::AdmissionConfig;
 use floe_device::{Clock, CounterSnapshot, SharedDevice};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::task::coop::consume_budget;
 
@@ -231,15 +236,26 @@ struct Handle {
     recovery: RecoveryReport,
     /// Shared by all object caches over this store: each must see the others' writes.
     epochs: OnceLock<WriteEpochs>,
-    has_items: AtomicBool,
+    /// The names that are claimed now.
+    claims: Mutex<BTreeSet<Box<str>>>,
 }
 
-/// Exclusive permission to keep items in a store.
-pub(crate) struct ItemsClaim(Arc<Handle>);
+/// Exclusive permission to use the keys of one name in a store, until it is
+/// dropped; see [`Store::claim`].
+pub struct Claim {
+    store: Arc<Handle>,
+    name: Box<str>,
+}
 
-impl Drop for ItemsClaim {
+impl fmt::Debug for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Claim").field(&self.name).finish()
+    }
+}
+
+impl Drop for Claim {
     fn drop(&mut self) {
-        self.0.has_items.store(false, SeqCst);
+        self.store.claims.lock().remove(&self.name);
     }
 }
 
@@ -279,7 +295,7 @@ impl Store {
                 engine,
                 recovery,
                 epochs: OnceLock::new(),
-                has_items: AtomicBool::new(false),
+                claims: Mutex::default(),
             }),
         })
     }
@@ -517,10 +533,15 @@ impl Store {
         self.handle.epochs.get_or_init(WriteEpochs::new).clone()
     }
 
-    /// `None` while another item cache holds the claim.
-    pub(crate) fn claim_items(&self) -> Option<ItemsClaim> {
-        let is_taken = self.handle.has_items.swap(true, SeqCst);
-        (!is_taken).then(|| ItemsClaim(Arc::clone(&self.handle)))
+    /// Claims the keys of `name`, such as those of one origin, so that two users do
+    /// not take each other's values for their own. `None` while another claim of
+    /// the name lives. The store itself checks no key.
+    pub fn claim(&self, name: &str) -> Option<Claim> {
+        let is_free = self.handle.claims.lock().insert(name.into());
+        is_free.then(|| Claim {
+            store: Arc::clone(&self.handle),
+            name: name.into(),
+        })
     }
 
     /// Bytes written to the device since it was opened.
