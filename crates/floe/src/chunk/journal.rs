@@ -231,7 +231,7 @@ impl Contents for Notes {
             }
             Err(error) => {
                 if matches!(error, LogError::Device(error) if error.is_no_space()) {
-                    self.pressure.starve();
+                    self.pressure.note_out_of_space();
                 }
                 tracing::error!(%error, "the journal could not be written; deletes and overwrites are rejected");
                 self.pending.enqueue(notes);

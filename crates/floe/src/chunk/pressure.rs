@@ -13,7 +13,7 @@ pub(crate) struct Pressure {
     live_bytes: AtomicU64,
     limit_bytes: u64,
     /// Whether the journal found the storage below the device full since the last check.
-    starved: AtomicBool,
+    out_of_space: AtomicBool,
     wake: Notify,
 }
 
@@ -23,7 +23,7 @@ impl Pressure {
             live_bytes: AtomicU64::new(0),
             // The other half is for tombstones that arrive while zones are being evicted.
             limit_bytes: zone_capacity / 2,
-            starved: AtomicBool::new(false),
+            out_of_space: AtomicBool::new(false),
             wake: Notify::new(),
         })
     }
@@ -42,7 +42,7 @@ impl Pressure {
     }
 
     /// Subtracts the tombstones of an evicted zone.
-    pub(crate) fn relieve(&self, tombstones: u32) {
+    pub(crate) fn remove_tombstones(&self, tombstones: u32) {
         let bytes = u64::from(tombstones) * NOTE_BYTES as u64;
         let less = |live: u64| Some(live.saturating_sub(bytes));
         // The closure always returns `Some`.
@@ -50,14 +50,14 @@ impl Pressure {
     }
 
     /// Records that the storage below the device is full: reclaim must free some.
-    pub(super) fn starve(&self) {
-        self.starved.store(true, SeqCst);
+    pub(super) fn note_out_of_space(&self) {
+        self.out_of_space.store(true, SeqCst);
         self.wake.notify_one();
     }
 
     /// Whether the journal found no space since the last call.
-    pub(crate) fn take_starved(&self) -> bool {
-        self.starved.swap(false, SeqCst)
+    pub(crate) fn take_out_of_space(&self) -> bool {
+        self.out_of_space.swap(false, SeqCst)
     }
 
     pub(crate) fn is_high(&self) -> bool {
@@ -65,7 +65,7 @@ impl Pressure {
     }
 
     /// Waits until the pressure is high, or the journal found no space.
-    pub(crate) async fn risen(&self) {
+    pub(crate) async fn until_high(&self) {
         self.wake.notified().await;
     }
 }
@@ -82,23 +82,23 @@ mod tests {
         let pressure = Pressure::new(20 * note);
         pressure.add(10);
         assert!(!pressure.is_high());
-        assert!(pressure.risen().now_or_never().is_none());
+        assert!(pressure.until_high().now_or_never().is_none());
         pressure.add(1);
         assert!(pressure.is_high());
-        assert!(pressure.risen().now_or_never().is_some());
-        pressure.relieve(3);
+        assert!(pressure.until_high().now_or_never().is_some());
+        pressure.remove_tombstones(3);
         assert!(!pressure.is_high());
-        pressure.relieve(100);
+        pressure.remove_tombstones(100);
         pressure.set(11 * note);
         assert!(pressure.is_high());
     }
 
     #[test]
-    fn a_starved_journal_wakes_the_reclaimer_once() {
+    fn a_journal_without_space_wakes_the_reclaimer_once() {
         let pressure = Pressure::new(1 << 20);
-        pressure.starve();
-        assert!(pressure.risen().now_or_never().is_some());
-        assert!(pressure.take_starved());
-        assert!(!pressure.take_starved());
+        pressure.note_out_of_space();
+        assert!(pressure.until_high().now_or_never().is_some());
+        assert!(pressure.take_out_of_space());
+        assert!(!pressure.take_out_of_space());
     }
 }

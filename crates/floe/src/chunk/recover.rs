@@ -32,7 +32,7 @@ use super::log::Log;
 use super::opening::{OpenError, OpenOptions, RecoveryReport};
 use super::placement::Placement;
 use super::reclaim::zones_at_once;
-use super::scan::{Noted, ZoneContent, place, read_zone};
+use super::scan::{JournalState, ZoneContent, place, read_zone};
 use super::shard::Shard;
 use super::slots::SlotStore;
 use super::zone_state::ZoneStates;
@@ -198,9 +198,9 @@ impl Recovery {
             .map(|header| {
                 let (device, plan) = (Arc::clone(&self.device), self.plan.clone());
                 let noted = match (closed.get(&header.life), full.get(&header.life)) {
-                    (Some(&end), _) => Noted::Closed(end),
-                    (None, Some(&(offset, records))) => Noted::Full(offset, records),
-                    (None, None) => Noted::Open,
+                    (Some(&end), _) => JournalState::Closed(end),
+                    (None, Some(&(offset, records))) => JournalState::Full(offset, records),
+                    (None, None) => JournalState::Open,
                 };
                 async move { read_zone(device, plan, superblock.id, header.life, noted).await }
             })
@@ -366,7 +366,7 @@ impl Recovery {
         let replaced = match self.shards[index].index.insert(record.hash, entry) {
             Ok(replaced) => replaced,
             Err(floe_core::chunk::IndexFull) => {
-                return self.lose(life, record.hash, record.sequence);
+                return self.add_tombstone(life, record.hash, record.sequence);
             }
         };
         self.states.add_live(&entry);
@@ -392,15 +392,15 @@ impl Recovery {
         if loser == life && old_life == life {
             // Both are in one zone: a tombstone up to the lower sequence covers
             // only the older one.
-            self.lose(life, record.hash, old_sequence.min(record.sequence));
+            self.add_tombstone(life, record.hash, old_sequence.min(record.sequence));
         } else {
-            self.lose(loser, record.hash, sequence);
+            self.add_tombstone(loser, record.hash, sequence);
         }
         self.states.add_tombstone(loser.zone);
     }
 
     /// Adds a tombstone for a record that must not be found the next time.
-    fn lose(&mut self, life: ZoneLife, hash: KeyHash, sequence: Sequence) {
+    fn add_tombstone(&mut self, life: ZoneLife, hash: KeyHash, sequence: Sequence) {
         self.losers.push(Note::Tombstone {
             life,
             hash,

@@ -27,7 +27,7 @@ pub(super) fn place(summary: &SummaryEntry, life: ZoneLife, block_size: u32) -> 
 }
 
 /// The journal's notes about a zone in use.
-pub(super) enum Noted {
+pub(super) enum JournalState {
     Full(u64, u32),
     Closed(u64),
     Open,
@@ -45,9 +45,9 @@ pub(super) async fn read_zone(
     plan: Plan,
     id: CacheId,
     life: ZoneLife,
-    noted: Noted,
+    noted: JournalState,
 ) -> Result<ZoneContent, DeviceError> {
-    if let Noted::Full(offset, count) = noted {
+    if let JournalState::Full(offset, count) = noted {
         match read_summary(&device, &plan, id, life, offset, count).await {
             Some(records) => {
                 let used_bytes = plan.geometry.zone_capacity;
@@ -64,7 +64,7 @@ pub(super) async fn read_zone(
         }
     }
     let end = match noted {
-        Noted::Closed(end) => end,
+        JournalState::Closed(end) => end,
         _ => plan.geometry.zone_capacity,
     };
     let scan = scan_zone(&device, &plan, id, life, end).await?;

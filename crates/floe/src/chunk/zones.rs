@@ -67,7 +67,7 @@ impl Zones {
     }
 
     /// Waits until the reclaimer is needed.
-    pub(crate) async fn ran_short(&self) {
+    pub(crate) async fn until_needed(&self) {
         self.short.notified().await;
     }
 

@@ -107,7 +107,7 @@ impl TableBlocks {
     }
 
     /// Reads a block with retries; `None` if it is unreadable.
-    pub(super) async fn read_patiently(&self, life: ZoneLife, number: u32) -> Option<Block> {
+    pub(super) async fn read_with_retries(&self, life: ZoneLife, number: u32) -> Option<Block> {
         for _ in 0..ATTEMPTS {
             match self.read(life, number).await {
                 Ok(block) => return Some(block),
@@ -136,7 +136,7 @@ impl TableBlocks {
     }
 
     /// Writes a block with retries.
-    pub(crate) async fn write_patiently(
+    pub(crate) async fn write_with_retries(
         &self,
         life: ZoneLife,
         number: u32,

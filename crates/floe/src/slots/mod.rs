@@ -10,4 +10,4 @@ mod tables;
 mod tests;
 
 pub(crate) use blocks::{TableBlocks, TableError};
-pub(crate) use tables::{Change, Dead, Settled, TableOwner, Tables, run};
+pub(crate) use tables::{Change, DeadValues, Settled, TableOwner, Tables, run};

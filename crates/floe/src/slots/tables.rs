@@ -82,7 +82,7 @@ pub(crate) enum Settled {
 
 /// Values of a key in a lost block, which must not come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Dead {
+pub(crate) struct DeadValues {
     pub(crate) zone: ZoneId,
     pub(crate) hash: KeyHash,
     pub(crate) up_to: Sequence,
@@ -109,7 +109,10 @@ pub(crate) trait TableOwner: Send + Sync {
     fn forget(&self, slot: SlotId, hash: KeyHash, kind: ValueKind, is_recent: &dyn Fn() -> bool);
 
     /// Makes tombstones for these values durable elsewhere.
-    fn bury(&self, dead: Vec<Dead>) -> impl Future<Output = Result<(), CacheError>> + Send;
+    fn write_tombstones(
+        &self,
+        dead: Vec<DeadValues>,
+    ) -> impl Future<Output = Result<(), CacheError>> + Send;
 }
 
 #[derive(Debug)]
@@ -360,12 +363,12 @@ impl<O: TableOwner> TableTask<'_, O> {
             } = change
             {
                 let zone = slot.zone;
-                dead.push(Dead { zone, hash, up_to });
+                dead.push(DeadValues { zone, hash, up_to });
                 lost_slots.extend(frees.then_some(slot));
             }
         }
         self.owner.free(&lost_slots);
-        let mut result = self.bury(dead).await;
+        let mut result = self.write_tombstones(dead).await;
         while !blocks.is_empty() {
             let rest = match blocks.keys().nth(BLOCKS_AT_ONCE).copied() {
                 Some(first_of_rest) => blocks.split_off(&first_of_rest),
@@ -397,7 +400,7 @@ impl<O: TableOwner> TableTask<'_, O> {
         let loaded: Vec<_> = futures::stream::iter(missing)
             .map(|(zone, block)| {
                 let life = self.owner.life(zone);
-                async move { ((zone, block), tables.read_patiently(life, block).await) }
+                async move { ((zone, block), tables.read_with_retries(life, block).await) }
             })
             .buffered(PARALLEL)
             .collect()
@@ -475,7 +478,7 @@ impl<O: TableOwner> TableTask<'_, O> {
             .map(|(zone, block)| async move {
                 let image = images.get(&(zone, block));
                 let entries = image.map_or(&[][..], |image| &image.entries);
-                let written = tables.write_patiently(owner.life(zone), block, entries);
+                let written = tables.write_with_retries(owner.life(zone), block, entries);
                 ((zone, block), written.await.is_ok())
             })
             .buffered(PARALLEL)
@@ -501,20 +504,20 @@ impl<O: TableOwner> TableTask<'_, O> {
             return Ok(());
         };
         let superseded = image.superseded.iter();
-        let dead = superseded.map(|&(hash, up_to)| Dead { zone, hash, up_to });
-        self.bury(dead.collect()).await?;
+        let dead = superseded.map(|&(hash, up_to)| DeadValues { zone, hash, up_to });
+        self.write_tombstones(dead.collect()).await?;
         tracing::warn!(%zone, block = number, "a slot table block cannot be written; its slots are retired");
         self.images.remove(&block);
         self.lost.insert(block);
         Ok(())
     }
 
-    async fn bury(&self, dead: Vec<Dead>) -> Result<(), String> {
+    async fn write_tombstones(&self, dead: Vec<DeadValues>) -> Result<(), String> {
         if dead.is_empty() {
             return Ok(());
         }
-        let buried = self.owner.bury(dead).await;
-        buried.map_err(|error| error.to_string())
+        let written = self.owner.write_tombstones(dead).await;
+        written.map_err(|error| error.to_string())
     }
 
     /// Evicts the blocks that were changed longest ago.

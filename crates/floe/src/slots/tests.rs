@@ -12,7 +12,7 @@ use floe_device::{Clock, DeviceConfig, MemoryDevice, SharedDevice};
 use parking_lot::Mutex;
 
 use super::tables::run;
-use super::{Change, Dead, Settled, TableBlocks, TableOwner, Tables};
+use super::{Change, DeadValues, Settled, TableBlocks, TableOwner, Tables};
 use crate::error::CacheError;
 
 const ZONE: ZoneId = ZoneId(2);
@@ -24,7 +24,7 @@ struct Owner {
     free: Mutex<Vec<SlotId>>,
     withdrawn: Mutex<Vec<(ZoneId, u32)>>,
     forgotten: Mutex<Vec<SlotId>>,
-    buried: Mutex<Vec<Dead>>,
+    tombstones: Mutex<Vec<DeadValues>>,
 }
 
 impl TableOwner for Owner {
@@ -54,8 +54,8 @@ impl TableOwner for Owner {
         }
     }
 
-    async fn bury(&self, dead: Vec<Dead>) -> Result<(), CacheError> {
-        self.buried.lock().extend(dead);
+    async fn write_tombstones(&self, dead: Vec<DeadValues>) -> Result<(), CacheError> {
+        self.tombstones.lock().extend(dead);
         Ok(())
     }
 }
@@ -77,7 +77,7 @@ async fn owner() -> (Arc<Owner>, Arc<Faulty>) {
         free: Mutex::default(),
         withdrawn: Mutex::default(),
         forgotten: Mutex::default(),
-        buried: Mutex::default(),
+        tombstones: Mutex::default(),
     });
     let blocks = owner.tables.blocks();
     blocks.write_empty_table(owner.life(ZONE)).await.unwrap();
@@ -186,15 +186,15 @@ async fn a_block_that_cannot_be_written_is_buried_and_withdrawn() {
     });
     owner.change(clear(0, 10, 1), Settled::Durable).await;
     assert_eq!(*owner.withdrawn.lock(), [(ZONE, 0)]);
-    let dead = |hash, up_to| Dead {
+    let dead = |hash, up_to| DeadValues {
         zone: ZONE,
         hash: KeyHash(hash),
         up_to: Sequence(up_to),
     };
-    assert!(owner.buried.lock().contains(&dead(10, 1)));
+    assert!(owner.tombstones.lock().contains(&dead(10, 1)));
     // Later changes of the block get tombstones too.
     owner.change(clear(1, 11, 5), Settled::Durable).await;
-    assert_eq!(owner.buried.lock().last(), Some(&dead(11, 5)));
+    assert_eq!(owner.tombstones.lock().last(), Some(&dead(11, 5)));
     assert!(owner.tables.blocks().write_errors() > 0);
 }
 

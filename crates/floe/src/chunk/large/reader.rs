@@ -37,13 +37,13 @@ pub(crate) struct LargeReader {
     life: ZoneLife,
     descriptor: Arc<LargeDescriptor>,
     range: Range<u64>,
-    ahead: VecDeque<Ahead>,
+    ahead: VecDeque<ReadAhead>,
     reads: VecDeque<PieceRead>,
 }
 
 /// Parts that are being read together, or wait for their consumer.
 #[derive(Debug)]
-struct Ahead {
+struct ReadAhead {
     read: PieceRead,
     parts: u32,
     bytes: SharedBytes,
@@ -98,7 +98,7 @@ impl LargeReader {
     /// The next bytes of the range.
     pub(crate) async fn next(&mut self) -> Option<Result<Bytes, ReadFault>> {
         self.fill_window();
-        let Some(Ahead {
+        let Some(ReadAhead {
             read,
             bytes: shared,
             ..
@@ -150,7 +150,7 @@ impl LargeReader {
     }
 
     fn fill_window(&mut self) {
-        while let Some(ahead) = self.read_on() {
+        while let Some(ahead) = self.next_read() {
             self.reads.drain(..ahead.parts as usize);
             self.ahead.push_back(ahead);
         }
@@ -158,7 +158,7 @@ impl LargeReader {
 
     /// Starts the next read, with as many adjacent parts as there is room for,
     /// or joins a running one. `None` if enough parts are ahead.
-    fn read_on(&self) -> Option<Ahead> {
+    fn next_read(&self) -> Option<ReadAhead> {
         let ahead: u32 = self.ahead.iter().map(|ahead| ahead.parts).sum();
         let window = WINDOW.saturating_sub(ahead);
         let first = *self.reads.front().filter(|_| window > 0)?;
@@ -172,10 +172,10 @@ impl LargeReader {
             && read.bytes == bytes.len
         {
             let room = match ahead > 0 && bytes.room.lacks_one {
-                true => Some(self.values.reads.more_room()?),
+                true => Some(self.values.reads.try_acquire()?),
                 false => None,
             };
-            return Some(Ahead {
+            return Some(ReadAhead {
                 read,
                 parts,
                 bytes,
@@ -184,11 +184,11 @@ impl LargeReader {
         }
         let mut room = match ahead {
             0 => None,
-            _ => Some(self.values.reads.more_room()?),
+            _ => Some(self.values.reads.try_acquire()?),
         };
         let most = window.min(PARTS_TOGETHER);
-        let (read, parts) =
-            self.together(most, |_| match (self.values.reads.more_room(), &mut room) {
+        let (read, parts) = self.together(most, |_| {
+            match (self.values.reads.try_acquire(), &mut room) {
                 (Some(more), Some(room)) => {
                     room.merge(more);
                     true
@@ -198,7 +198,8 @@ impl LargeReader {
                     true
                 }
                 (None, _) => false,
-            })?;
+            }
+        })?;
         let end = read.zone_offset.saturating_add(u64::from(read.bytes));
         if self.values.env.plan.geometry.round_up(end) > self.values.env.plan.geometry.zone_capacity
         {
@@ -208,7 +209,7 @@ impl LargeReader {
             lacks_one: ahead == 0,
             _permits: room,
         };
-        Some(Ahead {
+        Some(ReadAhead {
             read,
             parts,
             bytes: self.values.reads.start(key, read.bytes, room, pin),

@@ -71,7 +71,7 @@ impl Reads {
     }
 
     /// A permit for one more part, if available.
-    pub(super) fn more_room(&self) -> Option<OwnedSemaphorePermit> {
+    pub(super) fn try_acquire(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.ahead).try_acquire_owned().ok()
     }
 

@@ -160,7 +160,7 @@ impl LargeWriter {
         check_whole(self.len, self.given)?;
         self.permit.iter().for_each(StreamPermit::busy);
         while !self.in_flight.is_empty() && !self.failed {
-            self.reap().await;
+            self.wait_for_oldest().await;
         }
         let is_stored = !self.failed && self.publish().await?;
         self.finished = true;
@@ -252,7 +252,7 @@ impl LargeWriter {
                 // A writer must not wait for room while it holds some: all
                 // writers could deadlock.
                 while !self.in_flight.is_empty() {
-                    self.reap().await;
+                    self.wait_for_oldest().await;
                 }
                 let reserved = self.buffer.reserve(bytes).await;
                 reserved.map_err(|_| self.values.env.refusal())?
@@ -306,12 +306,12 @@ impl LargeWriter {
             }
         }
         if self.in_flight.len() >= WINDOW {
-            self.reap().await;
+            self.wait_for_oldest().await;
         }
     }
 
     /// Waits for the oldest piece in flight.
-    async fn reap(&mut self) {
+    async fn wait_for_oldest(&mut self) {
         let Some(piece) = self.in_flight.front_mut() else {
             return;
         };

@@ -112,7 +112,7 @@ impl Log {
         self.base
             .journal
             .pressure()
-            .relieve(states.tombstones(zone));
+            .remove_tombstones(states.tombstones(zone));
         self.base.zones.lock().end_evict(zone);
         add(&self.base.env.counters.zones_evicted, 1);
         self.base.zones.notify_changed();

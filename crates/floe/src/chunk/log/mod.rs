@@ -67,7 +67,7 @@ impl Log {
     ) -> (bool, Vec<Note>) {
         let states = self.base.index.states();
         let mut notes = Vec::new();
-        let mut bury = |life: ZoneLife| {
+        let mut add_tombstone = |life: ZoneLife| {
             states.add_tombstone(life.zone);
             notes.push(Note::Tombstone {
                 life,
@@ -78,7 +78,7 @@ impl Log {
         let mut was_served = shard.ram_remove(hash);
         if let Some(slot) = shard.pending.remove(&hash) {
             was_served = true;
-            slot.life.into_iter().for_each(&mut bury);
+            slot.life.into_iter().for_each(&mut add_tombstone);
         }
         if let Some(found) = shard.index.remove(hash) {
             let entry = found.entry();
@@ -87,9 +87,9 @@ impl Log {
                 states.remove_live(&entry);
             }
             let zone = entry.place.zone;
-            bury(states.life(zone));
+            add_tombstone(states.life(zone));
             let relocating = &self.relocating;
-            relocating.for_each_other(zone, |copies| bury(states.life(copies)));
+            relocating.for_each_other(zone, |copies| add_tombstone(states.life(copies)));
         }
         // Under the shard's lock: the next write or delete of the key must find them.
         self.base.journal.enqueue(&notes);

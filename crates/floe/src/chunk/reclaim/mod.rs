@@ -49,12 +49,12 @@ impl Reclaimer {
         while !self.base.env.is_stopped() {
             tokio::select! {
                 biased;
-                () = self.base.zones.ran_short() => {}
-                () = self.base.journal.pressure().risen() => {}
+                () = self.base.zones.until_needed() => {}
+                () = self.base.journal.pressure().until_high() => {}
                 () = self.wait_until(retry_at) => {}
             }
             retry_at = self.base.zones.restore_withdrawn(retry_at);
-            if self.base.journal.pressure().take_starved() {
+            if self.base.journal.pressure().take_out_of_space() {
                 self.base.zones.journal_out_of_space();
             }
             match &self.placement {

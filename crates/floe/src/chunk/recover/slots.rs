@@ -265,7 +265,7 @@ impl Recovery {
                         }
                     }
                 }
-                blocks.write_patiently(life, number, &entries).await
+                blocks.write_with_retries(life, number, &entries).await
             })
             .buffer_unordered(PARALLEL)
             .try_collect::<Vec<()>>()
@@ -282,7 +282,7 @@ struct Entering<'a> {
     tombstones: &'a Tombstones,
     now_unix_s: u64,
     life: ZoneLife,
-    /// Noted uses of this zone's slots; each covers several slots.
+    /// JournalState uses of this zone's slots; each covers several slots.
     uses: Vec<Option<SlotUses>>,
     /// Records with a higher sequence are younger than all notes.
     uses_up_to: Sequence,
@@ -395,7 +395,7 @@ impl KnownUses {
         known
     }
 
-    /// Noted uses of the slots of `life`, in order.
+    /// JournalState uses of the slots of `life`, in order.
     fn of_zone(&self, life: ZoneLife, slots: u32) -> Vec<Option<SlotUses>> {
         (0..slots)
             .step_by(SLOTS_PER_NOTE as usize)

@@ -56,7 +56,7 @@ impl ChangedUses {
     }
 
     /// Waits until enough has changed, or the engine stops.
-    pub(super) async fn worth_noting(&self) {
+    pub(super) async fn until_due(&self) {
         self.wake.notified().await;
     }
 

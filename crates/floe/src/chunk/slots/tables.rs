@@ -7,7 +7,7 @@ use floe_core::slots::SlotId;
 
 use super::{SlotStore, place};
 use crate::error::CacheError;
-use crate::slots::{Dead, TableOwner, Tables};
+use crate::slots::{DeadValues, TableOwner, Tables};
 
 impl TableOwner for SlotStore {
     fn tables(&self) -> &Tables {
@@ -40,9 +40,9 @@ impl TableOwner for SlotStore {
         }
     }
 
-    async fn bury(&self, dead: Vec<Dead>) -> Result<(), CacheError> {
+    async fn write_tombstones(&self, dead: Vec<DeadValues>) -> Result<(), CacheError> {
         let states = self.base.index.states();
-        let note = |dead: Dead| {
+        let note = |dead: DeadValues| {
             states.add_tombstone(dead.zone);
             Note::Tombstone {
                 life: states.life(dead.zone),

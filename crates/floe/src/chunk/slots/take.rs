@@ -29,7 +29,7 @@ impl SlotStore {
             if self.base.env.gives_up_writes() {
                 return None;
             }
-            if !self.divide_a_zone() {
+            if !self.divide_zone() {
                 if self.map.lock().usable() == 0 {
                     return None;
                 }
@@ -70,7 +70,7 @@ impl SlotStore {
 
     /// Divides one more zone, in a task, since the caller may be dropped. False
     /// if no zone is left and none is being divided.
-    fn divide_a_zone(self: &Arc<Self>) -> bool {
+    fn divide_zone(self: &Arc<Self>) -> bool {
         let (zone, generation) = {
             let mut table = self.base.zones.lock();
             if table.in_phase(ZonePhase::Opening).next().is_some() {

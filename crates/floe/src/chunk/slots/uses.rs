@@ -36,7 +36,7 @@ impl SlotStore {
             return;
         }
         loop {
-            self.uses.worth_noting().await;
+            self.uses.until_due().await;
             if self.base.env.is_stopped() {
                 return;
             }

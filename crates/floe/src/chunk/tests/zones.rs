@@ -32,7 +32,7 @@ fn a_wake_up_of_the_reclaimer_is_kept_until_it_waits() {
         zones.wake_reclaimer();
         zones.wake_reclaimer();
         tokio::task::yield_now().await;
-        assert!(zones.ran_short().now_or_never().is_none());
+        assert!(zones.until_needed().now_or_never().is_none());
     });
 }
 
