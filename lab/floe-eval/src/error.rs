@@ -1,15 +1,15 @@
-//! Why an evaluation stopped.
+//! Errors of evaluations.
 
 use std::path::PathBuf;
 
 use crate::trace::TraceError;
 use crate::workload::{WorkloadError, WorkloadFileError};
 
-/// Why a bench, replay, experiment or report stopped.
+/// The reason why a bench, replay, experiment or report stopped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EvalError {
-    /// The workload makes no sense.
+    /// The workload is invalid.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
     /// The workload file cannot be used.
@@ -18,7 +18,7 @@ pub enum EvalError {
     /// The trace cannot be used.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// An option makes no sense.
+    /// An option is invalid.
     #[error("{option}: {reason}")]
     Option {
         /// The option.
@@ -26,14 +26,15 @@ pub enum EvalError {
         /// The fault and the cure.
         reason: String,
     },
-    /// The cache returned bytes that are not the object's. It must never.
+    /// The cache returned bytes that are not the object's, which must never
+    /// happen.
     #[error(
         "WRONG BYTES: object {key} differs from its origin at offset {offset}; this is a bug of the cache, please report it with the configuration and seed"
     )]
     WrongBytes {
         /// The object.
         key: String,
-        /// Where.
+        /// Offset of the first wrong byte.
         offset: u64,
     },
     /// The cache returned another number of bytes than the object's range has.
@@ -43,12 +44,12 @@ pub enum EvalError {
     WrongLength {
         /// The object.
         key: String,
-        /// Bytes it should give.
+        /// Number of expected bytes.
         wanted: u64,
-        /// Bytes it gave.
+        /// Number of returned bytes.
         given: u64,
     },
-    /// A server that runs returned other bytes than were written.
+    /// A running server returned other bytes than were written.
     #[error(
         "WRONG VALUE: {key} from the server: {what}; either the server is wrong, or its objects were not written by `floe bench` (or made up by an emulated origin) with this seed"
     )]
@@ -58,7 +59,7 @@ pub enum EvalError {
         /// The fault.
         what: String,
     },
-    /// A server that runs cannot be used.
+    /// A running server cannot be used.
     #[error("cannot use {server}: {reason}")]
     Server {
         /// The server.
@@ -66,15 +67,15 @@ pub enum EvalError {
         /// The fault and the cure.
         reason: String,
     },
-    /// Ctrl-C came before anything was measured.
+    /// Ctrl-C came before the measurement.
     #[error("interrupted before anything was measured")]
     Interrupted,
     /// Most requests failed.
     #[error("{failed} of {requests} requests failed; the first: {first}")]
     TooManyFailures {
-        /// How many failed.
+        /// Number of failed requests.
         failed: u64,
-        /// Of how many.
+        /// Number of requests.
         requests: u64,
         /// The first failure.
         first: String,
@@ -91,7 +92,7 @@ pub enum EvalError {
     /// The origin's configuration cannot be used.
     #[error("cannot use the origin")]
     Origin(#[from] floe::origin::OriginConfigError),
-    /// A file that is needed is not on this machine.
+    /// A required file is not on this machine.
     #[error(
         "there is no {path}; put it beside the experiment, or set FLOE_TRACES to the folder it is in"
     )]
@@ -121,7 +122,7 @@ pub enum EvalError {
         /// Why.
         source: Box<EvalError>,
     },
-    /// Virtual time came to a halt: a deadlock, or no end.
+    /// Virtual time stopped: a deadlock, or the limit.
     #[error("virtual time came to a halt")]
     VirtualTime(#[from] floe_device::virtual_time::VirtualTimeError),
     /// A result cannot be read.

@@ -1,5 +1,4 @@
-//! The device's part of the series, from its meter: differences between what
-//! the meter says at two moments.
+//! The device's part of the series: differences between readings of its meter.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use floe_device::{Metered, Operation};
 
 use super::{Distribution, Distributions, LatencySummary, Measures, per_second};
 
-/// Watches a metered device.
+/// Reads the meter of a device.
 #[derive(Debug)]
 pub struct DeviceProbe {
     meters: Arc<Meters>,
@@ -18,7 +17,7 @@ pub struct DeviceProbe {
     last: DeviceReading,
 }
 
-/// The meter's counters, up to a moment or between two.
+/// The meter's counters, up to a time or between two.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceReading {
     read: Counted,
@@ -34,7 +33,7 @@ struct Counted {
 }
 
 impl DeviceProbe {
-    /// Starts watching `device`; what it did before does not count.
+    /// Starts with the current counters of `device`.
     pub fn new(device: &Metered) -> Self {
         let meters = Arc::clone(device.meters());
         let now = DeviceReading::of(&meters);
@@ -75,7 +74,7 @@ impl DeviceReading {
         }
     }
 
-    /// Adds what happened in another stretch.
+    /// Adds the counters of another stretch.
     pub fn add(&mut self, other: &DeviceReading) {
         self.read.add(&other.read);
         self.write.add(&other.write);

@@ -4,7 +4,7 @@ use floe_core::ssd::Statistics;
 
 use crate::run::ExtraFigure;
 
-/// The figures of what a device did between two moments of a run of `elapsed_s`.
+/// The figures of a device's work between two times of a run of `elapsed_s`.
 pub fn media_figures(earlier: &Statistics, now: &Statistics, elapsed_s: f64) -> Vec<ExtraFigure> {
     let rest = now.since(earlier);
     let mut figures = Vec::new();

@@ -26,10 +26,10 @@ pub use quantiles::{Distribution, Distributions};
 pub use recorder::{LiveCounts, Recorder, Served};
 pub(crate) use recorder::{Tally, histogram};
 
-/// How a set of latencies is distributed, in milliseconds.
+/// Summary of a set of latencies, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencySummary {
-    /// How many there were.
+    /// Number of latencies.
     pub count: u64,
     /// Arithmetic mean.
     pub mean_ms: f64,
@@ -41,7 +41,7 @@ pub struct LatencySummary {
     pub p999_ms: f64,
     /// 99.99 % were at most this.
     pub p9999_ms: f64,
-    /// The greatest.
+    /// Maximum.
     pub max_ms: f64,
 }
 
@@ -64,7 +64,7 @@ impl LatencySummary {
 pub struct Measures {
     /// The start of the stretch, in seconds of the run.
     pub start_s: f64,
-    /// How long it is, in seconds.
+    /// Length of the stretch in seconds.
     pub length_s: f64,
     /// Whole requests, hits and misses.
     pub get: LatencySummary,
@@ -72,14 +72,14 @@ pub struct Measures {
     pub hit: LatencySummary,
     /// Requests that needed the origin.
     pub miss: LatencySummary,
-    /// Writes, those of what a request missed among them.
+    /// Writes, including those after misses.
     #[serde(default)]
     pub put: LatencySummary,
     /// Device reads.
     pub disk_read: LatencySummary,
     /// Device writes and appends.
     pub disk_write: LatencySummary,
-    /// Bytes per second handed to clients.
+    /// Bytes per second returned to clients.
     pub get_bytes_per_s: f64,
     /// Bytes per second read from the device.
     pub read_bytes_per_s: f64,
@@ -89,10 +89,10 @@ pub struct Measures {
     pub requests_per_s: f64,
     /// Share of requests that hit; zero without requests.
     pub hit_ratio: f64,
-    /// Whether hits cannot be told from misses: the server does not say.
+    /// Whether the server does not report hits and misses.
     #[serde(default)]
     pub hits_untold: bool,
-    /// Share of the bytes asked for that hits had.
+    /// Share of the requested bytes that hit.
     pub byte_hit_ratio: f64,
     /// CPU time over time, in percent of one processor; none in virtual time.
     pub cpu_percent: Option<f64>,
@@ -173,8 +173,8 @@ impl Series {
         }
     }
 
-    /// The mean (of latencies) or the value over a stretch; `None` for
-    /// latencies of which there were none.
+    /// The mean (of latencies) or the value over a stretch; `None` without
+    /// latencies.
     pub fn value(&self, measures: &Measures) -> Option<f64> {
         match self.kind {
             SeriesKind::Latency(of) => {
@@ -190,7 +190,7 @@ impl Series {
     }
 }
 
-/// Bytes, operations or seconds over a length of time; zero where it has none.
+/// An amount per second; zero if the length is zero.
 pub(crate) fn per_second(amount: f64, length: Duration) -> f64 {
     match length.as_secs_f64() {
         seconds if seconds > 0.0 => amount / seconds,

@@ -13,7 +13,7 @@ pub struct ProcessSample {
     pub rss_bytes: u64,
 }
 
-/// Samples this process. Where there is no `/proc`, it yields nothing.
+/// Samples this process; yields nothing without `/proc`.
 #[derive(Debug)]
 pub struct ProcessProbe {
     at: Instant,

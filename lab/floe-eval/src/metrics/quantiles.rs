@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Series;
 
-/// How latencies are distributed: in milliseconds, at the shares of
-/// [`Distribution::shares`]; empty where there were none.
+/// A distribution of latencies: in milliseconds, at the shares of
+/// [`Distribution::shares`]; empty without latencies.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Distribution {
@@ -29,7 +29,8 @@ pub struct Distributions {
 }
 
 impl Distribution {
-    /// The shares at which values are kept: percents, and closer at both ends.
+    /// The shares at which values are stored: percents, and closer at both
+    /// ends.
     pub fn shares() -> impl Iterator<Item = f64> {
         let percents = (1..100).map(|percent| f64::from(percent) / 100.0);
         [0.0, 0.001, 0.005]
@@ -38,7 +39,7 @@ impl Distribution {
             .chain([0.995, 0.999, 0.9999, 1.0])
     }
 
-    /// The distribution whose value at a share is what `at_ms` says.
+    /// The distribution with the value `at_ms(share)` at each share.
     pub fn of(at_ms: impl FnMut(f64) -> f64) -> Self {
         Distribution {
             values_ms: Distribution::shares().map(at_ms).collect(),
@@ -52,14 +53,14 @@ impl Distribution {
         if sorted.is_empty() {
             return Distribution::default();
         }
-        // Nearest rank, as the histograms have it.
+        // Nearest rank, as in the histograms.
         Distribution::of(|share| {
             let rank = (share * sorted.len() as f64).ceil().max(1.0) as usize;
             sorted[rank.min(sorted.len()) - 1]
         })
     }
 
-    /// Whether there were none.
+    /// Whether the distribution is empty.
     pub fn is_empty(&self) -> bool {
         self.values_ms.is_empty()
     }
@@ -78,7 +79,7 @@ impl Distribution {
 }
 
 impl Distributions {
-    /// That of one of the series, if it is one of latencies.
+    /// The distribution of a series, if it is one of latencies.
     pub fn of_series(&self, series: &Series) -> Option<&Distribution> {
         Some(match series.name {
             "get_latency" => &self.get,

@@ -1,5 +1,5 @@
-//! Counts and latencies of requests as they finish: a few shards behind short
-//! locks, emptied into a time bin now and then.
+//! Counts and latencies of completed requests, in a few shards behind short
+//! locks, which are emptied into time bins.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::{Distribution, Distributions, LatencySummary, Measures, per_second, share};
 
 const SHARDS: usize = 8;
-/// Latencies are told apart to a thousandth.
+/// Precision of latencies: one thousandth.
 const SIGNIFICANT_DIGITS: u8 = 3;
 
 /// How a request was served.
@@ -20,9 +20,9 @@ pub enum Served {
     Hit,
     /// With the origin's help.
     Miss,
-    /// It was not there: a miss that hands nothing out.
+    /// The object does not exist: a miss that returns nothing.
     Absent,
-    /// It was read, and the server does not say from where.
+    /// A read of which the server does not report whether it hit.
     Read,
     /// It was written.
     Write,
@@ -54,11 +54,11 @@ pub struct LiveCounts {
     pub hits: u64,
     /// Reads.
     pub reads: u64,
-    /// Bytes handed out.
+    /// Bytes returned.
     pub bytes: u64,
 }
 
-/// Counts over some stretch of time.
+/// Counts over a stretch of time.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     get: Histogram<u64>,
@@ -68,9 +68,9 @@ pub(crate) struct Tally {
     requests: u64,
     hit_bytes: u64,
     miss_bytes: u64,
-    /// Missed, and not handed out.
+    /// Bytes of misses that returned nothing.
     absent_bytes: u64,
-    /// Read by requests of which it is not known whether they hit.
+    /// Bytes of reads of which it is unknown whether they hit.
     other_bytes: u64,
 }
 
@@ -92,7 +92,7 @@ impl Default for Tally {
 
 /// An empty histogram of latencies, in nanoseconds.
 pub(crate) fn histogram() -> Histogram<u64> {
-    // Refuses only digits above 5.
+    // Rejects only more than five digits.
     Histogram::new(SIGNIFICANT_DIGITS).expect("three digits are allowed")
 }
 
@@ -106,7 +106,7 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// Counts one finished request of `client`.
+    /// Counts one completed request of `client`.
     pub fn record(&self, client: usize, served: Served, latency: Duration, bytes: u64) {
         let mut tally = self.shards[client % SHARDS].lock();
         tally.record(served, latency, bytes);
@@ -123,10 +123,11 @@ impl Recorder {
         }
     }
 
-    /// Counts the write of what `client` missed, which is no request of its own.
+    /// Counts the write after a miss of `client`, which is not a request of its
+    /// own.
     pub(crate) fn record_fill(&self, client: usize, latency: Duration) {
         let ns = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
-        // These histograms grow to hold any value.
+        // The histogram resizes to hold any value.
         let _ = self.shards[client % SHARDS].lock().put.record(ns);
     }
 
@@ -140,7 +141,7 @@ impl Recorder {
         }
     }
 
-    /// Median and 99th percentile of the stretch under way.
+    /// Median and 99th percentile of the current stretch.
     pub fn live_latency(&self) -> (Duration, Duration) {
         let mut get = histogram();
         for shard in &self.shards {
@@ -153,7 +154,7 @@ impl Recorder {
         )
     }
 
-    /// Forgets everything, totals included.
+    /// Drops all counts, including totals.
     pub(crate) fn restart(&self) {
         drop(self.take());
         for total in [
@@ -166,7 +167,7 @@ impl Recorder {
         }
     }
 
-    /// Takes everything recorded since the last time.
+    /// Removes and returns the counts since the last call.
     pub(crate) fn take(&self) -> Tally {
         let mut whole = Tally::default();
         for shard in &self.shards {
@@ -179,7 +180,7 @@ impl Recorder {
 impl Tally {
     pub(crate) fn record(&mut self, served: Served, latency: Duration, bytes: u64) {
         let ns = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
-        // These histograms grow to hold any value.
+        // The histogram resizes to hold any value.
         let _ = match served {
             Served::Hit => self.get.record(ns).and_then(|()| self.hit.record(ns)),
             Served::Miss | Served::Absent => {
@@ -216,7 +217,7 @@ impl Tally {
         self.other_bytes += other.other_bytes;
     }
 
-    /// The request series over a stretch; the others are left empty.
+    /// The request series over a stretch; the others stay empty.
     pub(crate) fn measures(&self, start: Duration, length: Duration) -> Measures {
         let bytes = self.hit_bytes + self.miss_bytes + self.other_bytes;
         let told_bytes = self.hit_bytes + self.miss_bytes + self.absent_bytes;
@@ -236,8 +237,7 @@ impl Tally {
         }
     }
 
-    /// How the latencies of requests are distributed; the device's are left
-    /// empty.
+    /// The distributions of requests' latencies; the device's stay empty.
     pub(crate) fn distributions(&self) -> Distributions {
         Distributions {
             get: Distribution::of_histogram(&self.get),
@@ -259,7 +259,7 @@ impl Distribution {
             return Distribution::default();
         }
         let at = |share| match share {
-            // The histogram's value at 0 is that of its first bucket's end.
+            // The histogram's value at 0 would be the end of its first bucket.
             0.0 => latencies.min(),
             share => latencies.value_at_quantile(share).min(latencies.max()),
         };

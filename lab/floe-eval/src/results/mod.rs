@@ -1,4 +1,5 @@
-//! The rows that runs and replays write: one per figure, with its provenance.
+//! The rows of results of runs and replays: one per figure, with its
+//! provenance.
 
 mod provenance;
 #[cfg(test)]
@@ -22,26 +23,26 @@ pub struct Row {
     pub case: String,
     /// The metric.
     pub metric: String,
-    /// In which unit.
+    /// The unit.
     pub unit: String,
     /// The value.
     pub measured: f64,
-    /// The author of the value that it is judged by.
+    /// The author of the value that the figure is compared with.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub kind: Option<Kind>,
-    /// The value that it is judged by.
+    /// The value that the figure is compared with.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub paper: Option<f64>,
-    /// How far the measured value is off, as a share of the other.
+    /// The deviation of the measured value, as a share of the other.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub relative_error: Option<f64>,
     /// The source of that value.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub source: Option<String>,
-    /// How the two compare.
+    /// The result of the comparison.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub verdict: Option<String>,
-    /// Why it differs, where it is known to.
+    /// The reason for a known difference.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub known: Option<String>,
     /// The provenance of the figure.
@@ -50,7 +51,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// A figure that is compared with nothing.
+    /// A figure without a comparison.
     pub fn new(
         experiment: &str,
         case: impl Into<String>,
@@ -73,8 +74,8 @@ impl Row {
         }
     }
 
-    /// Puts a published figure beside; `factor` times its value is in the row's
-    /// unit.
+    /// Adds a comparison with a published figure. `factor` converts its value
+    /// to the row's unit.
     pub(crate) fn compare(&mut self, published: &Published, factor: f64) {
         let measured = self.measured / factor;
         self.kind = Some(published.kind);
@@ -90,7 +91,7 @@ impl Row {
 pub struct Figure {
     /// The metric.
     pub metric: String,
-    /// In which unit.
+    /// The unit.
     pub unit: String,
     /// The value.
     pub value: f64,
@@ -106,8 +107,8 @@ impl Figure {
     }
 }
 
-/// Every figure of a run. Latencies that did not occur have none, nor has a
-/// rate of a run without time, as of an engine on modelled flash.
+/// All figures of a run. Latencies without values have none, nor have rates of
+/// a run without time, such as of an engine on modelled flash.
 pub fn run_figures(run: &RunResult) -> Vec<Figure> {
     let mut figures = Vec::new();
     let is_timed = run.whole.length_s > 0.0;
@@ -129,7 +130,7 @@ pub fn run_figures(run: &RunResult) -> Vec<Figure> {
     let mut add = |name: &str, unit: &'static str, value: Option<f64>| {
         figures.extend(value.map(|value| Figure::new(name, unit, value)));
     };
-    // Without a count of the requests' bytes there is none of the hits'.
+    // Without a count of the requested bytes, there is no byte hit ratio.
     let counts_bytes =
         !run.whole.hits_untold && (run.whole.byte_hit_ratio > 0.0 || run.whole.hit_ratio == 0.0);
     let byte_hits = counts_bytes.then_some(run.whole.byte_hit_ratio);
@@ -171,9 +172,9 @@ fn latency_figures(name: &str, summary: &LatencySummary, figures: &mut Vec<Figur
     }
 }
 
-/// How a rate varies over bins. The papers' "P99" of a throughput is its 1st
-/// percentile in ZNCache and its 99th in OxCache; with few bins the slowest is
-/// the honest form of the first.
+/// The variation of a rate over bins. The papers' "P99" of a throughput is its
+/// 1st percentile in ZNCache and its 99th in OxCache. With few bins, the
+/// slowest bin is the honest form of the former.
 fn bin_figures(
     series: &Series,
     run: &RunResult,
@@ -231,7 +232,7 @@ fn cost_figures(
     }
 }
 
-/// Every figure of a replay, each with its case: the policy and the size.
+/// All figures of a replay, each with its case: the policy and the size.
 pub fn replay_figures(replay: &ReplayResult) -> Vec<(String, Figure)> {
     let mut figures = Vec::new();
     for counts in &replay.counts {

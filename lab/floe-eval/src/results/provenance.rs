@@ -17,13 +17,14 @@ pub struct Provenance {
     pub device: String,
     /// Processor, memory, kernel.
     pub machine: String,
-    /// When, in UTC.
+    /// The date in UTC.
     pub date: String,
 }
 
 impl Provenance {
-    /// Here and now, for the given configuration, seed and device; `built_from`
-    /// is the program's commit, if it is known.
+    /// The provenance of a run now on this machine, with the given
+    /// configuration, seed and device. `built_from` is the program's commit, if
+    /// known.
     pub fn here(
         built_from: Option<&str>,
         config: &str,
@@ -41,13 +42,13 @@ impl Provenance {
     }
 }
 
-/// 64 bits that name a configuration.
+/// A 64-bit digest of a configuration.
 pub fn digest(config: &str) -> String {
     format!("{:016x}", xxhash_rust::xxh3::xxh3_64(config.as_bytes()))
 }
 
-/// The time of day; or what `SOURCE_DATE_EPOCH` says, so that results can be
-/// made that are the same byte for byte.
+/// The current time, or that of `SOURCE_DATE_EPOCH`, with which results are
+/// reproducible byte for byte.
 fn now() -> String {
     let fixed = std::env::var("SOURCE_DATE_EPOCH").ok();
     let fixed = fixed.and_then(|text| text.parse().ok());
@@ -68,7 +69,7 @@ fn commit(built_from: Option<&str>) -> String {
     let commit = built_from.filter(|commit| !commit.is_empty());
     let mark = match (commit, &here) {
         (_, None) => "",
-        // Elsewhere, changes say nothing about this program.
+        // In another checkout, changes do not concern this program.
         (Some(commit), Some(here)) if !here.starts_with(commit) && !commit.starts_with(here) => "",
         _ if is_changed() => "+",
         _ => "",

@@ -1,6 +1,6 @@
 //! Workloads that cannot be drawn.
 
-/// The reason why a workload makes no sense.
+/// The reason why a workload is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("workload: {0}")]
 pub struct WorkloadError(String);

@@ -4,7 +4,7 @@
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// Why a workload file cannot be written or read.
+/// The reason why a workload file cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkloadFileError {
     /// Input or output failed.
@@ -22,7 +22,7 @@ pub enum WorkloadFileError {
         /// The id.
         id: u64,
     },
-    /// The file is no whole number of ids.
+    /// The file ends inside an id.
     #[error("workload file {path} ends inside an id: its length {bytes} is no multiple of 4")]
     Cut {
         /// The file.
@@ -32,10 +32,10 @@ pub enum WorkloadFileError {
     },
 }
 
-/// Writes `ids` to `path`; says how many.
+/// Writes `ids` to `path`; returns their number.
 ///
 /// # Errors
-/// When an id is above 2^32 - 1 or the file cannot be written.
+/// If an id is above 2^32 - 1 or the file cannot be written.
 pub fn write_ids(path: &Path, ids: impl Iterator<Item = u64>) -> Result<u64, WorkloadFileError> {
     let io = |source| WorkloadFileError::Io {
         path: path.to_owned(),
@@ -52,10 +52,10 @@ pub fn write_ids(path: &Path, ids: impl Iterator<Item = u64>) -> Result<u64, Wor
     Ok(count)
 }
 
-/// Reads the ids of the file at `path`, one after another.
+/// Reads the ids of the file at `path`, in order.
 ///
 /// # Errors
-/// When the file cannot be opened or its length is no multiple of 4.
+/// If the file cannot be opened or its length is not a multiple of 4.
 pub fn read_ids(
     path: &Path,
 ) -> Result<impl Iterator<Item = Result<u64, WorkloadFileError>> + use<>, WorkloadFileError> {

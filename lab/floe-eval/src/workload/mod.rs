@@ -1,9 +1,9 @@
-//! Synthetic requests: which id is asked for next.
+//! Synthetic requests: generates the ids to read.
 //!
-//! A [`WorkloadSpec`] says what to draw from, a [`Workload`] draws, the same
-//! way for the same seed. Ids lie in `[0, items)`; as in ZNCache and OxCache,
-//! `items` is usually the ratio of the working set to the cache times the
-//! chunks that the cache's zones hold ([`working_set_items`]).
+//! A [`WorkloadSpec`] has the distribution, a [`Workload`] draws from it; the
+//! same seed gives the same ids. Ids lie in `[0, items)`. As in ZNCache and
+//! OxCache, `items` is usually the ratio of the working set to the cache, times
+//! the chunks that the cache's zones hold ([`working_set_items`]).
 
 mod error;
 mod file;
@@ -23,15 +23,15 @@ pub use zipf::{YCSB_SCRAMBLED_ITEMS, YCSB_ZETA_OF_SCRAMBLED_ITEMS, Zipf, fnv1a_6
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", deny_unknown_fields)]
 pub enum Distribution {
-    /// Every id equally often.
+    /// All ids are equally likely.
     Uniform,
     /// Zipfian, YCSB's generator for skews below 1.
     Zipf {
         /// The exponent θ: 0.99 in YCSB; above 1 by rejection-inversion.
         #[serde(default = "default_skew")]
         skew: f64,
-        /// Spread the popular ids over the id space, as YCSB's scrambled
-        /// generator does. Otherwise id 0 is the most popular.
+        /// Whether to spread the popular ids over the id space, as YCSB's
+        /// scrambled generator does. Otherwise id 0 is the most popular.
         #[serde(default = "default_scrambled")]
         scrambled: bool,
     },
@@ -42,16 +42,16 @@ pub enum Distribution {
         /// Share of the operations that goes to them, from 0 to 1.
         hot_operations: f64,
     },
-    /// Id after id, from 0, again and again.
+    /// All ids in order from 0, repeatedly.
     Scan,
-    /// Each request from one of several, drawn by weight.
+    /// Each request comes from one of several distributions, chosen by weight.
     Mix {
         /// The parts.
         parts: Vec<Weighted>,
     },
-    /// One after another.
+    /// Several distributions, one after another.
     Phases {
-        /// The phases; the last one goes on for ever.
+        /// The phases. The last one never ends.
         phases: Vec<Phase>,
     },
 }
@@ -60,7 +60,7 @@ pub enum Distribution {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Weighted {
-    /// How often, relative to the other parts.
+    /// Weight relative to the other parts.
     pub weight: f64,
     /// The distribution of its ids.
     pub from: Distribution,
@@ -70,7 +70,7 @@ pub struct Weighted {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Phase {
-    /// How many requests it lasts.
+    /// Number of requests.
     pub requests: u64,
     /// The distribution of its ids.
     pub from: Distribution,
@@ -95,10 +95,11 @@ pub struct WorkloadSpec {
     pub seed: u64,
 }
 
-/// The ids of a working set `ratio` times as large as the chunks of a cache.
+/// The number of ids of a working set `ratio` times as large as the chunks of a
+/// cache.
 ///
 /// # Errors
-/// When that is no id, or more than 2^32 (the most a workload file can name).
+/// If that is below 1, or above 2^32 (the most in a workload file).
 pub fn working_set_items(
     ratio: f64,
     chunks_per_zone: u64,
@@ -146,7 +147,7 @@ impl Workload {
     /// A stream that follows `spec`.
     ///
     /// # Errors
-    /// When a share, weight or skew is out of its range.
+    /// If a share, weight or skew is out of range.
     pub fn new(spec: &WorkloadSpec) -> Result<Self, WorkloadError> {
         if spec.items == 0 {
             return Err(WorkloadError::new("there are no ids to draw"));
