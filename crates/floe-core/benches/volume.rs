@@ -296,6 +296,8 @@ fn ram(blocks: u64) -> Vec<Value> {
         ("4KiB..1MiB", 4, 4),
         ("4KiB..1MiB", 1024, 1024),
     ] {
+        // One shard holds 32 GiB at most where sizes are far apart.
+        let blocks = blocks.min((32 << 20) / kib);
         for level in [Level::Group, Level::Both] {
             let config = Config {
                 sizes: sizes.parse().expect("block sizes"),
