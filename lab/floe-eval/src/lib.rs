@@ -8,6 +8,7 @@
 //! | [`run`] | driving a cache, a server that runs or an origin, closed or open loop, in real or virtual time |
 //! | [`hosts`] | the hosts of ZNCache and OxCache on the simulated SSD |
 //! | [`tiny`] | driving engines for tiny objects on modelled flash |
+//! | [`volume`] | replaying block traces against caches of volumes |
 //! | [`metrics`] | the series that a run measures |
 //! | [`results`] | figures with their provenance, one per row |
 //!
@@ -27,6 +28,7 @@ pub mod run;
 mod shared;
 pub mod tiny;
 pub mod trace;
+pub mod volume;
 pub mod workload;
 
 pub use error::EvalError;

@@ -13,6 +13,7 @@ use floe_core::ByteSize;
 use floe_core::policy::object::ObjectPolicyKind;
 use floe_eval::experiment::{Shard, TargetKind};
 use floe_eval::trace::TraceFormat;
+use floe_eval::volume::VolumeCase;
 
 /// The laboratory of Floe.
 #[derive(Debug, Parser)]
@@ -59,8 +60,11 @@ pub(crate) enum Action {
     /// Replay a trace against eviction policies, or against a cache
     #[command(after_help = "Examples:\n  \
         floe replay w06.oracleGeneral.zst --policies lru,fifo --shares 0.01,0.1\n  \
-        floe replay spc.csv --engine --device-size 2GiB --speed 10 --out results/spc\n\n\
-        Against policies the miss counts are exact: no bytes are stored and no time passes.")]
+        floe replay spc.csv --engine --device-size 2GiB --speed 10 --out results/spc\n  \
+        floe replay disk.csv --volume sizes=32KiB..256KiB --volume sizes=32KiB --volume sizes=256KiB\n  \
+        floe replay disk.csv --volume sizes=4KiB,capacity=1GiB,promotion=nhit-2,cleaning=acp --json\n\n\
+        Against policies the miss counts are exact: no bytes are stored and no time passes. Against caches of\n\
+        volumes the requests are served whole, in the trace's own time.")]
     Replay(Box<ReplayArgs>),
     /// Render a report again, compare two, or merge the shards of one
     #[command(after_help = "Examples:\n  \
@@ -430,6 +434,16 @@ pub(crate) struct ReplayArgs {
     /// The unit that the cache keeps: auto, object, or chunks of a size
     #[arg(long, value_name = "UNIT", default_value = "auto")]
     pub(crate) unit: String,
+    /// Replay a block trace against a cache of volumes with these settings; may be given
+    /// several times to compare caches. An empty text has the defaults: sizes=32KiB..256KiB,
+    /// capacity=10% of the distinct bytes, mode=write-back, promotion=always, cleaning=none,
+    /// cut-off=never. More keys: when-dirty, fill, read-miss, write-miss, level, replacement, shards
+    #[arg(
+        long,
+        value_name = "KEY=VALUE,…",
+        conflicts_with_all = ["engine", "policies", "sizes", "shares", "out"]
+    )]
+    pub(crate) volume: Vec<VolumeCase>,
     /// Drive a cache with a device instead of only policies
     #[arg(long)]
     pub(crate) engine: bool,

@@ -28,7 +28,7 @@ use crate::load::{
 };
 use crate::outcome::{Done, explain, finish, judge};
 use crate::remote::{self, Remote, reject_remote_flags};
-use crate::workload;
+use crate::{volume, workload};
 
 /// Default length of a bench.
 const BENCH_SECONDS: u64 = 30;
@@ -168,6 +168,9 @@ pub(crate) fn replay(
         format: args.format,
         skip_bad: args.skip_bad,
     };
+    if !args.volume.is_empty() {
+        return volume::replay(args, trace_options, json);
+    }
     if !args.engine {
         let options = policy_options(args, trace_options, json)?;
         let config = format!("{options:?}");

@@ -10,6 +10,7 @@ mod load;
 mod outcome;
 mod remote;
 mod report;
+mod volume;
 mod workload;
 
 use std::process::ExitCode;

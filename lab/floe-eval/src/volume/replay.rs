@@ -1,0 +1,104 @@
+//! One pass of a block trace over several caches.
+
+use std::path::{Path, PathBuf};
+
+use floe_core::volume::VolumeId;
+
+use super::case::{Capacity, VolumeCase};
+use super::result::VolumeReplayResult;
+use super::simulate::Simulation;
+use super::working_set::WorkingSet;
+use crate::error::EvalError;
+use crate::trace::{BlockTrace, TraceOptions};
+
+/// A replay of a block trace.
+#[derive(Clone, Debug)]
+pub struct VolumeReplayOptions {
+    /// The trace.
+    pub trace: PathBuf,
+    /// How to read it.
+    pub options: TraceOptions,
+    /// The caches.
+    pub cases: Vec<VolumeCase>,
+    /// Requests to replay; all if absent.
+    pub requests_max: Option<u64>,
+}
+
+/// Replays a block trace. Every request is served whole.
+///
+/// # Errors
+/// When the trace cannot be read or has no block requests, or a setting cannot
+/// work.
+pub fn replay_volumes(options: &VolumeReplayOptions) -> Result<VolumeReplayResult, EvalError> {
+    let is_share = |case: &VolumeCase| matches!(case.capacity, Capacity::WorkingSet(_));
+    let working_set_bytes = match options.cases.iter().any(is_share) {
+        true => Some(working_set(options)?.bytes()),
+        false => None,
+    };
+    let plan = |case: &VolumeCase| {
+        let plan = case.plan(working_set_bytes.unwrap_or_default());
+        let plan = plan.map_err(|error| refuse(&case.name, &error))?;
+        Ok(Simulation::new(&case.name, &plan))
+    };
+    let simulations: Result<Vec<_>, EvalError> = options.cases.iter().map(plan).collect();
+    let mut simulations = simulations?;
+    let mut trace = open(options)?;
+    let (mut requests, mut first_ns, mut last_ns) = (0, None, 0);
+    for request in trace.by_ref().take(limit(options)) {
+        let request = request?;
+        let volume = u16::try_from(request.volume).map(VolumeId).map_err(|_| {
+            refuse(
+                "volumes",
+                &"a cache has 65,536 volumes at most; the trace has more",
+            )
+        })?;
+        for simulation in &mut simulations {
+            simulation.serve(&request, volume);
+        }
+        requests += 1;
+        if let Some(time_ns) = request.time_ns {
+            first_ns.get_or_insert(time_ns);
+            last_ns = last_ns.max(time_ns);
+        }
+    }
+    Ok(VolumeReplayResult {
+        trace: file_name(&options.trace),
+        format: trace.format().to_string(),
+        requests,
+        skipped: trace.skipped(),
+        volumes: trace.volumes().len(),
+        working_set_bytes,
+        span_s: first_ns.map_or(0.0, |first| last_ns.saturating_sub(first) as f64 / 1e9),
+        caches: simulations.into_iter().map(Simulation::finish).collect(),
+    })
+}
+
+/// The distinct bytes of the requests that are replayed.
+fn working_set(options: &VolumeReplayOptions) -> Result<WorkingSet, EvalError> {
+    let mut working_set = WorkingSet::default();
+    for request in open(options)?.take(limit(options)) {
+        working_set.add(&request?);
+    }
+    Ok(working_set)
+}
+
+fn open(options: &VolumeReplayOptions) -> Result<BlockTrace, EvalError> {
+    Ok(BlockTrace::open(&options.trace, options.options)?)
+}
+
+fn limit(options: &VolumeReplayOptions) -> usize {
+    let requests = options.requests_max.unwrap_or(u64::MAX);
+    usize::try_from(requests).unwrap_or(usize::MAX)
+}
+
+fn refuse(option: &str, error: &dyn std::fmt::Display) -> EvalError {
+    EvalError::Option {
+        option: "volume",
+        reason: format!("{option}: {error}"),
+    }
+}
+
+fn file_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
