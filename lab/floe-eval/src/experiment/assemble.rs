@@ -73,8 +73,13 @@ fn rows_of(experiment: &Experiment, case: &Case, record: &Record) -> Vec<Row> {
         figures.map(|figure| (case.name.clone(), figure))
     });
     let of_replay = record.replay.iter().flat_map(replay_figures);
+    let of_volume = record
+        .figures
+        .iter()
+        .map(|figure| (case.name.clone(), figure.clone()));
     of_run
         .chain(of_replay)
+        .chain(of_volume)
         .map(|(case, figure)| Row::new(&experiment.name, case, figure, record.provenance.clone()))
         .collect()
 }

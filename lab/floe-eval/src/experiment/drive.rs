@@ -16,18 +16,22 @@ use crate::error::EvalError;
 use crate::hosts::{self, HostProgress};
 use crate::replay::policy::CacheUnit;
 use crate::replay::{ReplayOptions, ReplayResult, ReplaySizes, UnitChoice, replay};
+use crate::results::Figure;
 use crate::run::{
     BenchOptions, Progress, RemoteTarget, RequestSource, RunResult, Stop, Target, bench,
     in_virtual_time,
 };
 use crate::tiny::{self, TinyCase, TinyProgress};
 use crate::trace::TraceOptions;
+use crate::volume::{replay_volumes, volume_figures};
 use crate::workload::{WorkloadSpec, working_set_items};
 
 /// The result of a case.
 pub(super) struct Found {
     pub(super) run: Option<RunResult>,
     pub(super) replay: Option<ReplayResult>,
+    /// The figures of a cache of volumes.
+    pub(super) figures: Vec<Figure>,
     /// The device of the run.
     pub(super) device: String,
 }
@@ -48,6 +52,16 @@ pub(super) fn run_case(case: &Case, place: Place<'_>) -> Result<Found, EvalError
         return Ok(Found {
             run: None,
             replay: Some(replay(&replay_options(case, replayed, place)?)?),
+            figures: Vec::new(),
+            device: "none".into(),
+        });
+    }
+    if let Some(spec) = &case.experiment.volume {
+        let result = replay_volumes(&spec.options(place.experiment)?)?;
+        return Ok(Found {
+            run: None,
+            replay: None,
+            figures: volume_figures(&result),
             device: "none".into(),
         });
     }
@@ -57,7 +71,7 @@ pub(super) fn run_case(case: &Case, place: Place<'_>) -> Result<Found, EvalError
     let Some(driven) = &case.experiment.bench else {
         return Err(EvalError::Experiment {
             path: place.experiment.to_owned(),
-            reason: "give one of [bench], [replay] and [tiny]".into(),
+            reason: "give one of [bench], [replay], [tiny] and [volume]".into(),
         });
     };
     if let Some(config) = host::config(&case.name, driven)? {
@@ -69,6 +83,7 @@ pub(super) fn run_case(case: &Case, place: Place<'_>) -> Result<Found, EvalError
         return Ok(Found {
             run: Some(host::figures(&config, found)?),
             replay: None,
+            figures: Vec::new(),
             device: host::device(&config),
         });
     }
@@ -113,6 +128,7 @@ fn run_tiny(case: &Case, driven: &TinyCase, place: Place<'_>) -> Result<Found, E
     Ok(Found {
         run: Some(run?),
         replay: None,
+        figures: Vec::new(),
         device: driven.describe(),
     })
 }
@@ -146,6 +162,7 @@ async fn drive(
         return Ok(Found {
             run: Some(result),
             replay: None,
+            figures: Vec::new(),
             device: address.to_string(),
         });
     }
@@ -158,6 +175,7 @@ async fn drive(
     Ok(Found {
         run: Some(result),
         replay: None,
+        figures: Vec::new(),
         device: describe(&driven.cache.device, &geometry),
     })
 }

@@ -11,7 +11,7 @@ use super::cases::Case;
 use super::known;
 use crate::error::EvalError;
 use crate::replay::ReplayResult;
-use crate::results::Provenance;
+use crate::results::{Figure, Provenance};
 use crate::run::RunResult;
 
 /// The folder of records within a folder of results.
@@ -27,6 +27,9 @@ pub(super) struct Record {
     pub(super) provenance: Provenance,
     pub(super) run: Option<RunResult>,
     pub(super) replay: Option<ReplayResult>,
+    /// Of a cache of volumes.
+    #[serde(default)]
+    pub(super) figures: Vec<Figure>,
 }
 
 /// The sweep of a results folder, stored in `sweep.json`.

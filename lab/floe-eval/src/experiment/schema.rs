@@ -11,6 +11,7 @@ use super::published::{Published, PublishedTable};
 use crate::run::Pacing;
 use crate::shared::TraceCase;
 use crate::tiny::TinyCase;
+use crate::volume::VolumeSpec;
 use crate::workload::Distribution;
 
 /// An experiment file.
@@ -36,6 +37,8 @@ pub struct Experiment {
     pub replay: Option<ReplayCase>,
     /// Drives an engine for tiny objects.
     pub tiny: Option<TinyCase>,
+    /// Replays a block trace against a cache of volumes.
+    pub volume: Option<VolumeSpec>,
     /// Settings that vary: every combination is a case.
     #[serde(default)]
     pub vary: Vec<Vary>,
@@ -60,6 +63,11 @@ pub struct Experiment {
 }
 
 impl Experiment {
+    /// Whether cases whose trace is absent are skipped.
+    pub(super) fn skips_absent(&self) -> bool {
+        self.tiny.is_some() || self.volume.is_some()
+    }
+
     /// All published figures, those of tables included.
     ///
     /// # Errors

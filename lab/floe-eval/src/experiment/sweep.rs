@@ -295,7 +295,7 @@ impl Work<'_> {
             progress,
         };
         let found = match run_case(case, place) {
-            Err(reason @ EvalError::Absent { .. }) if case.experiment.tiny.is_some() => {
+            Err(reason @ EvalError::Absent { .. }) if case.experiment.skips_absent() => {
                 self.skip(case, &reason);
                 return Ok(());
             }
@@ -312,6 +312,7 @@ impl Work<'_> {
             provenance,
             run: found.run,
             replay: found.replay,
+            figures: found.figures,
         };
         record.keep(self.folder, case)
     }
@@ -327,6 +328,7 @@ fn is_independent(case: &Case) -> bool {
     let is_model = matches!(target, Some(TargetKind::Zncache | TargetKind::Oxcache));
     is_model
         || case.experiment.replay.is_some()
+        || case.experiment.volume.is_some()
         || case
             .experiment
             .tiny

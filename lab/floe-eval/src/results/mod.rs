@@ -87,7 +87,7 @@ impl Row {
 }
 
 /// A figure before it has a provenance.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// The metric.
     pub metric: String,
@@ -98,7 +98,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    fn new(metric: impl Into<String>, unit: impl Into<String>, value: f64) -> Self {
+    pub(crate) fn new(metric: impl Into<String>, unit: impl Into<String>, value: f64) -> Self {
         Figure {
             metric: metric.into(),
             unit: unit.into(),
