@@ -284,10 +284,11 @@ fn a_budget_bounds_what_reaches_flash() {
             "{admitted_bytes}"
         );
         assert!(admitted_bytes > allowed / 2, "{admitted_bytes}");
-        // The policy does not count summaries, headers and the journal.
+        // The policy does not count summaries, headers and the journal, whose blocks
+        // have two copies here.
         let written = store.stats().device.written_bytes() - before;
         assert!(
-            written < admitted_bytes / 10 * 11,
+            written < admitted_bytes / 100 * 111,
             "{written} {admitted_bytes}"
         );
     });

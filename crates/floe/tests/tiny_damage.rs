@@ -157,7 +157,7 @@ fn a_cache_of_an_older_format_is_refused_with_the_command_that_reformats() {
         overwrite(&device, Address::new(ZoneId(0), 0), &block).await;
         let refused = Tiny::open(Arc::clone(&device), clock.clone(), &config()).await;
         let error = refused.expect_err("another version").to_string();
-        let reason = "format version 1; this build reads version 2";
+        let reason = "format version 1; this build reads version 3";
         assert!(error.contains(reason), "{error}");
         assert!(error.contains("floe format --tiny --force"), "{error}");
 

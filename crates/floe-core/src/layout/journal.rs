@@ -23,7 +23,9 @@
 //! | 16 | 8 | summary offset | key hash | number of notes before it | generation | end offset | low bits | sequence |
 //! | 24 | 8 | zero | sequence | zero | zero | zero | high bits | zero |
 //!
-//! A reader stops at the first block that is not the next block of this epoch.
+//! Blocks behind the checkpoint, and its end, are written twice. A reader
+//! recognises the next block by its link, in its first copy or the second, and
+//! stops where neither is left.
 
 use super::error::LayoutError;
 use super::frame::{Frame, Opened, open, seal};
@@ -388,6 +390,27 @@ impl JournalChain {
             encoded_bytes: round_up_len(opened.covered.len(), block_size),
             records,
         })
+    }
+
+    /// Reads the next journal block, which may start at any device block of
+    /// `bytes`, and advances past it. Returns the offset where it starts, too.
+    pub fn find<R: JournalRecord>(
+        &mut self,
+        block_size: u32,
+        bytes: &[u8],
+    ) -> Option<(usize, JournalBlock<R>)> {
+        (0..bytes.len())
+            .step_by(block_size as usize)
+            .find_map(|start| {
+                let block = self.decode(block_size, &bytes[start..]).ok()?;
+                Some((start, block))
+            })
+    }
+
+    /// Whether `bytes` start with a header that names this journal's epoch,
+    /// whether or not its checksum holds.
+    pub fn names_epoch(&self, bytes: &[u8]) -> bool {
+        bytes.get(24..32) == Some(&self.epoch.to_le_bytes()[..])
     }
 
     /// Whether `bytes` start with a block of this journal that follows the next

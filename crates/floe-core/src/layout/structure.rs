@@ -4,10 +4,10 @@
 use std::fmt;
 
 /// The format of chunk caches that this build writes and reads.
-pub const FORMAT_VERSION: u16 = 2;
+pub const FORMAT_VERSION: u16 = 3;
 
 /// The format of tiny objects that this build writes and reads.
-pub const TINY_FORMAT_VERSION: u16 = 2;
+pub const TINY_FORMAT_VERSION: u16 = 3;
 
 /// The structures that start at a block boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -11,7 +11,7 @@ use floe_core::ZoneId;
 use floe_core::chunk::Plan;
 use floe_core::hash::KeyHash;
 use floe_core::layout::{Generation, JournalChain, LayoutError, Note, Superblock, ZoneLife};
-use floe_device::SharedDevice;
+use floe_device::{Clock, SharedDevice};
 use tokio::task::JoinHandle;
 
 use super::pressure::Pressure;
@@ -61,19 +61,32 @@ pub(crate) struct JournalCounters {
     pub(crate) moves: AtomicU64,
 }
 
+/// The start of a journal.
+pub(crate) struct Checkpoint {
+    pub(crate) zone: ZoneId,
+    pub(crate) notes: Vec<Note>,
+    /// The notes reserve the generations below this one.
+    pub(crate) generation_floor: Generation,
+}
+
 impl Journal {
-    /// Begins a journal in `zone` with `notes`, which reserve the generations
-    /// below `generation_floor`, and starts the task that owns it.
+    /// Begins a journal with `checkpoint`, and starts the task that owns it.
     pub(crate) async fn begin(
         device: SharedDevice,
+        clock: Clock,
         plan: &Plan,
         superblock: Superblock,
         states: Arc<ZoneStates>,
-        zone: ZoneId,
-        notes: Vec<Note>,
-        generation_floor: Generation,
+        checkpoint: Checkpoint,
     ) -> Result<(Self, JoinHandle<()>), LogError> {
-        let log = Log::begin(device, plan.durability, superblock, zone, notes).await?;
+        let log = Log::begin(
+            device,
+            plan.durability,
+            superblock,
+            checkpoint.zone,
+            checkpoint.notes,
+        )
+        .await?;
         let pressure = Pressure::new(plan.geometry.zone_capacity);
         pressure.set(log.written_bytes());
         let counters = Arc::<JournalCounters>::default();
@@ -84,10 +97,10 @@ impl Journal {
             pressure: Arc::clone(&pressure),
             pending: Arc::clone(&pending),
         };
-        let (queue, task) = metadata_log::start(log, notes);
+        let (queue, task) = metadata_log::start(log, notes, clock);
         let journal = Journal {
             queue,
-            generation_floor: AtomicU32::new(generation_floor.0),
+            generation_floor: AtomicU32::new(checkpoint.generation_floor.0),
             counters,
             pressure,
             pending,

@@ -27,7 +27,7 @@ use rand::RngExt;
 use super::base::Base;
 use super::environment::Environment;
 use super::index::Index;
-use super::journal::{Journal, filter_notes};
+use super::journal::{Checkpoint, Journal, filter_notes};
 use super::log::Log;
 use super::opening::{OpenError, OpenOptions, RecoveryReport};
 use super::placement::Placement;
@@ -461,12 +461,15 @@ impl Recovery {
         let (id, seed) = (superblock.id, superblock.hash_seed);
         let (journal, journal_task) = Journal::begin(
             Arc::clone(&self.device),
+            self.clock.clone(),
             &self.plan,
             superblock,
             Arc::clone(&self.states),
-            metadata,
-            notes,
-            floor,
+            Checkpoint {
+                zone: metadata,
+                notes,
+                generation_floor: floor,
+            },
         )
         .await?;
         let zones = self.zone_table(floor, filled);

@@ -3,17 +3,12 @@
 use std::collections::HashMap;
 
 use floe_core::ZoneId;
-use floe_core::layout::{
-    Identified, JournalChain, LayoutError, Note, Structure, Superblock, ZoneLife, identify,
-};
+use floe_core::layout::{JournalRecord as _, LayoutError, Note, Superblock, ZoneLife};
 use floe_device::SharedDevice;
 
 use super::finding::Finding;
 use super::{Emitter, InspectError, Tombstones, read, read_failure};
-use crate::metadata_log::other;
-
-/// Most bytes of one journal block that are believed.
-const JOURNAL_BLOCK_MAX: u64 = 64 << 20;
+use crate::metadata_log::{Damage, LogSuperblock, Reader, other};
 
 /// What a full zone's note says.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +38,7 @@ pub(super) async fn read_both<V: FnMut(&Finding)>(
     for (zone, found) in [(ZoneId(0), &first), (ZoneId(1), &second)] {
         match found {
             Ok(superblock) => {
-                let (journal, finding) = journal(device, zone, superblock, emitter).await?;
+                let (journal, finding) = journal(device, zone, superblock, emitter).await;
                 candidates.push((zone, *superblock, journal, finding));
             }
             // The copy in the other zone is written last.
@@ -64,7 +59,7 @@ pub(super) async fn read_both<V: FnMut(&Finding)>(
     {
         // Perhaps the copy of a damaged one.
         let zone = other(zone);
-        let (journal, finding) = journal(device, zone, &superblock, emitter).await?;
+        let (journal, finding) = journal(device, zone, &superblock, emitter).await;
         if journal.complete {
             candidates.push((zone, superblock, journal, finding));
         }
@@ -130,143 +125,110 @@ async fn journal<V: FnMut(&Finding)>(
     zone: ZoneId,
     superblock: &Superblock,
     emitter: &mut Emitter<V>,
-) -> Result<(Journal, Finding), InspectError> {
-    let block_size = device.geometry().block_size;
-    let capacity = device.geometry().zone_capacity;
-    let mut chain = JournalChain::new(superblock.id, superblock.epoch);
+) -> (Journal, Finding) {
     let mut journal = Journal::default();
-    let (mut notes, mut full_zones, mut tombstones) = (0, 0, 0);
-    let mut offset = Superblock::encoded_bytes(block_size) as u64;
-    while offset < capacity {
-        let Some((block_notes, bytes)) =
-            next_block(device, zone, offset, &mut chain, emitter).await
-        else {
-            break;
-        };
-        for note in block_notes {
-            match note {
-                Note::ZoneFull {
-                    life,
-                    summary_offset,
-                    records,
-                } => {
-                    full_zones += 1;
-                    let note = FullNote {
-                        summary_offset,
-                        records,
-                    };
-                    journal.full.insert(life, note);
-                }
-                Note::Tombstone {
-                    life,
-                    hash,
-                    sequence,
-                } => {
-                    tombstones += 1;
-                    let dead = journal.tombstones.entry((life, hash.0)).or_default();
-                    *dead = (*dead).max(sequence.0);
-                }
-                Note::GenerationFloor { .. } | Note::SlotUse { .. } | Note::UseNoted { .. } => {}
-                Note::ZoneClosed { life, end_offset } => {
-                    let end = journal.closed.entry(life).or_insert(end_offset);
-                    *end = end_offset.min(*end);
-                }
-                Note::CheckpointEnd { notes: before } => {
-                    if before != notes {
-                        let why = format!("it counts {before} notes, but {notes} stand before it");
-                        emitter.damage(zone, offset, "checkpoint", why);
-                    }
-                    journal.complete = true;
-                }
-            }
-            notes += 1;
+    let (mut full_zones, mut tombstones) = (0, 0);
+    let log = log(device, zone, superblock, emitter, |note| match note {
+        Note::ZoneFull {
+            life,
+            summary_offset,
+            records,
+        } => {
+            full_zones += 1;
+            let note = FullNote {
+                summary_offset,
+                records,
+            };
+            journal.full.insert(life, note);
         }
-        offset += bytes;
-    }
+        Note::Tombstone {
+            life,
+            hash,
+            sequence,
+        } => {
+            tombstones += 1;
+            let dead = journal.tombstones.entry((life, hash.0)).or_default();
+            *dead = (*dead).max(sequence.0);
+        }
+        Note::ZoneClosed { life, end_offset } => {
+            let end = journal.closed.entry(life).or_insert(end_offset);
+            *end = end_offset.min(*end);
+        }
+        Note::GenerationFloor { .. }
+        | Note::SlotUse { .. }
+        | Note::UseNoted { .. }
+        | Note::CheckpointEnd { .. } => {}
+    })
+    .await;
+    journal.complete = log.complete;
     let finding = Finding::Journal {
         zone: zone.0,
         epoch: superblock.epoch,
-        blocks: chain.next_block(),
-        notes,
+        blocks: log.blocks,
+        notes: log.records,
         full_zones,
         tombstones,
-        complete: journal.complete,
-        end_offset: offset,
+        complete: log.complete,
+        end_offset: log.end_offset,
     };
-    Ok((journal, finding))
+    (journal, finding)
 }
 
-/// The notes of the block at `offset` and its length, or `None` at the end.
-async fn next_block<V: FnMut(&Finding)>(
+/// The extent of the log of a metadata zone.
+pub(super) struct LogExtent {
+    /// Blocks, without their second copies.
+    pub(super) blocks: u64,
+    pub(super) records: u64,
+    /// Whether the checkpoint that the zone begins with is complete.
+    pub(super) complete: bool,
+    pub(super) end_offset: u64,
+}
+
+/// Walks the log behind `superblock`, hands its records to `take`, and reports
+/// damage, of second copies too.
+pub(super) async fn log<S: LogSuperblock, V: FnMut(&Finding)>(
     device: &SharedDevice,
     zone: ZoneId,
-    offset: u64,
-    chain: &mut JournalChain,
+    superblock: &S,
     emitter: &mut Emitter<V>,
-) -> Option<(Vec<Note>, u64)> {
-    let block_size = device.geometry().block_size;
-    let left = device.geometry().zone_capacity - offset;
-    let mut wanted = u64::from(block_size);
+    mut take: impl FnMut(S::Record),
+) -> LogExtent {
+    let structure = S::Record::BLOCK.to_string();
+    let mut reader = Reader::new(device, superblock, zone);
+    let (mut records, mut complete) = (0, false);
     loop {
-        let bytes = match read(device, zone, offset, wanted).await {
-            Ok(bytes) => bytes,
+        let block = match reader.next().await {
+            Ok(Some(block)) => block,
+            Ok(None) => break,
             Err(error) => {
-                emitter.damage(zone, offset, "journal block", read_failure(&error));
-                return None;
+                let offset = reader.offset();
+                emitter.damage(zone, offset, &structure, read_failure(&error));
+                break;
             }
         };
-        match chain.decode(block_size, &bytes) {
-            Ok(block) => return Some((block.records, block.encoded_bytes as u64)),
-            Err(LayoutError::TooShort { needed, .. })
-                if needed as u64 > wanted && (needed as u64) <= left.min(JOURNAL_BLOCK_MAX) =>
-            {
-                wanted = needed as u64;
+        if let Some(Damage { offset, error }) = block.damage {
+            let why = format!("{error}; its other copy is sound");
+            emitter.damage(zone, offset, &structure, why);
+        }
+        for record in block.records {
+            if let Some(before) = record.as_checkpoint_end() {
+                complete = before == records;
+                if !complete {
+                    let why = format!("it counts {before} records, but {records} stand before it");
+                    emitter.damage(zone, block.offset, "checkpoint", why);
+                }
             }
-            Err(error) => {
-                judge_end(device, zone, offset, chain, &bytes, error, emitter).await;
-                return None;
-            }
+            records += 1;
+            take(record);
         }
     }
-}
-
-/// Tells a journal's end from damage in its middle: behind damage, the journal
-/// goes on.
-async fn judge_end<V: FnMut(&Finding)>(
-    device: &SharedDevice,
-    zone: ZoneId,
-    offset: u64,
-    chain: &JournalChain,
-    bytes: &[u8],
-    error: LayoutError,
-    emitter: &mut Emitter<V>,
-) {
-    let block = u64::from(device.geometry().block_size);
-    if matches!(error, LayoutError::Blank) {
-        return;
+    if let Some(Damage { offset, error }) = reader.damage_at_end() {
+        emitter.damage(zone, offset, &structure, error);
     }
-    if error == LayoutError::BadChecksum && is_of_epoch(bytes, chain.epoch()) {
-        emitter.damage(
-            zone,
-            offset,
-            "journal block",
-            "checksum mismatch: torn by a crash, or damaged; notes behind it are lost",
-        );
-        return;
+    LogExtent {
+        blocks: reader.chain().next_block(),
+        records,
+        complete,
+        end_offset: reader.offset(),
     }
-    if offset + 2 * block > device.geometry().zone_capacity {
-        return;
-    }
-    if let Ok(next) = read(device, zone, offset + block, block).await
-        && is_of_epoch(&next, chain.epoch())
-    {
-        emitter.damage(zone, offset, "journal block", error);
-    }
-}
-
-/// Whether a block claims to be of the journal of `epoch`, which stands at
-/// offset 24. The claim is not checked.
-fn is_of_epoch(bytes: &[u8], epoch: u64) -> bool {
-    identify(bytes) == Identified::Claims(Structure::Journal)
-        && bytes.get(24..32) == Some(&epoch.to_le_bytes()[..])
 }

@@ -4,20 +4,18 @@ use floe_core::layout::tiny::{
     Content, IndexHead, ObjectsPage, PageId, PageKind, TinyEngine, TinyNote, TinySuperblock,
     decode_trailer, decode_trailer_head, open_index, read_page_id,
 };
-use floe_core::layout::{JournalChain, JournalRecord as _, LayoutError, Superblock};
+use floe_core::layout::{LayoutError, Superblock};
 use floe_core::tiny::PAGE_BYTES;
 use floe_core::{Geometry, ZoneId};
 use floe_device::{DeviceError, IoBuf, SharedDevice};
 
 use super::finding::{Finding, key_text};
+use super::metadata::{LogExtent, log};
 use super::{Emitter, InspectError, Scope, check_shape, read, read_failure, tiny_pages};
 use crate::metadata_log::{METADATA, other};
 
 /// The metadata zones, which come before those for objects.
 const METADATA_ZONES: u32 = 2;
-
-/// Most bytes of one block of fences that are believed.
-const FENCE_BLOCK_MAX: u64 = 64 << 20;
 
 /// Most bytes of one set-group's filters that are held to be checked.
 const FILTERS_MAX: u64 = 64 << 20;
@@ -56,41 +54,44 @@ pub(super) async fn find<V: FnMut(&Finding)>(
         (
             zone,
             superblock,
-            Fences {
-                complete: false, ..
-            },
+            (
+                LogExtent {
+                    complete: false, ..
+                },
+                _,
+            ),
         ),
     ] = candidates[..]
     {
         // Perhaps the copy of a damaged one.
         let zone = other(zone);
         let fences = fences(device, zone, &superblock, emitter).await;
-        if fences.complete {
+        if fences.0.complete {
             candidates.push((zone, superblock, fences));
         }
     }
     let current = candidates
         .iter()
-        .map(|(_, superblock, fences)| (fences.complete, superblock.epoch))
+        .map(|(_, superblock, (log, _))| (log.complete, superblock.epoch))
         .max();
     let epoch_max = candidates
         .iter()
         .map(|(_, superblock, _)| superblock.epoch)
         .max();
     let mut holds = None;
-    for (zone, superblock, fences) in candidates {
-        let is_current = current == Some((fences.complete, superblock.epoch));
+    for (zone, superblock, (log, fences)) in candidates {
+        let is_current = current == Some((log.complete, superblock.epoch));
         emitter.emit(describe(zone, &superblock, is_current));
         // A copy has no fences of its own.
-        let is_copy = !is_current && !fences.complete && Some(superblock.epoch) == epoch_max;
+        let is_copy = !is_current && !log.complete && Some(superblock.epoch) == epoch_max;
         if !is_copy {
             emitter.emit(Finding::Fences {
                 zone: zone.0,
                 epoch: superblock.epoch,
-                blocks: fences.blocks,
-                fences: fences.fences,
-                complete: fences.complete,
-                end_offset: fences.end_offset,
+                blocks: log.blocks,
+                fences,
+                complete: log.complete,
+                end_offset: log.end_offset,
             });
         }
         if is_current {
@@ -120,15 +121,8 @@ fn describe(zone: ZoneId, superblock: &TinySuperblock, current: bool) -> Finding
     }
 }
 
-/// What the fences of one metadata zone amount to.
-#[derive(Default)]
-struct Fences {
-    blocks: u64,
-    notes: u64,
-    fences: u64,
-    complete: bool,
-    end_offset: u64,
-}
+/// The log of one metadata zone, with the number of fences among its notes.
+type Fences = (LogExtent, u64);
 
 async fn fences<V: FnMut(&Finding)>(
     device: &SharedDevice,
@@ -136,63 +130,12 @@ async fn fences<V: FnMut(&Finding)>(
     superblock: &TinySuperblock,
     emitter: &mut Emitter<V>,
 ) -> Fences {
-    let geometry = device.geometry();
-    let block = u64::from(geometry.block_size);
-    let mut chain = JournalChain::new(superblock.cache_id, superblock.epoch);
-    let mut total = Fences {
-        end_offset: TinySuperblock::encoded_bytes(geometry.block_size) as u64,
-        ..Fences::default()
-    };
-    let mut wanted = block;
-    while total.end_offset + wanted <= geometry.zone_capacity {
-        let offset = total.end_offset;
-        let bytes = match read(device, zone, offset, wanted).await {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                emitter.damage(zone, offset, "fence block", read_failure(&error));
-                break;
-            }
-        };
-        match chain.decode::<TinyNote>(geometry.block_size, &bytes) {
-            Ok(found) => {
-                total.blocks += 1;
-                for note in found.records {
-                    total.notes += 1;
-                    total.fences += u64::from(matches!(note, TinyNote::Fence(_)));
-                    total.complete |= note.as_checkpoint_end() == Some(total.notes - 1);
-                }
-                total.end_offset += found.encoded_bytes as u64;
-                wanted = block;
-            }
-            Err(LayoutError::TooShort { needed, .. })
-                if needed as u64 > wanted && needed as u64 <= FENCE_BLOCK_MAX =>
-            {
-                wanted = geometry.round_up(needed as u64);
-            }
-            Err(error) => {
-                let goes_on = error != LayoutError::Blank
-                    && goes_on(device, zone, offset + block, &chain).await;
-                if goes_on {
-                    emitter.damage(zone, offset, "fence block", error);
-                }
-                break;
-            }
-        }
-    }
-    total
-}
-
-/// Whether a block of fences of this epoch stands at `offset`: then what is in
-/// front of it is damaged, and not the end.
-async fn goes_on(device: &SharedDevice, zone: ZoneId, offset: u64, chain: &JournalChain) -> bool {
-    let block = u64::from(device.geometry().block_size);
-    if offset + block > device.geometry().zone_capacity {
-        return false;
-    }
-    let Ok(bytes) = read(device, zone, offset, block).await else {
-        return false;
-    };
-    chain.is_behind_next::<TinyNote>(&bytes)
+    let mut fences = 0;
+    let log = log(device, zone, superblock, emitter, |note| {
+        fences += u64::from(matches!(note, TinyNote::Fence(_)));
+    })
+    .await;
+    (log, fences)
 }
 
 /// Walks the extents of a cache.

@@ -4,7 +4,8 @@
 //! | file | what happens there |
 //! |---|---|
 //! | `zones.rs` | the two zones: appends, checkpoints, the copy of the superblock |
-//! | `scan.rs` | reading a log; finding the zone that holds when a cache is opened |
+//! | `reader.rs` | reading a log block by block |
+//! | `scan.rs` | finding the zone that holds when a cache is opened |
 //! | `queue.rs` | the task that owns a log: group commit, moves to the other zone |
 //!
 //! One zone is active. It begins with a superblock and a *checkpoint*, all
@@ -17,14 +18,19 @@
 //! still matter ([`Contents`]).
 
 mod queue;
+mod reader;
 mod scan;
 mod zones;
+
+#[cfg(test)]
+mod tests;
 
 use floe_core::ZoneId;
 use floe_core::layout::{JournalChain, JournalRecord, LayoutError};
 use floe_device::DeviceError;
 
 pub(crate) use queue::{Contents, Demand, Place, Queue, Receipt, Written, group_bytes, start};
+pub(crate) use reader::{Damage, Reader};
 pub(crate) use scan::{FindError, Found, newest, superblocks};
 pub(crate) use zones::Log;
 
@@ -69,7 +75,7 @@ pub(crate) enum LogError {
         "the journal reads back otherwise than it was written, so that it cannot move on; deletes and overwrites are refused until it does, or the cache is reopened, which forgets what it cannot vouch for"
     )]
     ReadBack,
-    #[error("the last append to the journal failed")]
+    #[error("the last append to the journal, or its flush, failed")]
     Poisoned,
     #[error("the journal failed before; reopen the cache")]
     Broken,

@@ -2,6 +2,9 @@
 //! and one flush.
 
 use std::fmt;
+use std::time::Duration;
+
+use floe_device::Clock;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -12,6 +15,10 @@ use crate::error::CacheError;
 
 /// Requests that may wait for the task; further callers wait for a place.
 const QUEUE: usize = 4096;
+
+/// Time without requests after which the log completes its end. Long enough that
+/// a busy log never does, so at most 20 blocks a second are written twice.
+pub(super) const QUIET_TIME: Duration = Duration::from_millis(50);
 
 /// Requests that share one append.
 const GROUP: usize = 2048;
@@ -161,11 +168,13 @@ pub(crate) const fn group_bytes<C: Contents>() -> u64 {
 pub(crate) fn start<C: Contents>(
     log: Log<C::Superblock>,
     contents: C,
+    clock: Clock,
 ) -> (Queue<C>, JoinHandle<()>) {
     let (requests, inbox) = mpsc::channel(QUEUE);
     let task = Task {
         log,
         contents,
+        clock,
         inbox,
         is_broken: false,
     };
@@ -176,6 +185,7 @@ pub(crate) fn start<C: Contents>(
 struct Task<C: Contents> {
     log: Log<C::Superblock>,
     contents: C,
+    clock: Clock,
     inbox: mpsc::Receiver<Request<C>>,
     is_broken: bool,
 }
@@ -183,7 +193,7 @@ struct Task<C: Contents> {
 impl<C: Contents> Task<C> {
     async fn run(mut self) {
         let mut requests = Vec::with_capacity(GROUP);
-        while self.inbox.recv_many(&mut requests, GROUP).await > 0 {
+        while self.receive(&mut requests).await > 0 {
             let (mut settles, mut closes) = (false, false);
             let (mut entries, mut waiting) = (Vec::new(), Vec::new());
             for request in requests.drain(..) {
@@ -201,8 +211,29 @@ impl<C: Contents> Task<C> {
                 let _ = done.send(result.clone());
             }
             if closes {
-                return;
+                break;
             }
+        }
+        self.complete().await;
+    }
+
+    /// Receives requests; returns their number, 0 if there will be none. While
+    /// none come, the log completes its end.
+    async fn receive(&mut self, requests: &mut Vec<Request<C>>) -> usize {
+        if self.log.lacks_copy() {
+            tokio::select! {
+                biased;
+                received = self.inbox.recv_many(requests, GROUP) => return received,
+                () = self.clock.sleep(QUIET_TIME) => {}
+            }
+            self.complete().await;
+        }
+        self.inbox.recv_many(requests, GROUP).await
+    }
+
+    async fn complete(&mut self) {
+        if let Err(error) = self.log.complete().await {
+            tracing::warn!(%error, "the journal's last block has only one copy; the next records go to the other zone");
         }
     }
 
@@ -223,12 +254,11 @@ impl<C: Contents> Task<C> {
     }
 
     async fn append(&mut self, records: Vec<RecordOf<C>>) -> Result<Written, LogError> {
-        if self.log.append(&records).await.is_err() {
+        match self.log.commit(&records).await {
+            Ok(()) => Ok(Written::Appended),
             // Full, or failed.
-            return self.move_on(records).await;
+            Err(_) => self.move_on(records).await,
         }
-        self.log.flush().await?;
-        Ok(Written::Appended)
     }
 
     /// Moves to the other zone with `records` and all that still matters.

@@ -6,17 +6,15 @@ use floe_core::ZoneId;
 use floe_core::layout::{
     Identified, JournalChain, JournalRecord, LayoutError, Structure, identify,
 };
-use floe_device::{Address, DeviceError, IoBuf, SharedDevice};
+use floe_device::{Address, DeviceError, SharedDevice};
 
+use super::reader::Reader;
 use super::{LogSuperblock, METADATA, other};
 
 /// Bytes at the beginning of each metadata zone that must be blank before a
 /// device is formatted unasked: file systems, volume managers and partition
 /// tables leave their first bytes blank, but sign somewhere in the first MiB.
 const FOREIGN_CHECK_BYTES: u64 = 1 << 20;
-
-/// Bytes read at once when a log is scanned.
-const SCAN_BYTES: u64 = 1 << 20;
 
 /// Why the metadata zones say nothing of a cache that could be opened.
 #[derive(Debug)]
@@ -87,7 +85,9 @@ pub(crate) struct Found<S: LogSuperblock> {
     pub(crate) damaged: bool,
 }
 
-/// The newest log that is complete or damaged, of [`superblocks`].
+/// The newest log that is complete and whole, of [`superblocks`]. A damaged log
+/// counts only if there is none: the zone of a complete log was emptied before
+/// the first record that its successor alone holds was acknowledged.
 pub(crate) async fn newest<S: LogSuperblock>(
     device: &SharedDevice,
     mut superblocks: Vec<(ZoneId, S)>,
@@ -98,19 +98,23 @@ pub(crate) async fn newest<S: LogSuperblock>(
         // Where the other superblock is damaged, this may be the copy of it.
         superblocks.push((other(zone), superblock));
     }
+    let mut damaged = None;
     for (zone, superblock) in superblocks {
         let scan = scan(device, &superblock, zone, None).await?;
-        if scan.damaged || scan.complete {
-            return Ok(Some(Found {
-                zone,
-                superblock,
-                epoch_max,
-                records: scan.records,
-                damaged: scan.damaged,
-            }));
+        let found = Found {
+            zone,
+            superblock,
+            epoch_max,
+            records: scan.records,
+            damaged: scan.damaged,
+        };
+        if scan.damaged {
+            damaged = damaged.or(Some(found));
+        } else if scan.complete {
+            return Ok(Some(found));
         }
     }
-    Ok(None)
+    Ok(damaged)
 }
 
 /// The log of a metadata zone.
@@ -120,7 +124,7 @@ pub(super) struct Scan<R> {
     pub(super) records: Vec<R>,
     /// Whether the checkpoint that the zone begins with is complete.
     pub(super) complete: bool,
-    /// Whether a block in the middle cannot be read: records are missing.
+    /// Whether neither copy of a block can be read, and records are missing.
     pub(super) damaged: bool,
     /// Whether the given end was reached.
     pub(super) reached_end: bool,
@@ -133,63 +137,27 @@ pub(super) async fn scan<S: LogSuperblock>(
     zone: ZoneId,
     end: Option<JournalChain>,
 ) -> Result<Scan<S::Record>, DeviceError> {
-    let geometry = device.geometry();
-    let block_size = geometry.block_size;
-    let mut chain = superblock.chain();
+    let mut reader = Reader::new(device, superblock, zone);
     let mut scan = Scan {
         records: Vec::new(),
         complete: false,
         damaged: false,
         reached_end: false,
     };
-    let mut offset = u64::from(block_size);
-    let mut window_start = offset;
-    let mut window = read_window(device, zone, offset).await?;
     loop {
-        if end == Some(chain) {
+        if end == Some(reader.chain()) {
             scan.reached_end = true;
             return Ok(scan);
         }
-        let rest = window
-            .get((offset - window_start) as usize..)
-            .unwrap_or_default();
-        match chain.decode::<S::Record>(block_size, rest) {
-            Ok(block) => {
-                offset += block.encoded_bytes as u64;
-                for record in block.records {
-                    match record.as_checkpoint_end() {
-                        Some(count) => scan.complete = count == scan.records.len() as u64,
-                        None => scan.records.push(record),
-                    }
-                }
-            }
-            Err(_) if offset > window_start && offset < geometry.zone_capacity => {
-                // Perhaps cut off by the window: look again with the block at its start.
-                window = read_window(device, zone, offset).await?;
-                window_start = offset;
-            }
-            Err(_) => {
-                // A torn last append has nothing behind it, for a log is
-                // written one append at a time.
-                scan.damaged = (block_size as usize..rest.len())
-                    .step_by(block_size as usize)
-                    .any(|at| chain.is_behind_next::<S::Record>(&rest[at..]));
-                return Ok(scan);
+        let Some(block) = reader.next().await? else {
+            scan.damaged = reader.goes_on();
+            return Ok(scan);
+        };
+        for record in block.records {
+            match record.as_checkpoint_end() {
+                Some(count) => scan.complete = count == scan.records.len() as u64,
+                None => scan.records.push(record),
             }
         }
     }
-}
-
-/// The next part of a log, from `offset` on; empty at the zone's end.
-async fn read_window(
-    device: &SharedDevice,
-    zone: ZoneId,
-    offset: u64,
-) -> Result<IoBuf, DeviceError> {
-    let len = SCAN_BYTES.min(device.geometry().zone_capacity.saturating_sub(offset));
-    if len == 0 {
-        return Ok(IoBuf::zeroed(0));
-    }
-    let buf = device.allocate(len as usize);
-    device.read(Address::new(zone, offset), buf).await
 }

@@ -11,6 +11,9 @@ use super::{LogError, LogSuperblock, METADATA, other};
 /// Longest append.
 const APPEND_BYTES_MAX: u32 = 128 << 10;
 
+/// Copies of the checkpoint end: it counts as soon as it is on flash.
+const END_COPIES: usize = 2;
+
 /// Records of a checkpoint that are held in memory at once.
 const CHECKPOINT_GROUP: usize = 1 << 14;
 
@@ -29,9 +32,13 @@ pub(crate) struct Log<S> {
     end: End<S>,
     /// Epoch of the next attempt to begin a zone.
     next_epoch: u64,
-    /// An append to the active zone failed: the bytes behind its end are
-    /// unknown, perhaps the block itself. Nothing may follow it.
+    /// An append or a flush failed. The bytes behind the end are unknown, and a
+    /// later flush that succeeds does not vouch for those before it: nothing may
+    /// follow in this zone.
     is_poisoned: bool,
+    /// The last block, until a second copy of it is on flash. Loss of the only
+    /// copy would look like an append that was cut off.
+    single: Option<IoData>,
 }
 
 /// The active zone and where it ends.
@@ -66,6 +73,7 @@ impl<S: LogSuperblock> Log<S> {
             },
             next_epoch: chain.epoch(),
             is_poisoned: false,
+            single: None,
         };
         log.begin_zone(zone, records).await?;
         Ok(log)
@@ -76,41 +84,68 @@ impl<S: LogSuperblock> Log<S> {
         self.end.written_bytes
     }
 
-    /// Makes everything appended durable where power loss counts. Of two
-    /// appends that are not durable the later may survive alone, and a log with
-    /// a hole is not believed: so each group is flushed, waited for or not.
-    pub(super) async fn flush(&self) -> Result<(), LogError> {
+    /// Appends records behind the last ones, as durable as configured. Each
+    /// block is durable before the next one is written, so a reader that finds a
+    /// later block knows that this one was durable.
+    ///
+    /// After an error the bytes behind the end are unknown, and so is the
+    /// durability of the blocks: nothing may follow.
+    pub(super) async fn commit(&mut self, records: &[S::Record]) -> Result<(), LogError> {
+        if self.is_poisoned {
+            return Err(LogError::Poisoned);
+        }
+        let end = self.end;
+        for records in self.blocks(records)? {
+            let appended = match self.append(records, 1).await {
+                Ok(()) => self.flush().await,
+                failed => failed,
+            };
+            if appended.is_err() {
+                self.end = end;
+                self.is_poisoned = true;
+                return appended;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether only one copy of the last block is on flash.
+    pub(super) fn lacks_copy(&self) -> bool {
+        self.single.is_some() && !self.is_poisoned
+    }
+
+    /// Appends the second copy of the last block. An error poisons the zone, and
+    /// leaves the records as durable as they were.
+    pub(super) async fn complete(&mut self) -> Result<(), LogError> {
+        let Some(block) = self.single.take().filter(|_| !self.is_poisoned) else {
+            return Ok(());
+        };
+        self.is_poisoned = true;
+        self.append_block(&block).await?;
+        self.flush().await?;
+        self.is_poisoned = false;
+        Ok(())
+    }
+
+    /// Makes everything appended durable where power loss counts.
+    async fn flush(&self) -> Result<(), LogError> {
         if self.durability == Durability::Power {
             self.device.flush().await?;
         }
         Ok(())
     }
 
-    /// Appends records behind the last ones.
-    pub(super) async fn append(&mut self, records: &[S::Record]) -> Result<(), LogError> {
-        if self.is_poisoned {
-            return Err(LogError::Poisoned);
-        }
-        let appends = self.appends(records);
-        let block_size = self.device.geometry().block_size;
-        let bytes = |records: &&[S::Record]| JournalChain::encoded_bytes(records, block_size);
-        let needed: usize = appends.iter().map(bytes).sum();
-        if self.end.written_bytes + needed as u64 > self.device.geometry().zone_capacity {
-            return Err(LogError::Full);
-        }
-        for records in appends {
-            self.append_block(records).await?;
-        }
-        Ok(())
-    }
-
     /// Cuts records into as few blocks as can be appended.
-    fn appends<'a>(&self, mut records: &'a [S::Record]) -> Vec<&'a [S::Record]> {
+    ///
+    /// # Errors
+    /// [`LogError::Full`] if the rest of the zone has no room for them and for
+    /// another copy of the last one.
+    fn blocks<'a>(&self, mut records: &'a [S::Record]) -> Result<Vec<&'a [S::Record]>, LogError> {
         let geometry = self.device.geometry();
-        let block = geometry.block_size;
-        let longest = geometry.max_append_bytes.min(APPEND_BYTES_MAX) / block * block;
+        let block_size = geometry.block_size;
+        let longest = geometry.max_append_bytes.min(APPEND_BYTES_MAX) / block_size * block_size;
         let room = (longest as usize).saturating_sub(JOURNAL_HEADER_BYTES);
-        let mut appends = Vec::new();
+        let (mut blocks, mut end, mut last) = (Vec::new(), self.end.written_bytes, 0);
         while !records.is_empty() {
             let mut bytes = 0;
             let fits = |record: &&S::Record| {
@@ -118,28 +153,39 @@ impl<S: LogSuperblock> Log<S> {
                 bytes <= room
             };
             let count = records.iter().take_while(fits).count().max(1);
-            let (append, rest) = records.split_at(count);
-            appends.push(append);
+            let (block, rest) = records.split_at(count);
+            last = JournalChain::encoded_bytes(block, block_size) as u64;
+            end += last;
+            blocks.push(block);
             records = rest;
         }
-        appends
+        if end + last > geometry.zone_capacity {
+            return Err(LogError::Full);
+        }
+        Ok(blocks)
     }
 
-    async fn append_block(&mut self, records: &[S::Record]) -> Result<(), LogError> {
+    /// Appends one block, `copies` times.
+    async fn append(&mut self, records: &[S::Record], copies: usize) -> Result<(), LogError> {
         let block_size = self.device.geometry().block_size;
         let mut chain = self.end.chain;
         let mut buf = IoBuf::zeroed(JournalChain::encoded_bytes(records, block_size));
         chain.encode(block_size, records, &mut buf)?;
-        let len = buf.len() as u64;
-        let appended = self
-            .device
-            .append(self.end.zone, buf.freeze(), Placement(0));
-        let appended = appended.await;
-        self.is_poisoned = appended.is_err();
-        let at = appended?;
+        let block = buf.freeze();
+        for _ in 0..copies {
+            self.append_block(&block).await?;
+        }
         // Only now: a block that failed is not part of the chain.
         self.end.chain = chain;
-        self.end.written_bytes = at.offset + len;
+        self.single = (copies == 1).then_some(block);
+        Ok(())
+    }
+
+    async fn append_block(&mut self, block: &IoData) -> Result<(), LogError> {
+        let append = self
+            .device
+            .append(self.end.zone, block.clone(), Placement(0));
+        self.end.written_bytes = append.await?.offset + block.len() as u64;
         Ok(())
     }
 
@@ -151,13 +197,17 @@ impl<S: LogSuperblock> Log<S> {
         self.begin_zone(other(self.end.zone), records).await
     }
 
-    /// Resets `zone` and writes a superblock and a checkpoint of `records` into it.
+    /// Resets `zone` and writes a superblock and a checkpoint of `records` into
+    /// it. Each step is durable before the next one.
     async fn begin_zone(
         &mut self,
         zone: ZoneId,
         records: impl IntoIterator<Item = S::Record, IntoIter: Send>,
     ) -> Result<(), LogError> {
         self.device.reset(zone).await?;
+        // Until all is done: the new zone may be complete on flash even after an
+        // error, and then a recovery trusts it. The old one takes no more.
+        self.is_poisoned = true;
         let superblock = self.end.superblock.with_epoch(self.next_epoch);
         // Each attempt has an epoch of its own: a reset may leave the blocks of
         // a failed one readable.
@@ -165,6 +215,7 @@ impl<S: LogSuperblock> Log<S> {
         let block = self.block(&superblock)?;
         let len = block.len() as u64;
         let at = self.device.append(zone, block, Placement(0)).await?;
+        self.device.flush().await?;
         let new = End {
             zone,
             superblock,
@@ -172,15 +223,12 @@ impl<S: LogSuperblock> Log<S> {
             written_bytes: at.offset + len,
         };
         let previous = std::mem::replace(&mut self.end, new);
-        self.is_poisoned = false;
         if let Err(error) = self.append_checkpoint(records).await {
             self.end = previous;
-            // The new zone may be complete on flash all the same, and then a
-            // recovery believes it: the old one takes nothing more.
-            self.is_poisoned = true;
             return Err(error);
         }
-        self.leave_copy().await;
+        self.retire(other(zone)).await?;
+        self.is_poisoned = false;
         Ok(())
     }
 
@@ -191,33 +239,35 @@ impl<S: LogSuperblock> Log<S> {
         let mut records = records.into_iter();
         let mut count = 0;
         loop {
-            let mut group: Vec<_> = records.by_ref().take(CHECKPOINT_GROUP).collect();
+            let group: Vec<_> = records.by_ref().take(CHECKPOINT_GROUP).collect();
+            if group.is_empty() {
+                break;
+            }
             count += group.len() as u64;
-            let is_last = group.len() < CHECKPOINT_GROUP;
-            group.extend(is_last.then(|| S::Record::checkpoint_end(count)));
-            self.append(&group).await?;
-            if is_last {
-                self.device.flush().await?;
-                return Ok(());
+            for block in self.blocks(&group)? {
+                self.append(block, 1).await?;
             }
         }
-    }
-
-    /// Empties the zone of the earlier epoch, which must not be taken for the
-    /// newer, and leaves a copy of the superblock there. The cache is known by
-    /// the copy where the superblock in front of the log is damaged.
-    async fn leave_copy(&self) {
-        let zone = other(self.end.zone);
-        if let Err(error) = self.write_copy(zone).await {
-            tracing::warn!(%error, %zone, "the old journal zone could not be emptied, or takes no copy of the superblock");
+        if count > 0 {
+            self.device.flush().await?;
         }
+        let end = [S::Record::checkpoint_end(count)];
+        self.blocks(&end)?;
+        self.append(&end, END_COPIES).await?;
+        Ok(self.device.flush().await?)
     }
 
-    async fn write_copy(&self, zone: ZoneId) -> Result<(), LogError> {
+    /// Empties the zone of the earlier epoch, durably: from now on only the
+    /// active zone vouches for the records. A copy of the superblock takes its
+    /// place. The cache is known by the copy where the superblock in front of
+    /// the log is damaged.
+    async fn retire(&self, zone: ZoneId) -> Result<(), LogError> {
         let copy = self.block(&self.end.superblock)?;
         self.device.reset(zone).await?;
-        self.device.append(zone, copy, Placement(0)).await?;
-        Ok(())
+        if let Err(error) = self.device.append(zone, copy, Placement(0)).await {
+            tracing::warn!(%error, %zone, "the old journal zone takes no copy of the superblock");
+        }
+        Ok(self.device.flush().await?)
     }
 
     fn block(&self, superblock: &S) -> Result<IoData, LogError> {

@@ -16,7 +16,7 @@ use floe_core::ZoneId;
 use floe_core::chunk::Durability;
 use floe_core::layout::tiny::{Fence, TinyNote, TinySuperblock};
 use floe_core::layout::{JournalChain, LayoutError};
-use floe_device::SharedDevice;
+use floe_device::{Clock, SharedDevice};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -60,6 +60,7 @@ impl Journal {
     /// owns it.
     pub(super) async fn begin(
         device: SharedDevice,
+        clock: Clock,
         durability: Durability,
         superblock: TinySuperblock,
         zone: ZoneId,
@@ -77,7 +78,7 @@ impl Journal {
         notes.keep(entries);
         let log = Log::begin(device, durability, superblock, zone, notes.checkpoint()).await?;
         notes.count_memory();
-        let (queue, task) = metadata_log::start(log, notes);
+        let (queue, task) = metadata_log::start(log, notes, clock);
         let journal = Journal {
             queue,
             order: Order::default(),

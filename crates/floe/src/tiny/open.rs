@@ -57,8 +57,10 @@ pub(super) async fn open(
     };
     match (found, plan.engine.recovery()) {
         (None, _) => format(device, clock, plan, config).await,
-        (Some(found), Some(nemo)) if !found.damaged => recover(device, plan, nemo, found).await,
-        (Some(found), _) => start_empty(device, plan, config, &found).await,
+        (Some(found), Some(nemo)) if !found.damaged => {
+            recover(device, clock, plan, nemo, found).await
+        }
+        (Some(found), _) => start_empty(device, clock, plan, config, &found).await,
     }
 }
 
@@ -127,7 +129,7 @@ async fn format(
         formatted: true,
         ..TinyRecovery::default()
     };
-    begin_empty(device, plan, superblock, ZoneId(0), recovery).await
+    begin_empty(device, clock, plan, superblock, ZoneId(0), recovery).await
 }
 
 /// Discards the objects of an existing cache: its engine is volatile, or its
@@ -138,6 +140,7 @@ async fn format(
 /// identity.
 async fn start_empty(
     device: SharedDevice,
+    clock: &Clock,
     plan: &TinyPlan,
     config: &TinyConfig,
     found: &Found<TinySuperblock>,
@@ -154,7 +157,7 @@ async fn start_empty(
         journal_damaged: found.damaged,
         ..TinyRecovery::default()
     };
-    begin_empty(device, plan, superblock, other(found.zone), recovery).await
+    begin_empty(device, clock, plan, superblock, other(found.zone), recovery).await
 }
 
 /// The source of ids in this life of the cache.
@@ -171,6 +174,7 @@ const LIFE_SHIFT: u32 = 32;
 /// Creates empty engines, and a journal that begins in `metadata`.
 async fn begin_empty(
     device: SharedDevice,
+    clock: &Clock,
     plan: &TinyPlan,
     superblock: TinySuperblock,
     metadata: ZoneId,
@@ -192,6 +196,7 @@ async fn begin_empty(
         .collect();
     let journal = Journal::begin(
         device,
+        clock.clone(),
         plan.durability,
         superblock,
         metadata,
@@ -210,6 +215,7 @@ async fn begin_empty(
 /// Recovers the objects of Nemo.
 async fn recover(
     device: SharedDevice,
+    clock: &Clock,
     plan: &TinyPlan,
     nemo: &NemoPlan,
     found: Found<TinySuperblock>,
@@ -277,6 +283,7 @@ async fn recover(
     let instances: Arc<[_]> = instances.into();
     let journal = Journal::begin(
         device,
+        clock.clone(),
         plan.durability,
         superblock,
         other(found.zone),

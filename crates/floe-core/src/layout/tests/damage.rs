@@ -323,6 +323,14 @@ fn a_journal_goes_on_only_with_its_own_next_block() {
     assert!(reader.decode::<Note>(BLOCK, &leftover).is_err());
     reader.decode::<Note>(BLOCK, &third).unwrap();
     assert_eq!(reader, chain);
+    // A copy of the block before and a damaged copy of the next are passed over.
+    let flash = [first, first, [0x5a; BLOCK as usize], second].concat();
+    let mut reader = start;
+    let mut find = |bytes: &[u8]| Some(reader.find::<Note>(BLOCK, bytes)?.0);
+    assert_eq!(find(&flash), Some(0));
+    assert_eq!(find(&flash[BLOCK as usize..]), Some(2 * BLOCK as usize));
+    assert_eq!(find(&flash), None);
+    assert!(start.names_epoch(&third) && !start.names_epoch(&flash[2 * BLOCK as usize..]));
     for behind in [&second, &third, &leftover] {
         assert!(start.is_behind_next::<Note>(behind));
     }
