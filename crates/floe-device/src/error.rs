@@ -1,6 +1,5 @@
 //! Errors of devices.
 
-use std::fmt;
 use std::io;
 
 use floe_core::ZoneId;
@@ -26,18 +25,16 @@ pub enum Operation {
     Report,
 }
 
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Operation::Open => "open",
-            Operation::Read => "read",
-            Operation::Append => "append",
-            Operation::Write => "write",
-            Operation::Reset => "reset",
-            Operation::Finish => "finish",
-            Operation::Flush => "flush",
-            Operation::Report => "report",
-        })
+floe_core::names! {
+    Operation {
+        Open => "open",
+        Read => "read",
+        Append => "append",
+        Write => "write",
+        Reset => "reset",
+        Finish => "finish",
+        Flush => "flush",
+        Report => "report",
     }
 }
 

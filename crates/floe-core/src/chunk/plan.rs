@@ -44,13 +44,11 @@ pub enum ClruLayout {
     Slots,
 }
 
-impl std::fmt::Display for ClruLayout {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(match self {
-            ClruLayout::Auto => "auto",
-            ClruLayout::Log => "log",
-            ClruLayout::Slots => "slots",
-        })
+crate::names! {
+    ClruLayout {
+        Auto => "auto",
+        Log => "log",
+        Slots => "slots",
     }
 }
 

@@ -1,8 +1,6 @@
 //! The structures on flash, their versions, and the magics that distinguish
 //! them.
 
-use std::fmt;
-
 /// The format of chunk caches that this build writes and reads.
 pub const FORMAT_VERSION: u16 = 3;
 
@@ -31,19 +29,20 @@ pub enum Structure {
     Fences,
 }
 
-impl Structure {
-    /// All structures.
-    pub const ALL: [Structure; 8] = [
-        Structure::Superblock,
-        Structure::ZoneHeader,
-        Structure::Batch,
-        Structure::Summary,
-        Structure::Journal,
-        Structure::SlotTable,
-        Structure::TinySuperblock,
-        Structure::Fences,
-    ];
+crate::names! {
+    Structure {
+        Superblock => "superblock",
+        ZoneHeader => "zone header",
+        Batch => "batch",
+        Summary => "zone summary",
+        Journal => "journal block",
+        SlotTable => "slot table block",
+        TinySuperblock => "tiny superblock",
+        Fences => "fence block",
+    }
+}
 
+impl Structure {
     /// The structure's first eight bytes.
     pub const fn magic(self) -> [u8; 8] {
         match self {
@@ -64,21 +63,6 @@ impl Structure {
             Structure::TinySuperblock | Structure::Fences => TINY_FORMAT_VERSION,
             _ => FORMAT_VERSION,
         }
-    }
-}
-
-impl fmt::Display for Structure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Structure::Superblock => "superblock",
-            Structure::ZoneHeader => "zone header",
-            Structure::Batch => "batch",
-            Structure::Summary => "zone summary",
-            Structure::Journal => "journal block",
-            Structure::SlotTable => "slot table block",
-            Structure::TinySuperblock => "tiny superblock",
-            Structure::Fences => "fence block",
-        })
     }
 }
 

@@ -20,8 +20,6 @@
 //! Its checksum is taken with an id of zeros, because a reader learns the id
 //! from it.
 
-use std::fmt;
-
 use super::error::LayoutError;
 use super::frame::{FRAME_BYTES, Frame, Opened, open, seal};
 use super::ids::{CacheId, LARGE_MAX_BYTES, UNIT_BYTES};
@@ -61,12 +59,10 @@ impl ZoneLayout {
     }
 }
 
-impl fmt::Display for ZoneLayout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            ZoneLayout::Log => "log",
-            ZoneLayout::Slots => "slots",
-        })
+crate::names! {
+    ZoneLayout {
+        Log => "log",
+        Slots => "slots",
     }
 }
 

@@ -20,27 +20,14 @@ pub enum Cause {
     Index,
 }
 
-impl Cause {
-    /// Every cause.
-    pub const ALL: [Cause; 6] = [
-        Cause::FirstWrite,
-        Cause::WriteBack,
-        Cause::Log,
-        Cause::Set,
-        Cause::Gc,
-        Cause::Index,
-    ];
-
-    /// Its name in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Cause::FirstWrite => "first_write",
-            Cause::WriteBack => "write_back",
-            Cause::Log => "log",
-            Cause::Set => "set",
-            Cause::Gc => "gc",
-            Cause::Index => "index",
-        }
+crate::names! {
+    Cause {
+        FirstWrite => "first_write",
+        WriteBack => "write_back",
+        Log => "log",
+        Set => "set",
+        Gc => "gc",
+        Index => "index",
     }
 }
 

@@ -22,27 +22,14 @@ pub enum OriginOperation {
     Multipart,
 }
 
-impl OriginOperation {
-    /// All kinds.
-    pub const ALL: [OriginOperation; 6] = [
-        OriginOperation::Get,
-        OriginOperation::Head,
-        OriginOperation::Put,
-        OriginOperation::Delete,
-        OriginOperation::List,
-        OriginOperation::Multipart,
-    ];
-
-    /// The kind as a metric label.
-    pub fn name(self) -> &'static str {
-        match self {
-            OriginOperation::Get => "get",
-            OriginOperation::Head => "head",
-            OriginOperation::Put => "put",
-            OriginOperation::Delete => "delete",
-            OriginOperation::List => "list",
-            OriginOperation::Multipart => "multipart",
-        }
+floe_core::names! {
+    OriginOperation {
+        Get => "get",
+        Head => "head",
+        Put => "put",
+        Delete => "delete",
+        List => "list",
+        Multipart => "multipart",
     }
 }
 

@@ -52,17 +52,11 @@ pub enum Kind {
     Goal,
 }
 
-impl Kind {
-    /// Every kind, in the order of reports.
-    pub const ALL: [Kind; 3] = [Kind::Published, Kind::Derived, Kind::Goal];
-
-    /// The word for it in files and reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Published => "published",
-            Kind::Derived => "derived",
-            Kind::Goal => "goal",
-        }
+floe_core::names! {
+    Kind {
+        Published => "published",
+        Derived => "derived",
+        Goal => "goal",
     }
 }
 

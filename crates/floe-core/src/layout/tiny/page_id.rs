@@ -15,15 +15,16 @@ pub enum PageKind {
     IndexHead,
 }
 
-impl PageKind {
-    /// All kinds.
-    pub const ALL: [PageKind; 4] = [
-        PageKind::Objects,
-        PageKind::Index,
-        PageKind::Filters,
-        PageKind::IndexHead,
-    ];
+crate::names! {
+    PageKind {
+        Objects => "page of objects",
+        Index => "page of index",
+        Filters => "page of filters",
+        IndexHead => "head of index",
+    }
+}
 
+impl PageKind {
     /// The two bytes that distinguish its pages from others and from foreign
     /// data.
     pub const fn magic(self) -> [u8; 2] {
@@ -33,17 +34,6 @@ impl PageKind {
             PageKind::Filters => *b"\xf1f",
             PageKind::IndexHead => *b"\xf1h",
         }
-    }
-}
-
-impl fmt::Display for PageKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            PageKind::Objects => "page of objects",
-            PageKind::Index => "page of index",
-            PageKind::Filters => "page of filters",
-            PageKind::IndexHead => "head of index",
-        })
     }
 }
 

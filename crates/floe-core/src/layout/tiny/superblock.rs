@@ -22,8 +22,6 @@
 //! Its checksum is taken with an id of zeros, because a reader learns the id
 //! from it.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use crate::hash::HashSeed;
@@ -57,17 +55,17 @@ pub enum TinyEngine {
 }
 
 crate::parse_by_name!(TinyEngine);
+crate::names! {
+    TinyEngine {
+        Nemo => "nemo",
+        Log => "log",
+        Set => "set",
+        Kangaroo => "kangaroo",
+        FairyWren => "fairywren",
+    }
+}
 
 impl TinyEngine {
-    /// All engines.
-    pub const ALL: [TinyEngine; 5] = [
-        TinyEngine::Nemo,
-        TinyEngine::Log,
-        TinyEngine::Set,
-        TinyEngine::Kangaroo,
-        TinyEngine::FairyWren,
-    ];
-
     /// The engine's number on flash.
     pub const fn code(self) -> u32 {
         match self {
@@ -79,28 +77,11 @@ impl TinyEngine {
         }
     }
 
-    /// The engine's name in settings and reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            TinyEngine::Nemo => "nemo",
-            TinyEngine::Log => "log",
-            TinyEngine::Set => "set",
-            TinyEngine::Kangaroo => "kangaroo",
-            TinyEngine::FairyWren => "fairywren",
-        }
-    }
-
     fn from_code(code: u32) -> Result<Self, LayoutError> {
         TinyEngine::ALL
             .into_iter()
             .find(|engine| engine.code() == code)
             .ok_or(LayoutError::Malformed("unknown tiny engine"))
-    }
-}
-
-impl fmt::Display for TinyEngine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
     }
 }
 

@@ -25,8 +25,6 @@ mod statistics;
 #[cfg(test)]
 mod tests;
 
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
 
 pub use all::{All, AllConfig};
@@ -37,7 +35,6 @@ pub use reject_first::{RejectFirst, RejectFirstConfig};
 pub use statistics::AdmissionStatistics;
 
 use crate::Tick;
-use crate::display_name;
 use crate::hash::KeyHash;
 use crate::policy::PolicyConfigError;
 
@@ -58,46 +55,13 @@ pub enum AdmissionKind {
     RejectFirst,
 }
 
-impl AdmissionKind {
-    /// Every policy.
-    pub const ALL: [AdmissionKind; 5] = [
-        AdmissionKind::All,
-        AdmissionKind::Probabilistic,
-        AdmissionKind::WriteBudget,
-        AdmissionKind::Frequency,
-        AdmissionKind::RejectFirst,
-    ];
-
-    /// The name it parses from.
-    pub fn name(self) -> &'static str {
-        match self {
-            AdmissionKind::All => "all",
-            AdmissionKind::Probabilistic => "probabilistic",
-            AdmissionKind::WriteBudget => "write-budget",
-            AdmissionKind::Frequency => "frequency",
-            AdmissionKind::RejectFirst => "reject-first",
-        }
-    }
-}
-
-display_name!(AdmissionKind);
-
-/// A text names no admission policy.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}` is not an admission policy; choose one of all, probabilistic, write-budget, frequency, reject-first"
-)]
-pub struct UnknownAdmission(String);
-
-impl FromStr for AdmissionKind {
-    type Err = UnknownAdmission;
-
-    fn from_str(text: &str) -> Result<Self, UnknownAdmission> {
-        let wanted = text.trim().to_ascii_lowercase().replace('_', "-");
-        Self::ALL
-            .into_iter()
-            .find(|kind| kind.name() == wanted)
-            .ok_or_else(|| UnknownAdmission(text.to_owned()))
+crate::names! {
+    AdmissionKind: "an admission policy" {
+        All => "all",
+        Probabilistic => "probabilistic",
+        WriteBudget => "write-budget",
+        Frequency => "frequency",
+        RejectFirst => "reject-first",
     }
 }
 

@@ -22,8 +22,6 @@ mod slab;
 #[cfg(test)]
 mod tests;
 
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
 
 use clock::Clock;
@@ -34,8 +32,6 @@ pub use resident::Access;
 use resident::Resident;
 use s3fifo::S3Fifo;
 use sieve::Sieve;
-
-use crate::display_name;
 
 /// The policies, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -55,46 +51,14 @@ pub enum ObjectPolicyKind {
     Lfu,
 }
 
-impl ObjectPolicyKind {
-    /// Every policy.
-    pub const ALL: [ObjectPolicyKind; 6] = [
-        ObjectPolicyKind::Lru,
-        ObjectPolicyKind::Fifo,
-        ObjectPolicyKind::Clock,
-        ObjectPolicyKind::Sieve,
-        ObjectPolicyKind::S3Fifo,
-        ObjectPolicyKind::Lfu,
-    ];
-
-    /// The name it parses from.
-    pub fn name(self) -> &'static str {
-        match self {
-            ObjectPolicyKind::Lru => "lru",
-            ObjectPolicyKind::Fifo => "fifo",
-            ObjectPolicyKind::Clock => "clock",
-            ObjectPolicyKind::Sieve => "sieve",
-            ObjectPolicyKind::S3Fifo => "s3fifo",
-            ObjectPolicyKind::Lfu => "lfu",
-        }
-    }
-}
-
-display_name!(ObjectPolicyKind);
-
-/// A text names no eviction policy.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not an eviction policy; choose one of lru, fifo, clock, sieve, s3fifo, lfu")]
-pub struct UnknownPolicy(String);
-
-impl FromStr for ObjectPolicyKind {
-    type Err = UnknownPolicy;
-
-    fn from_str(text: &str) -> Result<Self, UnknownPolicy> {
-        let wanted = text.trim().to_ascii_lowercase().replace('-', "");
-        Self::ALL
-            .into_iter()
-            .find(|kind| kind.name() == wanted)
-            .ok_or_else(|| UnknownPolicy(text.to_owned()))
+crate::names! {
+    ObjectPolicyKind: "an eviction policy" {
+        Lru => "lru",
+        Fifo => "fifo",
+        Clock => "clock",
+        Sieve => "sieve",
+        S3Fifo => "s3fifo",
+        Lfu => "lfu",
     }
 }
 

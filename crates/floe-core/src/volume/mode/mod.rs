@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 pub use rules::{Read, Rules, Sector, Write};
 
-use crate::{display_name, parse_by_name};
+use crate::{names, parse_by_name};
 
 /// The modes, by name.
 #[derive(
@@ -51,32 +51,18 @@ pub enum Mode {
 }
 
 parse_by_name!(Mode);
-display_name!(Mode);
+names! {
+    Mode {
+        WriteBack => "write-back",
+        WriteThrough => "write-through",
+        WriteAround => "write-around",
+        WriteInvalidate => "write-invalidate",
+        WriteOnly => "write-only",
+        PassThrough => "pass-through",
+    }
+}
 
 impl Mode {
-    /// Every mode.
-    pub const ALL: [Mode; 6] = [
-        Mode::WriteBack,
-        Mode::WriteThrough,
-        Mode::WriteAround,
-        Mode::WriteInvalidate,
-        Mode::WriteOnly,
-        Mode::PassThrough,
-    ];
-
-    /// The name it parses from.
-    pub fn name(self) -> &'static str {
-        const NAMES: [&str; Mode::ALL.len()] = [
-            "write-back",
-            "write-through",
-            "write-around",
-            "write-invalidate",
-            "write-only",
-            "pass-through",
-        ];
-        NAMES[self as usize]
-    }
-
     /// Its decisions.
     pub const fn rules(self) -> Rules {
         match self {
