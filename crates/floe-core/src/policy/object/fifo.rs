@@ -6,7 +6,7 @@ use crate::list::List;
 
 /// First in, first out.
 #[derive(Debug)]
-pub(super) struct Fifo(List);
+pub(super) struct Fifo(pub(super) List);
 
 impl Eviction for Fifo {
     fn new(_: u64) -> Self {
