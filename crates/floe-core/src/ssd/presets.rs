@@ -45,49 +45,31 @@ impl SsdConfig {
     /// and latencies. They agree with TLC of 96 layers (program 2–3 ms
     /// one-shot, 16 KiB pages, two planes).
     pub fn zn540() -> Self {
-        SsdConfig {
-            name: "ZN540".into(),
-            block: BLOCK,
-            host: western_digital_host(),
-            medium: Medium::Flash(FlashConfig {
-                nand: western_digital_nand(),
-                superblock: ByteSize::mib(1077),
-                superblocks: 904,
-                interface: Interface::Zoned(ZonedConfig {
-                    zones: 904,
-                    zone_size: ByteSize::mib(2048),
-                    open_max: 14,
-                    active_max: 14,
-                    append_max: ByteSize::mib(1),
-                }),
-            }),
-        }
+        let interface = Interface::Zoned(ZonedConfig {
+            zones: 904,
+            zone_size: ByteSize::mib(2048),
+            open_max: 14,
+            active_max: 14,
+            append_max: ByteSize::mib(1),
+        });
+        western_digital("ZN540", 904, interface)
     }
 
     /// Western Digital Ultrastar DC SN540, 960 GB: the ZN540's hardware with a
     /// conventional firmware (the papers have it from the vendor). 894.3 GiB of
     /// 991.8 are visible, and 10.9 % are over-provisioning.
     pub fn sn540() -> Self {
-        SsdConfig {
-            name: "SN540".into(),
-            block: BLOCK,
-            host: western_digital_host(),
-            medium: Medium::Flash(FlashConfig {
-                nand: western_digital_nand(),
-                superblock: ByteSize::mib(1077),
-                superblocks: 943,
-                interface: Interface::Conventional(FtlConfig {
-                    capacity: ByteSize::mib(915_712),
-                    mapping_unit: ByteSize::kib(256),
-                    handles: 1,
-                    isolation: Isolation::Initial,
-                    collect_below: 6,
-                    throttle_at: 3,
-                    collect_window: ByteSize::mib(16),
-                    victim: Victim::AgeAware,
-                }),
-            }),
-        }
+        let interface = Interface::Conventional(FtlConfig {
+            capacity: ByteSize::mib(915_712),
+            mapping_unit: ByteSize::kib(256),
+            handles: 1,
+            isolation: Isolation::Initial,
+            collect_below: 6,
+            throttle_at: 3,
+            collect_window: ByteSize::mib(16),
+            victim: Victim::AgeAware,
+        });
+        western_digital("SN540", 943, interface)
     }
 
     /// The SN540's NAND and capacity under flexible data placement, with 16
@@ -224,6 +206,21 @@ impl SsdConfig {
                 write_bytes_per_s: 270_000_000,
             }),
         }
+    }
+}
+
+/// The ZN540's hardware behind an interface.
+fn western_digital(name: &str, superblocks: u32, interface: Interface) -> SsdConfig {
+    SsdConfig {
+        name: name.into(),
+        block: BLOCK,
+        host: western_digital_host(),
+        medium: Medium::Flash(FlashConfig {
+            nand: western_digital_nand(),
+            superblock: ByteSize::mib(1077),
+            superblocks,
+            interface,
+        }),
     }
 }
 
