@@ -279,3 +279,31 @@ pub trait Device: Send + Sync + fmt::Debug + 'static {
         None
     }
 }
+
+/// The methods of a wrapper's [`Device`] that the device `below` it answers.
+/// `$name` comes before that device's description.
+macro_rules! answered_below {
+    ($name:literal) => {
+        fn geometry(&self) -> &floe_core::Geometry {
+            self.below.geometry()
+        }
+
+        fn describe(&self) -> String {
+            format!(concat!($name, " {}"), self.below.describe())
+        }
+
+        fn allocate(&self, len: usize) -> $crate::IoBuf {
+            self.below.allocate(len)
+        }
+
+        fn counters(&self) -> &$crate::Counters {
+            self.below.counters()
+        }
+
+        fn media_statistics(&self) -> Option<floe_core::ssd::Statistics> {
+            self.below.media_statistics()
+        }
+    };
+}
+
+pub(crate) use answered_below;

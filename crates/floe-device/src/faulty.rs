@@ -5,15 +5,14 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use floe_core::ssd::Statistics;
-use floe_core::{Address, Geometry, ZoneId};
+use floe_core::{Address, ZoneId};
 use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::buffer::{IoBuf, IoData};
 use crate::clock::Clock;
-use crate::contract::{Device, OpFuture, Placement, SharedDevice, ZoneReport};
+use crate::contract::{Device, OpFuture, Placement, SharedDevice, ZoneReport, answered_below};
 use crate::counters::Counters;
 use crate::error::{DeviceError, DeviceErrorKind, Operation};
 
@@ -251,17 +250,7 @@ fn fail_after<T: Send + 'static, U: Send + 'static>(
 }
 
 impl Device for Faulty {
-    fn geometry(&self) -> &Geometry {
-        self.below.geometry()
-    }
-
-    fn describe(&self) -> String {
-        format!("faulty {}", self.below.describe())
-    }
-
-    fn allocate(&self, len: usize) -> IoBuf {
-        self.below.allocate(len)
-    }
+    answered_below!("faulty");
 
     fn read(&self, at: Address, buf: IoBuf) -> OpFuture<IoBuf> {
         let fate = self.fate(Operation::Read, Some(at.zone));
@@ -343,13 +332,5 @@ impl Device for Faulty {
 
     fn report(&self) -> OpFuture<Vec<ZoneReport>> {
         self.below.report()
-    }
-
-    fn counters(&self) -> &Counters {
-        self.below.counters()
-    }
-
-    fn media_statistics(&self) -> Option<Statistics> {
-        self.below.media_statistics()
     }
 }

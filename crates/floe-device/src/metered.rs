@@ -4,13 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use floe_core::ssd::Statistics;
-use floe_core::{Address, Geometry, Tick, ZoneId};
+use floe_core::{Address, Tick, ZoneId};
 
 use crate::buffer::{IoBuf, IoData};
 use crate::clock::Clock;
-use crate::contract::{Device, OpFuture, Placement, SharedDevice, ZoneReport};
-use crate::counters::Counters;
+use crate::contract::{Device, OpFuture, Placement, SharedDevice, ZoneReport, answered_below};
 use crate::error::{DeviceError, Operation};
 
 /// The operations that are measured.
@@ -103,17 +101,7 @@ impl Metered {
 }
 
 impl Device for Metered {
-    fn geometry(&self) -> &Geometry {
-        self.below.geometry()
-    }
-
-    fn describe(&self) -> String {
-        format!("metered {}", self.below.describe())
-    }
-
-    fn allocate(&self, len: usize) -> IoBuf {
-        self.below.allocate(len)
-    }
+    answered_below!("metered");
 
     fn read(&self, at: Address, buf: IoBuf) -> OpFuture<IoBuf> {
         self.measure(Operation::Read, buf.len(), || self.below.read(at, buf))
@@ -149,14 +137,6 @@ impl Device for Metered {
 
     fn report(&self) -> OpFuture<Vec<ZoneReport>> {
         self.measure(Operation::Report, 0, || self.below.report())
-    }
-
-    fn counters(&self) -> &Counters {
-        self.below.counters()
-    }
-
-    fn media_statistics(&self) -> Option<Statistics> {
-        self.below.media_statistics()
     }
 }
 

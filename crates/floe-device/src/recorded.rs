@@ -3,14 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use floe_core::ssd::Statistics;
-use floe_core::{Address, Geometry, Tick, ZoneId};
+use floe_core::{Address, Tick, ZoneId};
 use parking_lot::Mutex;
 
 use crate::buffer::{IoBuf, IoData};
 use crate::clock::Clock;
-use crate::contract::{Device, OpFuture, Placement, SharedDevice, ZoneReport};
-use crate::counters::Counters;
+use crate::contract::{Device, OpFuture, Placement, SharedDevice, ZoneReport, answered_below};
 use crate::error::{DeviceError, Operation};
 
 /// One operation.
@@ -192,17 +190,7 @@ impl Drop for Witness {
 }
 
 impl Device for Recorded {
-    fn geometry(&self) -> &Geometry {
-        self.below.geometry()
-    }
-
-    fn describe(&self) -> String {
-        format!("recorded {}", self.below.describe())
-    }
-
-    fn allocate(&self, len: usize) -> IoBuf {
-        self.below.allocate(len)
-    }
+    answered_below!("recorded");
 
     fn read(&self, at: Address, buf: IoBuf) -> OpFuture<IoBuf> {
         let place = (Some(at.zone), Some(at.offset));
@@ -248,13 +236,5 @@ impl Device for Recorded {
     fn report(&self) -> OpFuture<Vec<ZoneReport>> {
         let start = || self.below.report();
         self.record(Operation::Report, (None, None), 0, start, |_| None)
-    }
-
-    fn counters(&self) -> &Counters {
-        self.below.counters()
-    }
-
-    fn media_statistics(&self) -> Option<Statistics> {
-        self.below.media_statistics()
     }
 }
