@@ -314,15 +314,17 @@ impl Suite {
             let at = self.append(zone, &data).await.expect("there is room");
             assert_eq!(at.offset, 0, "a reset zone starts over");
             self.reset(zone).await;
-            let state = self.state(zone).await;
-            assert_eq!((state.state, state.write_pointer), (ZoneState::Empty, 0));
-            let first = self.read(Address::new(zone, 0), self.block()).await;
-            assert!(
-                first.iter().all(|&b| b == 0),
-                "the first block reads as zeros"
-            );
+            self.assert_empty(zone).await;
         }
         self.reset(zone).await;
+    }
+
+    /// Its first block reads as zeros: no dropped append comes late.
+    async fn assert_empty(&self, zone: ZoneId) {
+        let state = self.state(zone).await;
+        assert_eq!((state.state, state.write_pointer), (ZoneState::Empty, 0));
+        let first = self.read(Address::new(zone, 0), self.block()).await;
+        assert!(first.iter().all(|&byte| byte == 0), "{zone} is not empty");
     }
 
     async fn reset_under_readers_is_harmless(&self) {
@@ -414,13 +416,7 @@ impl Suite {
         assert!(*self.read(at, data.len()).await == *data, "still serves");
         self.0.flush().await.expect("still flushes");
         self.reset(other).await;
-        let state = self.state(other).await;
-        assert_eq!((state.state, state.write_pointer), (ZoneState::Empty, 0));
-        let first = self.read(Address::new(other, 0), self.block()).await;
-        assert!(
-            first.iter().all(|&b| b == 0),
-            "no dropped append comes late"
-        );
+        self.assert_empty(other).await;
         let again = self
             .append(other, &data)
             .await

@@ -84,6 +84,14 @@ fn quick(zoned: bool) -> SimConfig {
     }
 }
 
+fn conforms_in_virtual_time(config: DeviceConfig) {
+    virtual_time::run(1, |clock| async move {
+        let device = open(&config, &clock).unwrap();
+        conformance::check(&device).await;
+        conformance::check(&wrapped(device)).await;
+    });
+}
+
 #[test]
 fn sim_in_virtual_time() {
     for (zoned, native_append) in [(true, None), (true, Some(false)), (false, None)] {
@@ -98,11 +106,7 @@ fn sim_in_virtual_time() {
                 max_open_zones: Some(4),
                 ..small(DeviceKind::Sim)
             };
-            virtual_time::run(1, |clock| async move {
-                let device = open(&config, &clock).unwrap();
-                conformance::check(&device).await;
-                conformance::check(&wrapped(device)).await;
-            });
+            conforms_in_virtual_time(config);
         }
     }
 }
@@ -127,11 +131,7 @@ fn whole_ssds_in_virtual_time() {
             },
             ..small(DeviceKind::Sim)
         };
-        virtual_time::run(1, |clock| async move {
-            let device = open(&config, &clock).unwrap();
-            conformance::check(&device).await;
-            conformance::check(&wrapped(device)).await;
-        });
+        conforms_in_virtual_time(config);
     }
 }
 

@@ -49,14 +49,21 @@ fn open_error(config: &DeviceConfig) -> (OpenDeviceError, String) {
     (error, message)
 }
 
-#[test]
-fn a_file_that_was_truncated_gives_short_reads_as_errors() {
+/// Runs `test` with a new file for each method of I/O.
+fn with_both_methods(test: impl Fn(IoChoice, DeviceConfig)) {
     for io in both_methods() {
         let directory = tempfile::tempdir().unwrap();
         let config = DeviceConfig {
             io,
             ..config(directory.path())
         };
+        test(io, config);
+    }
+}
+
+#[test]
+fn a_file_that_was_truncated_gives_short_reads_as_errors() {
+    with_both_methods(|_, config| {
         runtime().block_on(async {
             let device = FileDevice::open(&config).unwrap();
             let zone = ZoneId(7);
@@ -91,7 +98,7 @@ fn a_file_that_was_truncated_gives_short_reads_as_errors() {
                 .unwrap();
             assert!(*read == *data, "the device is still usable");
         });
-    }
+    });
 }
 
 #[test]
@@ -142,13 +149,11 @@ fn reopening_keeps_data_and_forgets_write_pointers() {
 
 #[test]
 fn discard_gives_space_back_and_can_be_turned_off() {
-    for io in both_methods() {
+    with_both_methods(|_, config| {
         for discard in [true, false] {
-            let directory = tempfile::tempdir().unwrap();
             let config = DeviceConfig {
-                io,
                 discard,
-                ..config(directory.path())
+                ..config.clone()
             };
             runtime().block_on(async {
                 let device = FileDevice::open(&config).unwrap();
@@ -166,18 +171,13 @@ fn discard_gives_space_back_and_can_be_turned_off() {
                 assert_eq!(blocks() < full, discard);
             });
         }
-    }
+    });
 }
 
 #[test]
 fn reserved_space_is_taken_at_once_and_kept_when_its_zone_is_reset() {
     const KEPT: u64 = 256 << 10;
-    for io in both_methods() {
-        let directory = tempfile::tempdir().unwrap();
-        let config = DeviceConfig {
-            io,
-            ..config(directory.path())
-        };
+    with_both_methods(|_, config| {
         runtime().block_on(async {
             let device = FileDevice::open(&config).unwrap();
             let taken = || blocks(&config) * 512;
@@ -198,7 +198,7 @@ fn reserved_space_is_taken_at_once_and_kept_when_its_zone_is_reset() {
             let beyond = device.reserve(ZoneId(8), KEPT).unwrap_err();
             assert!(matches!(beyond.kind, DeviceErrorKind::Invalid(_)));
         });
-    }
+    });
 }
 
 #[test]
@@ -219,12 +219,7 @@ fn only_one_may_use_a_file() {
 
 #[test]
 fn more_operations_than_the_ring_has_room_for_all_succeed() {
-    for io in both_methods() {
-        let directory = tempfile::tempdir().unwrap();
-        let config = DeviceConfig {
-            io,
-            ..config(directory.path())
-        };
+    with_both_methods(|_, config| {
         runtime().block_on(async {
             let device = FileDevice::open(&config).unwrap();
             device.reset(ZoneId(0)).await.unwrap();
@@ -244,17 +239,12 @@ fn more_operations_than_the_ring_has_room_for_all_succeed() {
                 assert!(*read.await.unwrap() == *pattern(i % 256, BLOCK));
             }
         });
-    }
+    });
 }
 
 #[test]
 fn a_dropped_device_sees_its_operations_through() {
-    for io in both_methods() {
-        let directory = tempfile::tempdir().unwrap();
-        let config = DeviceConfig {
-            io,
-            ..config(directory.path())
-        };
+    with_both_methods(|_, config| {
         runtime().block_on(async {
             let device = FileDevice::open(&config).unwrap();
             device.reset(ZoneId(0)).await.unwrap();
@@ -269,17 +259,12 @@ fn a_dropped_device_sees_its_operations_through() {
                     .expect("the device waits for what is in flight");
             }
         });
-    }
+    });
 }
 
 #[test]
 fn a_runtime_that_ends_leaves_the_device_usable_from_another() {
-    for io in both_methods() {
-        let directory = tempfile::tempdir().unwrap();
-        let config = DeviceConfig {
-            io,
-            ..config(directory.path())
-        };
+    with_both_methods(|io, config| {
         let data = pattern(1, 1 << 16);
         let first = runtime();
         let (device, appends) = first.block_on(async {
@@ -301,7 +286,7 @@ fn a_runtime_that_ends_leaves_the_device_usable_from_another() {
             let at = device.append(ZoneId(1), data.clone(), HERE).await.unwrap();
             assert!(*device.read(at, device.allocate(data.len())).await.unwrap() == *data);
         });
-    }
+    });
 }
 
 #[test]
@@ -351,12 +336,7 @@ fn several_runtimes_may_share_a_device_even_while_some_stand_still() {
 
 #[test]
 fn without_a_runtime_operations_fail_clearly() {
-    for io in both_methods() {
-        let directory = tempfile::tempdir().unwrap();
-        let config = DeviceConfig {
-            io,
-            ..config(directory.path())
-        };
+    with_both_methods(|_, config| {
         let device = FileDevice::open(&config).unwrap();
         let flush = device.flush();
         let error = runtime().block_on(flush).unwrap_err();
@@ -364,7 +344,7 @@ fn without_a_runtime_operations_fail_clearly() {
             error.to_string().contains("outside a tokio runtime"),
             "{error}"
         );
-    }
+    });
     let directory = tempfile::tempdir().unwrap();
     let config = DeviceConfig {
         io: IoChoice::Uring,

@@ -33,6 +33,15 @@ fn device(directory: &Path, rings: RingChoice) -> Arc<FileDevice> {
     Arc::new(FileDevice::open(&config).unwrap())
 }
 
+/// Runs `test` with a new device for each choice of rings.
+fn with_each_choice(test: impl Fn(RingChoice, Arc<FileDevice>)) {
+    let _alone = alone();
+    for rings in CHOICES {
+        let directory = tempfile::tempdir().unwrap();
+        test(rings, device(directory.path(), rings));
+    }
+}
+
 fn current_thread() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
@@ -60,10 +69,7 @@ fn rings_of_this_process() -> usize {
 
 #[test]
 fn threads_with_a_runtime_each_work_side_by_side() {
-    let _alone = alone();
-    for rings in CHOICES {
-        let directory = tempfile::tempdir().unwrap();
-        let device = device(directory.path(), rings);
+    with_each_choice(|rings, device| {
         let threads: Vec<_> = (0..ZONES)
             .map(|zone| {
                 let device = Arc::clone(&device);
@@ -82,7 +88,7 @@ fn threads_with_a_runtime_each_work_side_by_side() {
         let counts = device.counters().snapshot();
         assert_eq!(counts.appends, 4 * 2 * 100 * 2, "{rings:?}");
         assert_eq!((counts.errors, counts.resets), (0, 16), "{rings:?}");
-    }
+    });
 }
 
 /// Twice over: empties the zone, appends a hundred blocks at once and reads
@@ -111,10 +117,7 @@ async fn fill_and_check(device: Arc<FileDevice>, zone: ZoneId) {
 
 #[test]
 fn operations_may_be_awaited_on_another_thread_than_they_were_started_on() {
-    let _alone = alone();
-    for rings in CHOICES {
-        let directory = tempfile::tempdir().unwrap();
-        let device = device(directory.path(), rings);
+    with_each_choice(|rings, device| {
         let (give, take) = mpsc::channel();
         let starter = {
             let device = Arc::clone(&device);
@@ -141,16 +144,13 @@ fn operations_may_be_awaited_on_another_thread_than_they_were_started_on() {
                 assert_eq!(read(&device, at).await.unwrap()[0], i, "{rings:?}");
             }
         });
-    }
+    });
 }
 
 #[test]
 fn a_runtime_that_ends_leaves_writes_and_the_reset_behind_them_to_be_seen_through() {
-    let _alone = alone();
-    for rings in CHOICES {
+    with_each_choice(|rings, device| {
         for new_runtime in [current_thread, multi_thread] {
-            let directory = tempfile::tempdir().unwrap();
-            let device = device(directory.path(), rings);
             let first = new_runtime();
             let (appends, reset) = first.block_on(async {
                 device.reset(ZoneId(0)).await.unwrap();
@@ -171,15 +171,12 @@ fn a_runtime_that_ends_leaves_writes_and_the_reset_behind_them_to_be_seen_throug
                 assert_eq!(at.offset, 0);
             });
         }
-    }
+    });
 }
 
 #[test]
 fn a_reset_waits_for_writes_that_went_through_other_rings() {
-    let _alone = alone();
-    for rings in CHOICES {
-        let directory = tempfile::tempdir().unwrap();
-        let device = device(directory.path(), rings);
+    with_each_choice(|rings, device| {
         let both = Arc::new(Barrier::new(2));
         let writer = {
             let (device, both) = (Arc::clone(&device), Arc::clone(&both));
@@ -209,15 +206,12 @@ fn a_reset_waits_for_writes_that_went_through_other_rings() {
             }
         });
         writer.join().unwrap();
-    }
+    });
 }
 
 #[test]
 fn blocking_threads_of_a_runtime_use_the_device_too() {
-    let _alone = alone();
-    for rings in CHOICES {
-        let directory = tempfile::tempdir().unwrap();
-        let device = device(directory.path(), rings);
+    with_each_choice(|rings, device| {
         current_thread().block_on(async {
             device.reset(ZoneId(0)).await.unwrap();
             let workers: Vec<_> = (0..8_u8)
@@ -234,7 +228,7 @@ fn blocking_threads_of_a_runtime_use_the_device_too() {
                 assert_eq!(read(&device, at).await.unwrap()[0], i, "{rings:?}");
             }
         });
-    }
+    });
 }
 
 #[test]
@@ -274,10 +268,7 @@ fn rings_go_with_their_runtimes() {
 
 #[test]
 fn a_dropped_device_waits_for_the_rings_of_all_runtimes() {
-    let _alone = alone();
-    for rings in CHOICES {
-        let directory = tempfile::tempdir().unwrap();
-        let device = device(directory.path(), rings);
+    with_each_choice(|_, device| {
         let runtimes = [current_thread(), current_thread(), multi_thread()];
         let mut appends = Vec::new();
         for (zone, runtime) in (0..).zip(&runtimes) {
@@ -295,5 +286,5 @@ fn a_dropped_device_waits_for_the_rings_of_all_runtimes() {
                 append.await.unwrap();
             }
         });
-    }
+    });
 }
