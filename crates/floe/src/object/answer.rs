@@ -1,6 +1,5 @@
 //! Results of reads through an [`ObjectCache`](super::ObjectCache).
 
-use std::fmt;
 use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
@@ -9,6 +8,7 @@ use futures::{Stream, StreamExt as _};
 
 use super::error::ObjectError;
 use crate::origin::ObjectMeta;
+use crate::origin::debug_fields;
 use crate::value::Tier;
 
 /// An object's bytes as they arrive.
@@ -88,15 +88,7 @@ pub(super) async fn gather(
     Ok(whole.freeze())
 }
 
-impl fmt::Debug for ObjectRead {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ObjectRead")
-            .field("meta", &self.meta)
-            .field("range", &self.range)
-            .field("outcome", &self.outcome)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(ObjectRead: meta, range, outcome);
 
 /// An object's metadata and where it came from.
 #[derive(Clone, Debug, PartialEq, Eq)]

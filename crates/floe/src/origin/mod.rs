@@ -34,6 +34,7 @@ pub use error::OriginError;
 pub use kind::OriginKind;
 pub use stats::{LATENCY_BOUNDS_MS, OperationStats, OriginOperation, OriginStats};
 pub use turn::UploadTurn;
+pub(crate) use types::debug_fields;
 pub use types::{
     Attributes, BoxError, BucketInfo, ByteRange, GetRequest, ListPage, ListRequest, ListedObject,
     ObjectKey, ObjectMeta, OriginBody, OriginRead, PartInfo, PutCondition, PutRequest, PutResponse,

@@ -12,6 +12,20 @@ use serde::{Deserialize, Serialize};
 use super::error::OriginError;
 use super::turn::UploadTurn;
 
+/// `Debug` of a struct, without its body.
+macro_rules! debug_fields {
+    ($of:ident: $($field:ident),+) => {
+        impl std::fmt::Debug for $of {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let mut fields = f.debug_struct(stringify!($of));
+                $(fields.field(stringify!($field), &self.$field);)+
+                fields.finish_non_exhaustive()
+            }
+        }
+    };
+}
+pub(crate) use debug_fields;
+
 /// The bytes of an object as they arrive from an origin.
 pub type OriginBody = BoxStream<'static, Result<Bytes, OriginError>>;
 
@@ -167,14 +181,7 @@ pub struct OriginRead {
     pub body: OriginBody,
 }
 
-impl fmt::Debug for OriginRead {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OriginRead")
-            .field("meta", &self.meta)
-            .field("range", &self.range)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(OriginRead: meta, range);
 
 /// A condition on the object that an upload replaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -213,15 +220,7 @@ impl PutRequest {
     }
 }
 
-impl fmt::Debug for PutRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PutRequest")
-            .field("attributes", &self.attributes)
-            .field("length", &self.length)
-            .field("condition", &self.condition)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(PutRequest: attributes, length, condition);
 
 /// The response to a write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
