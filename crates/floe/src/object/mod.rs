@@ -49,8 +49,8 @@ pub use record::{MetadataRecord, NotARecord, RecordedObject};
 pub use stats::ObjectStats;
 
 use crate::origin::{
-    BucketInfo, ListPage, ListRequest, Origin, OriginError, PartInfo, PutRequest, PutResponse,
-    UploadBody, UploadInfo, UploadTurn, UploadedPart,
+    BucketInfo, ListPage, ListRequest, Origin, OriginError, PartInfo, PartRequest, PutRequest,
+    PutResponse, UploadInfo, UploadTurn, UploadedPart,
 };
 use crate::store::Store;
 use background::Background;
@@ -410,24 +410,16 @@ impl ObjectCache {
         Ok(self.inner.origin.upload_turn().await?)
     }
 
-    /// Uploads part `number` (1 to 10,000) of an upload; a part may be sent
-    /// again. For `turn` see [`PutRequest`].
+    /// Uploads a part of an upload.
     ///
     /// # Errors
     /// The origin's.
     pub async fn upload_part(
         &self,
         key: &ObjectKey,
-        upload: &str,
-        number: u32,
-        length: Option<u64>,
-        body: UploadBody,
-        turn: Option<UploadTurn>,
+        part: PartRequest,
     ) -> Result<PutResponse, ObjectError> {
-        let origin = &self.inner.origin;
-        Ok(origin
-            .upload_part(key, upload, number, length, body, turn)
-            .await?)
+        Ok(self.inner.origin.upload_part(key, part).await?)
     }
 
     /// Completes an upload into an object, with the guarantees of [`put`](ObjectCache::put).

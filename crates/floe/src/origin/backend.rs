@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use super::error::OriginError;
 use super::types::{
     Attributes, BucketInfo, GetRequest, ListPage, ListRequest, ObjectKey, ObjectMeta, OriginRead,
-    PartInfo, PutRequest, PutResponse, UploadBody, UploadInfo, UploadedPart,
+    PartInfo, PartRequest, PutRequest, PutResponse, UploadInfo, UploadedPart,
 };
 
 /// One kind of origin: a single attempt of each operation, without the retries,
@@ -102,16 +102,13 @@ pub trait Backend: Send + Sync + 'static {
         Err(OriginError::Unsupported("take multipart uploads".into()))
     }
 
-    /// Uploads part `number` (1 to 10,000) of an upload; a part may be sent again.
+    /// Uploads a part of an upload.
     async fn upload_part(
         &self,
         key: &ObjectKey,
-        upload: &str,
-        number: u32,
-        length: Option<u64>,
-        body: UploadBody,
+        part: PartRequest,
     ) -> Result<PutResponse, OriginError> {
-        let _ = (key, upload, number, length, body);
+        let _ = (key, part);
         Err(OriginError::Unsupported("take multipart uploads".into()))
     }
 

@@ -116,37 +116,35 @@ impl Guard {
         &self,
         body: UploadBody,
         turn: Option<UploadTurn>,
-    ) -> Result<Admitted, OriginError> {
+    ) -> Result<(UploadBody, Pass), OriginError> {
         let (body, turn) = match turn {
             Some(UploadTurn(turn)) => (body, turn),
             None => (primed(body).await, self.turn(Queue::Uploads).await?),
         };
-        let progress = Arc::new(AtomicU64::new(0));
-        let watched = Arc::clone(&progress);
+        let pieces = Arc::new(AtomicU64::new(0));
+        let pass = Pass {
+            pieces: Arc::clone(&pieces),
+            _turn: turn,
+        };
         let counters = Arc::clone(&self.counters);
         let body = body.inspect(move |item| {
             if let Ok(bytes) = item {
-                watched.fetch_add(1, Relaxed);
+                pieces.fetch_add(1, Relaxed);
                 counters.bytes_sent.fetch_add(bytes.len() as u64, Relaxed);
             }
         });
-        Ok(Admitted {
-            body: body.boxed(),
-            progress: Progress(progress),
-            turn,
-        })
+        Ok((body.boxed(), pass))
     }
 
     /// Runs an upload, which may take any time while its body makes progress.
     pub(super) async fn upload<T>(
         &self,
         operation: OriginOperation,
-        progress: Progress,
-        _turn: Turn,
+        pass: Pass,
         upload: impl Future<Output = Result<T, OriginError>>,
     ) -> Result<T, OriginError> {
         let begun = self.clock.now();
-        let result = self.while_moving(progress, upload).await;
+        let result = self.while_moving(&pass.pieces, upload).await;
         let latency = Duration::from_nanos(self.clock.now().0.saturating_sub(begun.0));
         self.counters
             .attempt(operation, latency, result.as_ref().err());
@@ -156,19 +154,19 @@ impl Guard {
     /// Fails when neither the body progresses nor a response arrives within the limit.
     async fn while_moving<T>(
         &self,
-        progress: Progress,
+        pieces: &AtomicU64,
         upload: impl Future<Output = Result<T, OriginError>>,
     ) -> Result<T, OriginError> {
         let mut upload = std::pin::pin!(upload);
         let config = self.config();
         let limit = config.response_timeout().max(config.idle_timeout());
         loop {
-            let before = progress.0.load(Relaxed);
+            let before = pieces.load(Relaxed);
             let sleep = self.clock.sleep(limit);
             tokio::select! {
                 biased;
                 result = &mut upload => return result,
-                () = sleep => if progress.0.load(Relaxed) == before {
+                () = sleep => if pieces.load(Relaxed) == before {
                     return Err(OriginError::Timeout(limit));
                 },
             }
@@ -259,15 +257,10 @@ impl Guard {
     }
 }
 
-/// Pieces of an upload that were sent.
-pub(super) struct Progress(Arc<AtomicU64>);
-
-/// An upload with its turn.
-pub(super) struct Admitted {
-    /// The body; [`Guard::upload`] observes its progress.
-    pub(super) body: UploadBody,
-    pub(super) progress: Progress,
-    pub(super) turn: Turn,
+/// An upload's turn, and the pieces of its body that were sent.
+pub(super) struct Pass {
+    pieces: Arc<AtomicU64>,
+    _turn: Turn,
 }
 
 /// Waits until a body is complete or has enough bytes to send: a client that

@@ -37,13 +37,13 @@ pub use turn::UploadTurn;
 pub(crate) use types::debug_fields;
 pub use types::{
     Attributes, BoxError, BucketInfo, ByteRange, GetRequest, ListPage, ListRequest, ListedObject,
-    ObjectKey, ObjectMeta, OriginBody, OriginRead, PartInfo, PutCondition, PutRequest, PutResponse,
-    UploadBody, UploadInfo, UploadedPart,
+    ObjectKey, ObjectMeta, OriginBody, OriginRead, PartInfo, PartRequest, PutCondition, PutRequest,
+    PutResponse, UploadBody, UploadInfo, UploadedPart,
 };
 
 use directory::DirectoryOrigin;
 use emulated::EmulatedOrigin;
-use guard::{Admitted, Guard};
+use guard::Guard;
 use remote::RemoteOrigin;
 
 /// A store behind the cache. Cheap to clone.
@@ -151,20 +151,14 @@ impl Origin {
         key: &ObjectKey,
         request: PutRequest,
     ) -> Result<PutResponse, OriginError> {
-        let Admitted {
-            body,
-            progress,
-            turn,
-        } = self.guard.admit(request.body, request.turn).await?;
+        let (body, pass) = self.guard.admit(request.body, request.turn).await?;
         let request = PutRequest {
             body,
             turn: None,
             ..request
         };
         let put = self.backend.put(key, request);
-        self.guard
-            .upload(OriginOperation::Put, progress, turn, put)
-            .await
+        self.guard.upload(OriginOperation::Put, pass, put).await
     }
 
     /// Deletes an object. A missing object is no error.
@@ -248,30 +242,28 @@ impl Origin {
         self.guard.upload_turn().await
     }
 
-    /// Uploads part `number` (1 to 10,000) of an upload; a part may be sent
-    /// again. For `turn` see [`PutRequest`].
+    /// Uploads a part of an upload. Not retried, like [`put`](Origin::put).
     pub async fn upload_part(
         &self,
         key: &ObjectKey,
-        upload: &str,
-        number: u32,
-        length: Option<u64>,
-        body: UploadBody,
-        turn: Option<UploadTurn>,
+        part: PartRequest,
     ) -> Result<PutResponse, OriginError> {
-        if !(1..=10_000).contains(&number) {
+        if !(1..=10_000).contains(&part.number) {
             return Err(OriginError::InvalidPart(format!(
-                "part number {number} is not between 1 and 10000"
+                "part number {} is not between 1 and 10000",
+                part.number
             )));
         }
-        let Admitted {
+        let PartRequest { body, turn, .. } = part;
+        let (body, pass) = self.guard.admit(body, turn).await?;
+        let part = PartRequest {
             body,
-            progress,
-            turn,
-        } = self.guard.admit(body, turn).await?;
-        let part = self.backend.upload_part(key, upload, number, length, body);
+            turn: None,
+            ..part
+        };
+        let sent = self.backend.upload_part(key, part);
         self.guard
-            .upload(OriginOperation::Multipart, progress, turn, part)
+            .upload(OriginOperation::Multipart, pass, sent)
             .await
     }
 

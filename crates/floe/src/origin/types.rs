@@ -222,6 +222,22 @@ impl PutRequest {
 
 debug_fields!(PutRequest: attributes, length, condition);
 
+/// A part of a multipart upload. A part may be sent again.
+pub struct PartRequest {
+    /// The id of the upload.
+    pub upload: String,
+    /// The part's number, 1 to 10,000.
+    pub number: u32,
+    /// As in [`PutRequest`].
+    pub length: Option<u64>,
+    /// The bytes.
+    pub body: UploadBody,
+    /// As in [`PutRequest`].
+    pub turn: Option<UploadTurn>,
+}
+
+debug_fields!(PartRequest: upload, number, length);
+
 /// The response to a write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PutResponse {

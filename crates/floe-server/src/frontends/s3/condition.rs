@@ -25,6 +25,18 @@ pub fn conditions(headers: &HeaderMap) -> Conditions {
     }
 }
 
+/// The conditions on what a copy reads, in the headers `x-amz-copy-source-if-…`.
+pub(crate) fn copy_conditions(headers: &HeaderMap) -> Conditions {
+    let name = |condition| HeaderName::from_static(condition);
+    Conditions {
+        if_match: tags(headers, name("x-amz-copy-source-if-match")),
+        if_unmodified_since: date(headers, name("x-amz-copy-source-if-unmodified-since")),
+        if_none_match: tags(headers, name("x-amz-copy-source-if-none-match")),
+        if_modified_since: date(headers, name("x-amz-copy-source-if-modified-since")),
+        if_range: None,
+    }
+}
+
 fn date(headers: &HeaderMap, name: HeaderName) -> Option<SystemTime> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?;
@@ -53,7 +65,7 @@ fn tags(headers: &HeaderMap, name: HeaderName) -> Option<EtagCondition> {
 }
 
 /// S3 clients also send tags without quotes.
-pub(crate) fn quoted(tag: &str) -> String {
+fn quoted(tag: &str) -> String {
     if tag.ends_with('"') {
         return tag.to_owned();
     }

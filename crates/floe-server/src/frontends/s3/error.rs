@@ -9,9 +9,9 @@ use s3s::{S3Error, S3ErrorCode};
 /// The S3 response to an error of the cache or its origin. The message names
 /// the cause. A fault of the origin is a 503, which clients may retry, never a
 /// 500.
-pub(crate) fn s3_error(error: &ObjectError) -> S3Error {
+pub(crate) fn s3_error(error: ObjectError) -> S3Error {
     let message = error.to_string();
-    match error {
+    match &error {
         ObjectError::Origin(error) => origin_error(error, message),
         ObjectError::Cache(error) => match &**error {
             CacheError::KeyTooLong { .. } => with(S3ErrorCode::KeyTooLongError, message),

@@ -7,12 +7,12 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use floe::object::ObjectCache;
 use floe::origin::{ListPage, ListRequest, ListedObject};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use s3s::S3Result;
 use s3s::dto::{
     Bucket, CommonPrefix, EncodingType, ListBucketsInput, ListBucketsOutput, ListObjectsInput,
     ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output, Object, ObjectStorageClass, Owner,
     Timestamp,
 };
-use s3s::{S3Error, S3Result};
 
 use super::error::{invalid_argument, s3_error};
 
@@ -45,7 +45,7 @@ pub(crate) async fn buckets(
     };
     let prefix = input.prefix.clone().unwrap_or_default();
     let is_here = input.bucket_region.is_none_or(|asked| asked == region);
-    let mut found = cache.list_buckets().await.map_err(answer)?;
+    let mut found = cache.list_buckets().await.map_err(s3_error)?;
     found.retain(|bucket| is_here && bucket.name.starts_with(&prefix) && bucket.name > after);
     found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     let is_truncated = found.len() > most;
@@ -126,7 +126,7 @@ pub(crate) async fn list_v2(
     };
     let page = match max_keys {
         0 => ListPage::default(),
-        _ => cache.list(&input.bucket, request).await.map_err(answer)?,
+        _ => cache.list(&input.bucket, request).await.map_err(s3_error)?,
     };
     let owner = input.fetch_owner.unwrap_or(false).then(owner);
     let key_count = page.objects.len() + page.common_prefixes.len();
@@ -159,7 +159,10 @@ async fn page_after_marker(
         return Ok(ListPage::default());
     }
     loop {
-        let mut page = cache.list(bucket, request.clone()).await.map_err(answer)?;
+        let mut page = cache
+            .list(bucket, request.clone())
+            .await
+            .map_err(s3_error)?;
         page.common_prefixes
             .retain(|prefix| prefix.as_str() > marker);
         let is_empty = page.objects.is_empty() && page.common_prefixes.is_empty();
@@ -174,10 +177,6 @@ fn last_entry(page: &ListPage) -> Option<String> {
     let key = page.objects.last().map(|object| object.key.as_str());
     let prefix = page.common_prefixes.last().map(String::as_str);
     key.max(prefix).map(str::to_owned)
-}
-
-fn answer(error: floe::object::ObjectError) -> S3Error {
-    s3_error(&error)
 }
 
 fn page_size(asked: Option<i32>) -> S3Result<i32> {

@@ -1,18 +1,16 @@
 //! Multipart uploads, without the uploads of bytes: lists parts and uploads,
 //! and copies parts from other objects.
 
-use std::time::SystemTime;
-
 use floe::object::{ObjectCache, ObjectKey};
-use floe::origin::{BoxError, ByteRange, PartInfo, UploadInfo};
+use floe::origin::{BoxError, ByteRange, PartInfo, PartRequest, PutResponse, UploadInfo};
 use futures::StreamExt;
 use s3s::dto::{
-    CopyPartResult, ListMultipartUploadsInput, ListMultipartUploadsOutput, ListPartsInput,
-    ListPartsOutput, MultipartUpload, Part, Timestamp, UploadPartCopyInput, UploadPartCopyOutput,
+    ListMultipartUploadsInput, ListMultipartUploadsOutput, ListPartsInput, ListPartsOutput,
+    MultipartUpload, Part, UploadPartCopyInput,
 };
-use s3s::{S3Error, S3Request, S3Response, S3Result};
+use s3s::{S3Error, S3Request, S3Result};
 
-use super::copy::{conditions, read_source, source_key, upload_turn};
+use super::copy::{open_source, source_key};
 use super::error::{invalid_argument, not_implemented, s3_error};
 use super::fields::{etag, part_number};
 use super::list::{Text, timestamp};
@@ -34,7 +32,7 @@ pub(crate) async fn list_parts(
     let mut parts: Vec<PartInfo> = cache
         .list_parts(&key, &input.upload_id)
         .await
-        .map_err(|error| s3_error(&error))?;
+        .map_err(s3_error)?;
     parts.retain(|part| part.number > after);
     let is_truncated = parts.len() > most;
     parts.truncate(most);
@@ -73,10 +71,7 @@ pub(crate) async fn list_uploads(
     }
     let text = Text::of(input.encoding_type.as_ref())?;
     let most = page_size("max-uploads", input.max_uploads)?;
-    let mut uploads = cache
-        .list_uploads(&input.bucket)
-        .await
-        .map_err(|error| s3_error(&error))?;
+    let mut uploads = cache.list_uploads(&input.bucket).await.map_err(s3_error)?;
     let prefix = input.prefix.clone().unwrap_or_default();
     let key_marker = input.key_marker.clone().unwrap_or_default();
     let id_marker = input
@@ -121,46 +116,26 @@ fn upload(text: Text, upload: UploadInfo) -> MultipartUpload {
 pub(crate) async fn upload_part_copy(
     cache: &ObjectCache,
     request: S3Request<UploadPartCopyInput>,
-) -> S3Result<S3Response<UploadPartCopyOutput>> {
+) -> S3Result<PutResponse> {
     let input = request.input;
     let source = source_key(&input.copy_source)?;
     let target = ObjectKey::new(input.bucket.as_str(), input.key.as_str());
     let number = part_number(input.part_number)?;
     let range = input.copy_source_range.as_deref().map(copied).transpose()?;
-    let conditions = conditions(
-        &input.copy_source_if_match,
-        &input.copy_source_if_none_match,
-        &input.copy_source_if_modified_since,
-        &input.copy_source_if_unmodified_since,
-    );
-    let turn = upload_turn(cache).await?;
-    let read = read_source(cache, &source, range, &conditions).await?;
+    let (turn, read) = open_source(cache, &source, range, &request.headers).await?;
     if let Some(ByteRange::Inclusive { last, .. }) = range
         && last >= read.meta.size
     {
         return Err(wrong_range(read.meta.size));
     }
-    let length = read.range.end - read.range.start;
-    let body = read.body.map(|piece| piece.map_err(BoxError::from)).boxed();
-    let stored = cache
-        .upload_part(
-            &target,
-            &input.upload_id,
-            number,
-            Some(length),
-            body,
-            Some(turn),
-        )
-        .await
-        .map_err(|error| s3_error(&error))?;
-    Ok(S3Response::new(UploadPartCopyOutput {
-        copy_part_result: Some(CopyPartResult {
-            e_tag: stored.etag.as_deref().and_then(etag),
-            last_modified: Some(Timestamp::from(SystemTime::now())),
-            ..CopyPartResult::default()
-        }),
-        ..UploadPartCopyOutput::default()
-    }))
+    let part = PartRequest {
+        upload: input.upload_id,
+        number,
+        length: Some(read.range.end - read.range.start),
+        body: read.body.map(|piece| piece.map_err(BoxError::from)).boxed(),
+        turn: Some(turn),
+    };
+    cache.upload_part(&target, part).await.map_err(s3_error)
 }
 
 /// `bytes=first-last`, the only form for a copied part.

@@ -105,7 +105,7 @@ impl Reads {
             .cache
             .get_if(key, range, &conditions)
             .await
-            .map_err(|error| s3_error(&error))?;
+            .map_err(s3_error)?;
         match answer {
             Answer::NotModified(meta) => Ok(not_modified(&meta)),
             Answer::PreconditionFailed(_) => Err(precondition_failed()),
@@ -119,11 +119,7 @@ impl Reads {
     }
 
     async fn head(&self, key: &ObjectKey, headers: &HeaderMap) -> S3Result<S3Response<Body>> {
-        let head = self
-            .cache
-            .head(key)
-            .await
-            .map_err(|error| s3_error(&error))?;
+        let head = self.cache.head(key).await.map_err(s3_error)?;
         let meta = head.meta;
         let conditions = conditions(headers);
         match conditions.evaluate(&meta) {

@@ -133,7 +133,7 @@ impl Upload {
     }
 
     /// The response to a failed upload: a client's error takes precedence.
-    pub(crate) fn error(&self, error: &ObjectError) -> S3Error {
+    pub(crate) fn error(&self, error: ObjectError) -> S3Error {
         match self.outcome.fault.get() {
             Some(fault) => (*fault).into(),
             None => s3_error(error),

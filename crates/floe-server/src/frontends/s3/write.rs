@@ -3,13 +3,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::SystemTime;
 
 use floe::object::{ObjectCache, ObjectKey};
-use floe::origin::{PutCondition, PutRequest, UploadedPart};
+use floe::origin::{PartRequest, PutCondition, PutRequest, UploadBody, UploadedPart};
 use futures::StreamExt;
+use http::HeaderMap;
 use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result};
 
+use super::copy;
 use super::error::{invalid_argument, not_implemented, s3_error};
 use super::fields::{attributes, etag, part_number};
 use super::list;
@@ -63,6 +66,17 @@ macro_rules! stored {
     }};
 }
 
+/// The result of a copy, likewise.
+macro_rules! copied {
+    ($result:ident, $stored:ident) => {
+        $result {
+            e_tag: $stored.etag.as_deref().and_then(etag),
+            last_modified: Some(Timestamp::from(SystemTime::now())),
+            ..$result::default()
+        }
+    };
+}
+
 /// The operations of S3 on a cache.
 pub(crate) struct Writes {
     pub(crate) cache: ObjectCache,
@@ -76,9 +90,8 @@ impl S3 for Writes {
         &self,
         request: S3Request<ListBucketsInput>,
     ) -> S3Result<S3Response<ListBucketsOutput>> {
-        Ok(S3Response::new(
-            list::buckets(&self.cache, &self.region, request.input).await?,
-        ))
+        let page = list::buckets(&self.cache, &self.region, request.input).await?;
+        Ok(S3Response::new(page))
     }
 
     async fn head_bucket(
@@ -108,18 +121,16 @@ impl S3 for Writes {
         &self,
         request: S3Request<ListObjectsInput>,
     ) -> S3Result<S3Response<ListObjectsOutput>> {
-        Ok(S3Response::new(
-            list::list_v1(&self.cache, request.input).await?,
-        ))
+        let page = list::list_v1(&self.cache, request.input).await?;
+        Ok(S3Response::new(page))
     }
 
     async fn list_objects_v2(
         &self,
         request: S3Request<ListObjectsV2Input>,
     ) -> S3Result<S3Response<ListObjectsV2Output>> {
-        Ok(S3Response::new(
-            list::list_v2(&self.cache, request.input).await?,
-        ))
+        let page = list::list_v2(&self.cache, request.input).await?;
+        Ok(S3Response::new(page))
     }
 
     async fn put_object(
@@ -128,12 +139,7 @@ impl S3 for Writes {
     ) -> S3Result<S3Response<PutObjectOutput>> {
         let input = request.input;
         let announced = announced!(input, request);
-        let (upload, body) = Upload::new(
-            input.body,
-            announced,
-            &request.headers,
-            self.upload_limit_bytes.load(Relaxed),
-        )?;
+        let (upload, body) = self.upload(input.body, announced, &request.headers)?;
         let put = PutRequest {
             attributes: attributes(&request.headers)?,
             length: upload.length,
@@ -142,11 +148,8 @@ impl S3 for Writes {
             turn: None,
         };
         let key = ObjectKey::new(input.bucket, input.key);
-        let stored = self
-            .cache
-            .put(&key, put)
-            .await
-            .map_err(|error| upload.error(&error))?;
+        let stored = self.cache.put(&key, put).await;
+        let stored = stored.map_err(|error| upload.error(error))?;
         Ok(S3Response::new(stored!(PutObjectOutput, stored, upload)))
     }
 
@@ -162,10 +165,7 @@ impl S3 for Writes {
                 || input.if_match_size.is_some(),
         )?;
         let key = ObjectKey::new(input.bucket, input.key);
-        self.cache
-            .delete(&key)
-            .await
-            .map_err(|error| s3_error(&error))?;
+        self.cache.delete(&key).await.map_err(s3_error)?;
         Ok(S3Response::new(DeleteObjectOutput::default()))
     }
 
@@ -205,7 +205,7 @@ impl S3 for Writes {
             .cache
             .create_upload(&key, attributes)
             .await
-            .map_err(|error| s3_error(&error))?;
+            .map_err(s3_error)?;
         Ok(S3Response::new(CreateMultipartUploadOutput {
             bucket: Some(input.bucket),
             key: Some(input.key),
@@ -221,18 +221,17 @@ impl S3 for Writes {
         let input = request.input;
         let number = part_number(input.part_number)?;
         let announced = announced!(input, request);
-        let (upload, body) = Upload::new(
-            input.body,
-            announced,
-            &request.headers,
-            self.upload_limit_bytes.load(Relaxed),
-        )?;
+        let (upload, body) = self.upload(input.body, announced, &request.headers)?;
         let key = ObjectKey::new(input.bucket, input.key);
-        let stored = self
-            .cache
-            .upload_part(&key, &input.upload_id, number, upload.length, body, None)
-            .await
-            .map_err(|error| upload.error(&error))?;
+        let part = PartRequest {
+            upload: input.upload_id,
+            number,
+            length: upload.length,
+            body,
+            turn: None,
+        };
+        let stored = self.cache.upload_part(&key, part).await;
+        let stored = stored.map_err(|error| upload.error(error))?;
         Ok(S3Response::new(stored!(UploadPartOutput, stored, upload)))
     }
 
@@ -265,7 +264,7 @@ impl S3 for Writes {
             .cache
             .complete_upload(&key, &input.upload_id, parts)
             .await
-            .map_err(|error| s3_error(&error))?;
+            .map_err(s3_error)?;
         Ok(S3Response::new(CompleteMultipartUploadOutput {
             location: Some(format!("/{}/{}", input.bucket, input.key)),
             bucket: Some(input.bucket),
@@ -284,7 +283,7 @@ impl S3 for Writes {
         self.cache
             .abort_upload(&key, &input.upload_id)
             .await
-            .map_err(|error| s3_error(&error))?;
+            .map_err(s3_error)?;
         Ok(S3Response::new(AbortMultipartUploadOutput::default()))
     }
 
@@ -308,14 +307,22 @@ impl S3 for Writes {
         &self,
         request: S3Request<CopyObjectInput>,
     ) -> S3Result<S3Response<CopyObjectOutput>> {
-        super::copy::copy_object(&self.cache, request).await
+        let stored = copy::copy_object(&self.cache, request).await?;
+        Ok(S3Response::new(CopyObjectOutput {
+            copy_object_result: Some(copied!(CopyObjectResult, stored)),
+            ..CopyObjectOutput::default()
+        }))
     }
 
     async fn upload_part_copy(
         &self,
         request: S3Request<UploadPartCopyInput>,
     ) -> S3Result<S3Response<UploadPartCopyOutput>> {
-        multipart::upload_part_copy(&self.cache, request).await
+        let stored = multipart::upload_part_copy(&self.cache, request).await?;
+        Ok(S3Response::new(UploadPartCopyOutput {
+            copy_part_result: Some(copied!(CopyPartResult, stored)),
+            ..UploadPartCopyOutput::default()
+        }))
     }
 
     async fn create_bucket(
@@ -328,10 +335,7 @@ impl S3 for Writes {
             ..
         } = request.input;
         self.require_configuration(create_bucket_configuration)?;
-        self.cache
-            .create_bucket(&bucket)
-            .await
-            .map_err(|error| s3_error(&error))?;
+        self.cache.create_bucket(&bucket).await.map_err(s3_error)?;
         Ok(S3Response::new(CreateBucketOutput {
             location: Some(format!("/{bucket}")),
         }))
@@ -346,6 +350,16 @@ impl S3 for Writes {
 }
 
 impl Writes {
+    fn upload(
+        &self,
+        body: Option<StreamingBlob>,
+        announced: Announced,
+        headers: &HeaderMap,
+    ) -> S3Result<(Upload, UploadBody)> {
+        let limit_bytes = self.upload_limit_bytes.load(Relaxed);
+        Upload::new(body, announced, headers, limit_bytes)
+    }
+
     /// Rejects a configuration of a bucket that the cache cannot create.
     fn require_configuration(&self, asked: Option<CreateBucketConfiguration>) -> S3Result<()> {
         let Some(asked) = asked else {
@@ -372,10 +386,7 @@ impl Writes {
     }
 
     async fn require_bucket(&self, bucket: &str) -> S3Result<()> {
-        self.cache
-            .head_bucket(bucket)
-            .await
-            .map_err(|error| s3_error(&error))
+        self.cache.head_bucket(bucket).await.map_err(s3_error)
     }
 
     async fn delete_one(
@@ -389,11 +400,7 @@ impl Writes {
         let refused = reject_version(object.version_id.as_deref())
             .and_then(|()| reject_conditional_delete(is_conditional));
         let result = match refused {
-            Ok(()) => self
-                .cache
-                .delete(&key)
-                .await
-                .map_err(|error| s3_error(&error)),
+            Ok(()) => self.cache.delete(&key).await.map_err(s3_error),
             Err(error) => Err(error),
         };
         match result {

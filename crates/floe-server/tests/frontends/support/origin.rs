@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 use bytes::{Bytes, BytesMut};
 use floe::origin::{
     Attributes, Backend, BucketInfo, GetRequest, ListPage, ListRequest, ListedObject, ObjectKey,
-    ObjectMeta, OriginError, OriginRead, PutCondition, PutRequest, PutResponse, UploadBody,
-    UploadedPart,
+    ObjectMeta, OriginError, OriginRead, PartRequest, PutCondition, PutRequest, PutResponse,
+    UploadBody, UploadedPart,
 };
 use futures::StreamExt;
 use parking_lot::Mutex;
@@ -254,15 +254,13 @@ impl Backend for MemoryOrigin {
     async fn upload_part(
         &self,
         _: &ObjectKey,
-        upload: &str,
-        number: u32,
-        length: Option<u64>,
-        body: UploadBody,
+        part: PartRequest,
     ) -> Result<PutResponse, OriginError> {
-        let bytes = collect(body, length).await?;
+        let PartRequest { upload, number, .. } = part;
+        let bytes = collect(part.body, part.length).await?;
         let mut state = self.state.lock();
-        let Some((_, _, parts)) = state.uploads.get_mut(upload) else {
-            return Err(OriginError::NoSuchUpload(upload.into()));
+        let Some((_, _, parts)) = state.uploads.get_mut(&upload) else {
+            return Err(OriginError::NoSuchUpload(upload));
         };
         parts.insert(number, bytes);
         Ok(PutResponse {

@@ -11,10 +11,18 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::origin::GatedOrigin;
 use super::*;
 use crate::object::Outcome;
-use crate::origin::{Attributes, OriginConfig, OriginError, UploadedPart};
+use crate::origin::{Attributes, OriginConfig, OriginError, PartRequest, UploadedPart};
 
 fn version(letter: u8, len: usize) -> Bytes {
     vec![letter; len].into()
+}
+
+/// A read that has asked the origin.
+async fn early_read(cache: &ObjectCache) -> tokio::task::JoinHandle<Result<Bytes, ObjectError>> {
+    let cache = cache.clone();
+    let early = tokio::spawn(async move { read(&cache, None).await });
+    settle().await;
+    early
 }
 
 #[tokio::test]
@@ -27,11 +35,7 @@ async fn a_fetch_that_read_the_old_version_does_not_outlive_a_write() {
         let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable)).await;
         origin.answers.close();
         // The origin has read the old version and holds back its response …
-        let early = tokio::spawn({
-            let cache = cache.clone();
-            async move { read(&cache, None).await }
-        });
-        settle().await;
+        let early = early_read(&cache).await;
         // … while a write completes …
         cache.put(&key(), put(version(b'b', 3000))).await.unwrap();
         origin.answers.reopen();
@@ -94,11 +98,7 @@ async fn caches_of_objects_over_one_store_see_the_writes_of_each_other() {
     let reader = cache_over(store.clone(), &backend, config(Consistency::Immutable));
     let writer = cache_over(store, &backend, config(Consistency::Immutable));
     origin.answers.close();
-    let early = tokio::spawn({
-        let reader = reader.clone();
-        async move { read(&reader, None).await }
-    });
-    settle().await;
+    let early = early_read(&reader).await;
     writer.put(&key(), put(version(b'b', 10))).await.unwrap();
     origin.answers.reopen();
     early.await.unwrap().unwrap();
@@ -134,9 +134,14 @@ async fn a_completed_upload_replaces_what_was_cached() {
 
     let upload = cache.create_upload(&key, Attributes::default());
     let upload = upload.await.unwrap();
-    let body = put(version(b'b', 20)).body;
-    let part = cache.upload_part(&key, &upload, 1, None, body, None);
-    let etag = part.await.unwrap().etag.unwrap();
+    let part = PartRequest {
+        upload: upload.clone(),
+        number: 1,
+        length: None,
+        body: put(version(b'b', 20)).body,
+        turn: None,
+    };
+    let etag = cache.upload_part(&key, part).await.unwrap().etag.unwrap();
     // An uploaded part alone changes nothing.
     assert_eq!(read(&cache, None).await.unwrap(), version(b'a', 10));
     let parts = vec![UploadedPart { number: 1, etag }];

@@ -30,7 +30,8 @@ use super::emulated::{check_conditions, clip};
 use super::error::OriginError;
 use super::types::{
     Attributes, BucketInfo, GetRequest, ListPage, ListRequest, ObjectKey, ObjectMeta, OriginBody,
-    OriginRead, PartInfo, PutRequest, PutResponse, UploadBody, UploadInfo, UploadedPart,
+    OriginRead, PartInfo, PartRequest, PutRequest, PutResponse, UploadBody, UploadInfo,
+    UploadedPart,
 };
 use upload::{Staged, Staging};
 
@@ -299,18 +300,16 @@ impl Backend for DirectoryOrigin {
     async fn upload_part(
         &self,
         key: &ObjectKey,
-        upload: &str,
-        number: u32,
-        length: Option<u64>,
-        body: UploadBody,
+        part: PartRequest,
     ) -> Result<PutResponse, OriginError> {
-        let (name, id) = (key.clone(), upload.to_owned());
+        let PartRequest { upload, number, .. } = part;
+        let (name, id) = (key.clone(), upload.clone());
         let staged = self
             .blocking(move |shared| shared.staging.begin_part(&name, &id))
             .await?;
-        let staged = self.stage(staged, length, body).await?;
-        let (name, id) = (key.clone(), upload.to_owned());
-        self.blocking(move |shared| shared.staging.keep_part(&name, &id, number, staged))
+        let staged = self.stage(staged, part.length, part.body).await?;
+        let name = key.clone();
+        self.blocking(move |shared| shared.staging.keep_part(&name, &upload, number, staged))
             .await
     }
 

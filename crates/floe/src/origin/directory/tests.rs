@@ -256,13 +256,16 @@ async fn parts_become_an_object_in_order_or_not_at_all() {
         let body: UploadBody = Box::pin(futures::stream::iter([Ok(Bytes::from_static(
             bytes.as_bytes(),
         ))]));
-        let upload = upload.to_owned();
+        let request = PartRequest {
+            upload: upload.to_owned(),
+            number,
+            length: None,
+            body,
+            turn: None,
+        };
         let (origin, k) = (&f.origin, &k);
         async move {
-            let etag = origin
-                .upload_part(k, &upload, number, None, body)
-                .await?
-                .etag;
+            let etag = origin.upload_part(k, request).await?.etag;
             Ok::<_, OriginError>(UploadedPart {
                 number,
                 etag: etag.unwrap(),
@@ -310,24 +313,19 @@ async fn parts_become_an_object_in_order_or_not_at_all() {
 async fn a_file_that_changes_under_a_reader_is_not_passed_off_as_one_version() {
     let f = fixture();
     let big = "x".repeat(3 * PIECE_BYTES as usize);
-    f.put("a", &big).await.unwrap();
-    let mut read = f
-        .origin
-        .get(&key("a"), GetRequest::default())
-        .await
-        .unwrap();
-    read.body.next().await.unwrap().unwrap();
+    let begin = async || {
+        f.put("a", &big).await.unwrap();
+        let read = f.origin.get(&key("a"), GetRequest::default()).await;
+        let mut read = read.unwrap();
+        read.body.next().await.unwrap().unwrap();
+        read
+    };
+    let mut read = begin().await;
     // A rename does not affect the open file.
     f.put("a", "new").await.unwrap();
     assert!(read.body.next().await.unwrap().is_ok());
     assert_eq!(f.get("a").await.unwrap(), "new");
-    f.put("a", &big).await.unwrap();
-    let mut read = f
-        .origin
-        .get(&key("a"), GetRequest::default())
-        .await
-        .unwrap();
-    read.body.next().await.unwrap().unwrap();
+    let mut read = begin().await;
     std::fs::write(f.directory.path().join("root/bucket/a"), &big).unwrap();
     let next = read.body.next().await.unwrap();
     assert!(matches!(next, Err(OriginError::PreconditionFailed)));

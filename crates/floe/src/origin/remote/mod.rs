@@ -29,7 +29,7 @@ use super::error::OriginError;
 use super::kind::OriginKind;
 use super::types::{
     Attributes, BucketInfo, GetRequest, ListPage, ListRequest, ListedObject, ObjectKey, ObjectMeta,
-    OriginBody, OriginRead, PutRequest, PutResponse, UploadBody, UploadedPart,
+    OriginBody, OriginRead, PartRequest, PutRequest, PutResponse, UploadedPart,
 };
 use bucket::Bucket;
 use service::{is_not_partial, meaning};
@@ -266,10 +266,7 @@ impl Backend for RemoteOrigin {
     async fn upload_part(
         &self,
         key: &ObjectKey,
-        upload: &str,
-        number: u32,
-        length: Option<u64>,
-        body: UploadBody,
+        part: PartRequest,
     ) -> Result<PutResponse, OriginError> {
         let uploads = self.uploads(key)?;
         let most = self.limits.part_bytes_max;
@@ -279,21 +276,26 @@ impl Backend for RemoteOrigin {
                 "a part may have {most} bytes; send smaller ones, or raise origin.max_part_size"
             ),
         };
+        let length = part.length;
         if length.is_some_and(|length| length > most) {
             return Err(too_long());
         }
-        let mut body = Leftover::new(body);
+        let mut body = Leftover::new(part.body);
         // One byte more, to detect a body that is too long.
         let limit = length.unwrap_or(most).saturating_add(1);
-        let part = self.limits.gather(&mut body, limit.min(most)).await?;
-        if length.is_none() && part.bytes == most {
+        let gathered = self.limits.gather(&mut body, limit.min(most)).await?;
+        if length.is_none() && gathered.bytes == most {
             return Err(too_long());
         }
         body.check_length(length)?;
-        let index = number as usize - 1;
-        let id = upload.to_owned();
+        let index = part.number as usize - 1;
         let sent = uploads
-            .put_part(&convert::path(key)?, &id, index, part.payload())
+            .put_part(
+                &convert::path(key)?,
+                &part.upload,
+                index,
+                gathered.payload(),
+            )
             .await
             .map_err(|error| meaning(error, &key.to_string()))?;
         Ok(PutResponse {
