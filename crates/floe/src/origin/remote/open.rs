@@ -9,7 +9,9 @@ use object_store::azure::MicrosoftAzureBuilder;
 use object_store::client::{HttpConnector, HttpRequest, HttpRequestBody};
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::http::HttpBuilder;
-use object_store::{ClientOptions, RetryConfig};
+use object_store::list::PaginatedListStore;
+use object_store::multipart::MultipartStore;
+use object_store::{ClientOptions, ObjectStore, RetryConfig};
 use serde::Deserialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -26,22 +28,8 @@ const DEFAULT_REGION: &str = "us-east-1";
 /// The client of one bucket.
 pub(super) fn bucket(config: &OriginConfig, name: &str) -> object_store::Result<Bucket> {
     Ok(match config.kind {
-        OriginKind::Gcs => {
-            let store = Arc::new(gcs(config, name).build()?);
-            Bucket {
-                lists: Some(store.clone()),
-                uploads: Some(store.clone()),
-                objects: store,
-            }
-        }
-        OriginKind::Azure => {
-            let store = Arc::new(azure(config, name).build()?);
-            Bucket {
-                lists: Some(store.clone()),
-                uploads: Some(store.clone()),
-                objects: store,
-            }
-        }
+        OriginKind::Gcs => whole(gcs(config, name).build()?),
+        OriginKind::Azure => whole(azure(config, name).build()?),
         OriginKind::Http => {
             let root = config.endpoint.as_deref().unwrap_or_default();
             let url = format!("{}/{name}", root.trim_end_matches('/'));
@@ -57,15 +45,18 @@ pub(super) fn bucket(config: &OriginConfig, name: &str) -> object_store::Result<
             }
         }
         // The other kinds are not remote.
-        OriginKind::S3 | OriginKind::Directory | OriginKind::Emulated => {
-            let store = Arc::new(s3(config, name)?);
-            Bucket {
-                lists: Some(store.clone()),
-                uploads: Some(store.clone()),
-                objects: store,
-            }
-        }
+        OriginKind::S3 | OriginKind::Directory | OriginKind::Emulated => whole(s3(config, name)?),
     })
+}
+
+/// The bucket of a store that can list and take multipart uploads.
+fn whole(store: impl ObjectStore + PaginatedListStore + MultipartStore) -> Bucket {
+    let store = Arc::new(store);
+    Bucket {
+        lists: Some(store.clone()),
+        uploads: Some(store.clone()),
+        objects: store,
+    }
 }
 
 /// The guard waits and retries, not the client.

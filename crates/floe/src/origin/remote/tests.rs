@@ -108,6 +108,11 @@ fn open(kind: OriginKind, server: &Server) -> Origin {
     Origin::open(&config(kind, server), Clock::real()).unwrap()
 }
 
+async fn head_error(origin: &Origin) -> OriginError {
+    let head = origin.head(&key(), GetRequest::default()).await;
+    head.unwrap_err()
+}
+
 fn key() -> ObjectKey {
     ObjectKey::new("bucket", "some/key with space")
 }
@@ -210,10 +215,7 @@ async fn outages_are_told_apart_and_retried() {
     let mut config = config(OriginKind::S3, &server);
     config.endpoint = Some("http://127.0.0.1:1".into());
     let origin = Origin::open(&config, Clock::real()).unwrap();
-    let error = origin
-        .head(&key(), GetRequest::default())
-        .await
-        .unwrap_err();
+    let error = head_error(&origin).await;
     assert!(matches!(error, OriginError::Unreachable(_)), "{error:?}");
     let stats = origin.stats();
     let heads = stats.operation(crate::origin::OriginOperation::Head);
@@ -223,10 +225,7 @@ async fn outages_are_told_apart_and_retried() {
     config.endpoint = Some(format!("http://{}", silent.local_addr().unwrap()));
     config.requests.response_timeout_ms = 30;
     let origin = Origin::open(&config, Clock::real()).unwrap();
-    let error = origin
-        .head(&key(), GetRequest::default())
-        .await
-        .unwrap_err();
+    let error = head_error(&origin).await;
     assert!(matches!(error, OriginError::Timeout(_)), "{error:?}");
 }
 
