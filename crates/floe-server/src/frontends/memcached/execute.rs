@@ -42,6 +42,13 @@ impl Context {
         item_bytes(key.len(), flags, len) > self.frontend.max_item_bytes
     }
 
+    /// The output of an operation that failed.
+    pub(super) fn failed(&self, error: &ItemError) -> Output {
+        let mut output = Output::default();
+        output.line(self.failure(error));
+        output
+    }
+
     /// The response to a failure of the store.
     pub(super) fn failure(&self, error: &ItemError) -> &'static str {
         match error {

@@ -91,14 +91,11 @@ impl Context {
             new.expiry = new_expiry.unwrap_or(new.expiry);
             Decision::Amend(new, Some((item.clone(), won)))
         });
-        let mut output = Output::default();
         let updated = match updated.await {
             Ok(updated) => updated,
-            Err(error) => {
-                output.line(self.failure(&error));
-                return output;
-            }
+            Err(error) => return self.failed(&error),
         };
+        let mut output = Output::default();
         let Some((mut item, won)) = updated.result else {
             self.count_get(meta, false);
             missing(meta, &mut output);
@@ -188,14 +185,11 @@ impl Context {
             allow_stale: meta.stale && verb == Verb::Cas,
             value,
         };
-        let mut output = Output::default();
         let (outcome, version) = match self.store(sent).await {
             Ok(stored) => stored,
-            Err(error) => {
-                output.line(self.failure(&error));
-                return output;
-            }
+            Err(error) => return self.failed(&error),
         };
+        let mut output = Output::default();
         if outcome == Outcome::Stored && meta.quiet {
             return output;
         }
@@ -245,10 +239,7 @@ impl Context {
                 self.keep_access(was_read, updated.version);
                 updated.result
             }
-            Err(error) => {
-                output.line(self.failure(&error));
-                return output;
-            }
+            Err(error) => return self.failed(&error),
         };
         match outcome {
             Outcome::Stored => self.counters.delete_hits.add(1),
@@ -295,14 +286,11 @@ impl Context {
                 Err(none) => Decision::Keep(Err(none)),
             }
         });
-        let mut output = Output::default();
         let updated = match updated.await {
             Ok(updated) => updated,
-            Err(error) => {
-                output.line(self.failure(&error));
-                return output;
-            }
+            Err(error) => return self.failed(&error),
         };
+        let mut output = Output::default();
         self.keep_access(was_read, updated.version);
         self.note_count(up, &updated.result.map(|(count, ..)| count));
         let (count, mut expiry, is_new) = match updated.result {

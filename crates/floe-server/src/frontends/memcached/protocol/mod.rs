@@ -141,48 +141,47 @@ fn delete(words: Words<'_>) -> Request<'_> {
 }
 
 fn count(words: Words<'_>, up: bool) -> Request<'_> {
-    let (&[key, delta] | &[key, delta, _]) = words.as_slice() else {
-        return answer(say::ERROR);
-    };
-    let noreply = words.noreply();
-    if key.len() > KEY_BYTES_MAX {
-        let line = say::BAD_FORMAT;
-        return Request::Respond { line, noreply };
-    }
-    match unsigned(delta) {
-        Some(delta) => Request::Count {
+    with_number(words, unsigned, say::BAD_DELTA, |key, delta, noreply| {
+        Request::Count {
             key,
             delta,
             up,
             noreply,
-        },
-        None => Request::Respond {
-            line: say::BAD_DELTA,
-            noreply,
-        },
-    }
+        }
+    })
 }
 
 fn touch(words: Words<'_>) -> Request<'_> {
-    let (&[key, exptime] | &[key, exptime, _]) = words.as_slice() else {
-        return answer(say::ERROR);
-    };
-    let noreply = words.noreply();
-    if key.len() > KEY_BYTES_MAX {
-        let line = say::BAD_FORMAT;
-        return Request::Respond { line, noreply };
-    }
-    match signed_32(exptime) {
-        Some(exptime) => Request::Touch {
+    with_number(
+        words,
+        signed_32,
+        say::BAD_EXPTIME,
+        |key, exptime, noreply| Request::Touch {
             key,
             exptime,
             noreply,
         },
-        None => Request::Respond {
-            line: say::BAD_EXPTIME,
-            noreply,
-        },
-    }
+    )
+}
+
+/// The request of a key and a number that `parse` reads; `bad_number` answers
+/// another word.
+fn with_number<'a, T>(
+    words: Words<'a>,
+    parse: fn(&[u8]) -> Option<T>,
+    bad_number: &'static str,
+    request: impl FnOnce(&'a [u8], T, bool) -> Request<'a>,
+) -> Request<'a> {
+    let (&[key, number] | &[key, number, _]) = words.as_slice() else {
+        return answer(say::ERROR);
+    };
+    let noreply = words.noreply();
+    let line = match parse(number) {
+        _ if key.len() > KEY_BYTES_MAX => say::BAD_FORMAT,
+        Some(number) => return request(key, number, noreply),
+        None => bad_number,
+    };
+    Request::Respond { line, noreply }
 }
 
 fn flush_all(words: Words<'_>) -> Request<'_> {
