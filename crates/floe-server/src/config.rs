@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
+use floe_core::ByteSize;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// Whether clients without a key or a password are served.
@@ -125,6 +127,22 @@ pub(crate) fn positive(setting: &str, value: u32) -> Result<(), ServerConfigErro
         return Err(problem(setting, "it is 0", "use at least 1"));
     }
     Ok(())
+}
+
+/// Checks that a size is one of `sizes`, whose ends are whole KiB.
+pub(crate) fn within(
+    setting: &str,
+    size: ByteSize,
+    sizes: RangeInclusive<u64>,
+    cure: &str,
+) -> Result<(), ServerConfigError> {
+    let bytes = size.bytes();
+    if sizes.contains(&bytes) {
+        return Ok(());
+    }
+    let [least, most] = [sizes.start(), sizes.end()].map(|end| ByteSize(*end));
+    let why = format!("{bytes} bytes is not within {least} and {most}");
+    Err(problem(setting, &why, cure))
 }
 
 pub(crate) fn problem(setting: &str, problem: &str, cure: &str) -> ServerConfigError {

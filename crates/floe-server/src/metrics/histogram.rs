@@ -25,6 +25,19 @@ pub(crate) struct HistogramSnapshot {
 }
 
 impl HistogramSnapshot {
+    /// From upper bounds in microseconds, and the count below each and above all.
+    pub(crate) fn of_micros(
+        bounds_us: &[u32],
+        counts: impl IntoIterator<Item = u64>,
+        sum_seconds: f64,
+    ) -> Self {
+        let bounds = bounds_us.iter().map(|us| f64::from(*us) / 1e6);
+        HistogramSnapshot {
+            buckets: bounds.chain([f64::INFINITY]).zip(counts).collect(),
+            sum_seconds,
+        }
+    }
+
     /// Adds another snapshot with the same buckets.
     pub(crate) fn add(&mut self, other: &HistogramSnapshot) {
         for ((_, count), (_, more)) in self.buckets.iter_mut().zip(&other.buckets) {

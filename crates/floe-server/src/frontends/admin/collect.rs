@@ -240,14 +240,7 @@ fn device_latency(latency: &metered::Histogram) -> HistogramSnapshot {
             DEVICE_BOUNDS_US.partition_point(|us| Duration::from_micros(u64::from(*us)) < end);
         counts[bucket] += count;
     }
-    let bounds = DEVICE_BOUNDS_US
-        .iter()
-        .map(|us| f64::from(*us) / 1e6)
-        .chain([f64::INFINITY]);
-    HistogramSnapshot {
-        buckets: bounds.zip(counts).collect(),
-        sum_seconds: latency.sum().as_secs_f64(),
-    }
+    HistogramSnapshot::of_micros(&DEVICE_BOUNDS_US, counts, latency.sum().as_secs_f64())
 }
 
 /// Adds counters under their own names, with their documentation as help.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{
     Anonymous, Exposed, Section, ServerConfigError, both_or_none, is_loopback, positive, problem,
+    within,
 };
 
 /// memcached's protocol over TCP and a Unix socket.
@@ -119,15 +120,14 @@ impl Section for MemcachedConfig {
                 "name an address or a path, or remove the section",
             ));
         }
-        let item = self.max_item_size.bytes();
-        if !(1024..=1 << 30).contains(&item) {
-            return Err(problem(
-                "memcached.max_item_size",
-                &format!("{item} bytes is not within 1KiB and 1GiB"),
-                "use 1MiB",
-            ));
-        }
-        if self.memory.bytes() < 2 * item {
+        let item_sizes = 1 << 10..=1 << 30;
+        within(
+            "memcached.max_item_size",
+            self.max_item_size,
+            item_sizes,
+            "use 1MiB",
+        )?;
+        if self.memory.bytes() < 2 * self.max_item_size.bytes() {
             return Err(problem(
                 "memcached.memory",
                 &format!(

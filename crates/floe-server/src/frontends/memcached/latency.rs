@@ -61,12 +61,5 @@ pub(super) fn total<'a>(
         }
         sum_ns = sum_ns.wrapping_add(latencies.sum_ns.get());
     }
-    let bounds = BOUNDS_US
-        .iter()
-        .map(|us| f64::from(*us) / 1e6)
-        .chain([f64::INFINITY]);
-    HistogramSnapshot {
-        buckets: bounds.zip(counts).collect(),
-        sum_seconds: sum_ns as f64 / 1e9,
-    }
+    HistogramSnapshot::of_micros(&BOUNDS_US, counts, sum_ns as f64 / 1e9)
 }

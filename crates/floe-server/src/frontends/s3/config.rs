@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{
     Anonymous, Exposed, Section, ServerConfigError, both_or_none, is_loopback, positive, problem,
+    within,
 };
 
 /// The S3 frontend.
@@ -89,14 +90,13 @@ impl Section for S3Config {
         )?;
         positive("s3.idle_timeout_seconds", self.idle_timeout_seconds)?;
         positive("s3.stall_timeout_seconds", self.stall_timeout_seconds)?;
-        let header_size = self.max_header_size.bytes();
-        if !(8192..=1 << 20).contains(&header_size) {
-            return Err(problem(
-                "s3.max_header_size",
-                &format!("{header_size} bytes is not within 8KiB and 1MiB"),
-                "use 64KiB",
-            ));
-        }
+        let header_sizes = 8 << 10..=1 << 20;
+        within(
+            "s3.max_header_size",
+            self.max_header_size,
+            header_sizes,
+            "use 64KiB",
+        )?;
         self.validate_access()?;
         both_or_none("s3", &self.tls_certificate, &self.tls_key)?;
         for domain in &self.domains {
