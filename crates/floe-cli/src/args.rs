@@ -3,39 +3,13 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Command, CommandFactory, Parser, Subcommand, ValueHint};
+use clap::{Args, Command, CommandFactory, Subcommand, ValueHint};
 use clap_complete::Shell;
 use floe::config::Schema;
 
+use crate::cli::Cli;
 use crate::settings::with_settings;
 use crate::version::VERSION;
-
-/// A flash cache for object stores.
-#[derive(Debug, Parser)]
-#[command(
-    name = "floe",
-    version = VERSION,
-    about = "A flash cache for object stores",
-    long_about = "Floe keeps the objects of S3 and other object stores on flash: point any S3 client at it and\n\
-                  what was read once comes from the local SSD.",
-    after_help = "Examples:\n  \
-        floe serve                                  start on built-in defaults under ./floe-data\n  \
-        floe serve --config /etc/floe/floe.toml     start as configured\n  \
-        floe config default > floe.toml             a file with every setting\n  \
-        floe bench experiments/smoke.toml           run an experiment\n  \
-        floe check --device-path cache.floe         verify a cache offline\n\n\
-        Exit status: 0 done, 2 wrong usage or configuration, 3 the machine is in the way (device, port,\n\
-        permission, origin), 4 a check found damage, 5 a verdict is not as expected (--verdicts), 70 a bug.",
-    arg_required_else_help = true,
-    disable_help_subcommand = true
-)]
-pub(crate) struct Cli {
-    /// Print the result as JSON on standard output
-    #[arg(long, global = true)]
-    pub(crate) json: bool,
-    #[command(subcommand)]
-    pub(crate) command: Action,
-}
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
@@ -168,7 +142,24 @@ pub(crate) enum ConfigAction {
 pub(crate) fn command(schema: &Schema) -> Command {
     let all = |_: &str| true;
     let device = |section: &str| section == "device";
-    Cli::command()
+    Cli::<Action>::command()
+        .name("floe")
+        .version(VERSION)
+        .about("A flash cache for object stores")
+        .long_about(
+            "Floe keeps the objects of S3 and other object stores on flash: point any S3 client at it and\n\
+                  what was read once comes from the local SSD.",
+        )
+        .after_help(
+            "Examples:\n  \
+        floe serve                                  start on built-in defaults under ./floe-data\n  \
+        floe serve --config /etc/floe/floe.toml     start as configured\n  \
+        floe config default > floe.toml             a file with every setting\n  \
+        floe bench experiments/smoke.toml           run an experiment\n  \
+        floe check --device-path cache.floe         verify a cache offline\n\n\
+        Exit status: 0 done, 2 wrong usage or configuration, 3 the machine is in the way (device, port,\n\
+        permission, origin), 4 a check found damage, 5 a verdict is not as expected (--verdicts), 70 a bug.",
+        )
         .mut_subcommand("serve", |c| with_settings(c, schema, all))
         .mut_subcommand("format", |c| {
             let format = |section: &str| {

@@ -49,36 +49,34 @@ pub(crate) fn sections() -> Result<Vec<Section>, String> {
 }
 
 fn s3() -> Result<Section, String> {
-    let key = Key::new;
-    let count = |name, doc| Key::new(name, Kind::Integer, doc).limits(Limits::at_least(1));
     let mut section = Section::adopt(
         "s3",
         "The S3 frontend: any S3 client, read-through.",
         &S3Config::default(),
         &[],
         vec![
-            key(
+            Key::new(
                 "listen",
                 Kind::Address,
                 "Address and port; port 0 selects a free one, `off` disables the frontend.",
             ),
-            key(
+            Key::new(
                 "anonymous",
                 Kind::Choice(ANONYMOUS),
                 "Whether requests without a signature are served. When not set: `loopback` if there are no `s3.keys`, `s3.listen` is a loopback address and the origin is the directory in the data directory, otherwise `false`.",
             ),
-            key(
+            Key::new(
                 "keys",
                 Kind::KeyPairs,
                 "Keys that may sign requests: pairs of access key and secret key.",
             )
             .secret(),
-            key(
+            Key::new(
                 "domains",
                 Kind::List,
                 "Domains whose subdomains are buckets: `bucket.s3.example.com` for `s3.example.com`. Requests to other host names are path style.",
             ),
-            key(
+            Key::new(
                 "region",
                 Kind::Text,
                 "The region that GetBucketLocation returns.",
@@ -91,7 +89,7 @@ fn s3() -> Result<Section, String> {
                 "max_streams_per_connection",
                 "Most concurrent requests of one HTTP/2 connection.",
             ),
-            key(
+            Key::new(
                 "max_header_size",
                 Kind::Size,
                 "Bytes of the largest request head.",
@@ -105,23 +103,23 @@ fn s3() -> Result<Section, String> {
                 "stall_timeout_seconds",
                 "Seconds without progress in a response or an upload before its connection is closed.",
             ),
-            key(
+            Key::new(
                 "min_upload_rate",
                 Kind::Size,
                 "Least bytes per second of an upload. A client may fall behind by `s3.stall_timeout_seconds`; with 0, only silence is limited.",
             ),
-            key(
+            Key::new(
                 "max_upload_size",
                 Kind::Size,
                 "Bytes of the largest PUT or part of a multipart upload.",
             )
             .limits(Limits::at_least(1)),
-            key(
+            Key::new(
                 "tls_certificate",
                 Kind::Path,
                 "A PEM file with a certificate chain, to serve S3 over TLS. Empty serves plain HTTP.",
             ),
-            key(
+            Key::new(
                 "tls_key",
                 Kind::Path,
                 "A PEM file with the private key of `s3.tls_certificate`.",
@@ -140,20 +138,18 @@ fn s3() -> Result<Section, String> {
 }
 
 fn oxcache() -> Result<Section, String> {
-    let key = Key::new;
-    let count = |name, doc| Key::new(name, Kind::Integer, doc).limits(Limits::at_least(1));
     Section::adopt(
         "oxcache",
         "OxCache's protocol on a Unix socket. Opened when `oxcache.path` is set.",
         &OxCacheConfig::default(),
         &[],
         vec![
-            key(
+            Key::new(
                 "path",
                 Kind::Path,
                 "The socket's path; empty disables the frontend. An existing stale socket is replaced; any other file is an error.",
             ),
-            key("bucket", Kind::Text, "The bucket of all keys."),
+            Key::new("bucket", Kind::Text, "The bucket of all keys."),
             count(
                 "max_connections",
                 "Most open connections. A further one replaces the connection that has been idle longest; if none is idle, it waits.",
@@ -162,9 +158,9 @@ fn oxcache() -> Result<Section, String> {
                 "max_pipeline",
                 "Most concurrent requests of one connection; further ones wait in the socket.",
             ),
-            key("max_read_size", Kind::Size, "Most bytes of one request.")
+            Key::new("max_read_size", Kind::Size, "Most bytes of one request.")
                 .limits(Limits::between(1, (4 << 30) - 65)),
-            key(
+            Key::new(
                 "read_ahead",
                 Kind::Size,
                 "Bytes read ahead of the responses being sent, over all connections.",
@@ -178,25 +174,23 @@ fn oxcache() -> Result<Section, String> {
 }
 
 fn memcached() -> Result<Section, String> {
-    let key = Key::new;
-    let count = |name, doc| Key::new(name, Kind::Integer, doc).limits(Limits::at_least(1));
     Section::adopt(
         "memcached",
         "memcached's text protocol, classic and meta. Its items share the cache's device with the objects.",
         &MemcachedConfig::default(),
         &[],
         vec![
-            key(
+            Key::new(
                 "listen",
                 Kind::Address,
                 "Address and port; port 0 selects a free one, `off` disables TCP.",
             ),
-            key(
+            Key::new(
                 "path",
                 Kind::Path,
                 "Path of a Unix socket; empty disables it. An existing stale socket is replaced; any other file is an error.",
             ),
-            key(
+            Key::new(
                 "threads",
                 Kind::Integer,
                 "Threads that serve connections; 0 is one per core.",
@@ -206,7 +200,7 @@ fn memcached() -> Result<Section, String> {
                 "max_connections",
                 "Most open connections; further ones get an error and are closed.",
             ),
-            key(
+            Key::new(
                 "max_item_size",
                 Kind::Size,
                 "Size of the largest item: its value, its key and memcached's overhead. An item must fit a zone (`device.zone_size`), or a slot if `chunk.eviction` is `clru` and the layout is slots. If that is less than the default, it is the default.",
@@ -216,12 +210,12 @@ fn memcached() -> Result<Section, String> {
                 "max_pipeline",
                 "Most requests of one connection that wait for flash.",
             ),
-            key(
+            Key::new(
                 "memory",
                 Kind::Size,
                 "Memory for values in transfer, over all connections.",
             ),
-            key(
+            Key::new(
                 "idle_timeout_seconds",
                 Kind::Integer,
                 "Seconds that a connection may be idle; 0 is unlimited.",
@@ -230,37 +224,37 @@ fn memcached() -> Result<Section, String> {
                 "stall_timeout_seconds",
                 "Seconds without progress in a value that a client sends, or in a response that it receives, before its connection is closed.",
             ),
-            key(
+            Key::new(
                 "min_rate",
                 Kind::Size,
                 "Least bytes per second of a value that a client sends or a response that it receives; a slower client loses its connection. 0 disables the limit.",
             ),
-            key(
+            Key::new(
                 "min_rate_grace_seconds",
                 Kind::Integer,
                 "Seconds that a transfer may be slower than `memcached.min_rate`. While `memcached.memory` is short the grace is one second, and the slowest transfer loses its connection first.",
             ),
-            key(
+            Key::new(
                 "auth_file",
                 Kind::Path,
                 "A file of lines `name:password`. If set, a connection must begin with a `set` whose value is a name, a space and a password, as with memcached's `-Y`.",
             ),
-            key(
+            Key::new(
                 "anonymous",
                 Kind::Choice(WITHOUT_PASSWORD),
                 "Whether clients are served without a password if `memcached.auth_file` is not set.",
             ),
-            key(
+            Key::new(
                 "flush_all",
                 Kind::Bool,
                 "Whether to execute `flush_all`. `false` rejects it, like memcached's `-F`.",
             ),
-            key(
+            Key::new(
                 "tls_certificate",
                 Kind::Path,
                 "A PEM file with a certificate chain, to serve TCP over TLS. Empty serves plain TCP.",
             ),
-            key(
+            Key::new(
                 "tls_key",
                 Kind::Path,
                 "A PEM file with the private key of `memcached.tls_certificate`.",
@@ -270,7 +264,6 @@ fn memcached() -> Result<Section, String> {
 }
 
 fn admin() -> Result<Section, String> {
-    let count = |name, doc| Key::new(name, Kind::Integer, doc).limits(Limits::at_least(1));
     Section::adopt(
         "admin",
         "Metrics, health and statistics over HTTP.",
@@ -293,6 +286,10 @@ fn admin() -> Result<Section, String> {
             ),
         ],
     )
+}
+
+fn count(name: &'static str, doc: &'static str) -> Key {
+    Key::new(name, Kind::Integer, doc).limits(Limits::at_least(1))
 }
 
 fn server() -> Result<Section, String> {

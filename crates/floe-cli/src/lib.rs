@@ -1,13 +1,14 @@
 //! The `floe` command: parses arguments, calls the library, prints results and sets exit codes.
 //!
-//! `floe-lab`, the command of the laboratory, shares the public modules:
-//! settings and their flags, failures and output.
+//! `floe-lab`, the command of the laboratory, shares the public modules: the
+//! frame of the command line, settings and their flags, failures and output.
 //!
 //! This crate must not depend on the laboratory, or on how a cache works.
 
 #![forbid(unsafe_code)]
 
 mod args;
+pub mod cli;
 mod command;
 pub mod device;
 pub mod failure;

@@ -5,38 +5,16 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Command, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{Args, Command, CommandFactory, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use floe::config::Schema;
+use floe_cli::cli::Cli;
 use floe_cli::settings::with_settings;
 use floe_core::ByteSize;
 use floe_core::policy::object::ObjectPolicyKind;
 use floe_eval::experiment::{Shard, TargetKind};
 use floe_eval::trace::TraceFormat;
 use floe_eval::volume::VolumeCase;
-
-/// The laboratory of Floe.
-#[derive(Debug, Parser)]
-#[command(
-    name = "floe-lab",
-    version = floe_cli::VERSION,
-    about = "Drive Floe and its peers, and report what was measured",
-    long_about = "The laboratory of Floe: experiments, traces and reports. `floe bench`, `floe replay` and\n\
-                  `floe report` run it.",
-    after_help = "Examples:\n  \
-        floe bench experiments/smoke.toml           run an experiment\n\n\
-        Exit status: 0 done, 2 wrong usage or configuration, 3 the machine is in the way (device, port,\n\
-        permission, origin), 5 a verdict is not as expected (--verdicts), 70 a bug.",
-    arg_required_else_help = true,
-    disable_help_subcommand = true
-)]
-pub(crate) struct Cli {
-    /// Print the result as JSON on standard output
-    #[arg(long, global = true)]
-    pub(crate) json: bool,
-    #[command(subcommand)]
-    pub(crate) command: Action,
-}
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
@@ -94,7 +72,20 @@ pub(crate) enum Action {
 /// The whole command, with the settings' flags of a cache under test.
 pub(crate) fn command(schema: &Schema) -> Command {
     let cache = |section: &str| matches!(section, "device" | "chunk" | "ram");
-    Cli::command()
+    Cli::<Action>::command()
+        .name("floe-lab")
+        .version(floe_cli::VERSION)
+        .about("Drive Floe and its peers, and report what was measured")
+        .long_about(
+            "The laboratory of Floe: experiments, traces and reports. `floe bench`, `floe replay` and\n\
+                  `floe report` run it.",
+        )
+        .after_help(
+            "Examples:\n  \
+        floe bench experiments/smoke.toml           run an experiment\n\n\
+        Exit status: 0 done, 2 wrong usage or configuration, 3 the machine is in the way (device, port,\n\
+        permission, origin), 5 a verdict is not as expected (--verdicts), 70 a bug.",
+        )
         .mut_subcommand("bench", |c| with_settings(c, schema, cache))
         .mut_subcommand("replay", |c| with_settings(c, schema, cache))
 }
@@ -239,6 +230,19 @@ pub(crate) struct OutputArgs {
     pub(crate) quiet: bool,
 }
 
+/// A run that drives a cache or a server.
+#[derive(Debug, Args)]
+pub(crate) struct DriveArgs {
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+    #[command(flatten)]
+    pub(crate) cache: CacheArgs,
+    #[command(flatten)]
+    pub(crate) remote: RemoteArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
 /// The cases of an experiment, and how many run concurrently.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Experiment")]
@@ -377,15 +381,9 @@ pub(crate) struct BenchArgs {
     #[arg(long, help_heading = "Requests")]
     pub(crate) fill: bool,
     #[command(flatten)]
-    pub(crate) load: LoadArgs,
-    #[command(flatten)]
-    pub(crate) cache: CacheArgs,
-    #[command(flatten)]
-    pub(crate) remote: RemoteArgs,
+    pub(crate) drive: DriveArgs,
     #[command(flatten)]
     pub(crate) origin: OriginArgs,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
 }
 
 /// Measurements of an origin instead of a cache.
@@ -456,13 +454,7 @@ pub(crate) struct ReplayArgs {
     )]
     pub(crate) speed: Option<f64>,
     #[command(flatten)]
-    pub(crate) load: LoadArgs,
-    #[command(flatten)]
-    pub(crate) cache: CacheArgs,
-    #[command(flatten)]
-    pub(crate) remote: RemoteArgs,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
+    pub(crate) drive: DriveArgs,
 }
 
 fn target(text: &str) -> Result<TargetKind, String> {

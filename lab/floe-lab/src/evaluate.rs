@@ -19,9 +19,7 @@ use floe_eval::run::{BenchOptions, Pacing, RequestSource, RunResult, in_virtual_
 use floe_eval::trace::TraceOptions;
 use tokio::runtime::Builder;
 
-use crate::args::{
-    BenchArgs, CacheArgs, ClockName, LoadArgs, OutputArgs, RemoteArgs, ReplayArgs, SweepArgs,
-};
+use crate::args::{BenchArgs, ClockName, DriveArgs, ReplayArgs, SweepArgs};
 use crate::load::{
     BENCH_SIZE, REMOTE_OBJECT_SIZE, bench_source, latency, object_bytes, options, policy_options,
     progress,
@@ -47,26 +45,20 @@ pub(crate) fn bench(
     if let Some(origin) = &args.origin.origin {
         return remote::origin(schema, matches, args, origin, json);
     }
-    let mut options = options("bench", &args.load, &args.output, json);
+    let mut options = options("bench", &args.drive.load, &args.drive.output, json);
     options.writes = args.writes;
     options.fill = args.fill;
     let endless = args.workload_file.is_none() && args.trace.is_none();
     if endless && options.stop.requests.is_none() && options.stop.duration.is_none() {
         options.stop.duration = Some(std::time::Duration::from_secs(BENCH_SECONDS));
     }
-    let drive = Drive {
-        schema,
-        matches,
-        cache: &args.cache,
-        remote: &args.remote,
-        load: &args.load,
-        output: &args.output,
-        json,
-    };
     let workload = args.write_workload.as_deref();
-    drive.run("bench", options, workload, |object, spec| {
-        bench_source(args, object, spec)
-    })
+    Drive::new(schema, matches, &args.drive, json).run(
+        "bench",
+        options,
+        workload,
+        |object, spec| bench_source(args, object, spec),
+    )
 }
 
 fn experiment(
@@ -78,8 +70,8 @@ fn experiment(
     reject_other_flags(matches)?;
     let defaults = ExperimentOptions::new(path);
     let options = ExperimentOptions {
-        results: args.output.out.clone().unwrap_or(defaults.results),
-        progress: progress(&args.output, json),
+        results: args.drive.output.out.clone().unwrap_or(defaults.results),
+        progress: progress(&args.drive.output, json),
         jobs: args.sweep.jobs,
         shard: args.sweep.shard,
         resume: args.sweep.resume.clone(),
@@ -178,9 +170,9 @@ pub(crate) fn replay(
         return finish(
             "replay",
             &config,
-            &args.output,
+            &args.drive.output,
             json,
-            args.load.seed,
+            args.drive.load.seed,
             "none".to_owned(),
             Done::Replay(found),
         );
@@ -190,22 +182,14 @@ pub(crate) fn replay(
         options: trace_options,
         object_bytes: object.bytes(),
     };
-    let mut options = options("replay", &args.load, &args.output, json);
+    let mut options = options("replay", &args.drive.load, &args.drive.output, json);
     if let Some(speed) = args.speed {
         options.pacing = Pacing::Recorded {
             speed,
-            in_flight_max: args.load.in_flight_max,
+            in_flight_max: args.drive.load.in_flight_max,
         };
     }
-    let drive = Drive {
-        schema,
-        matches,
-        cache: &args.cache,
-        remote: &args.remote,
-        load: &args.load,
-        output: &args.output,
-        json,
-    };
+    let drive = Drive::new(schema, matches, &args.drive, json);
     drive.run("replay", options, None, |object, _| Ok(source(object)))
 }
 
@@ -213,14 +197,20 @@ pub(crate) fn replay(
 struct Drive<'a> {
     schema: &'a Schema,
     matches: &'a ArgMatches,
-    cache: &'a CacheArgs,
-    remote: &'a RemoteArgs,
-    load: &'a LoadArgs,
-    output: &'a OutputArgs,
+    args: &'a DriveArgs,
     json: bool,
 }
 
-impl Drive<'_> {
+impl<'a> Drive<'a> {
+    fn new(schema: &'a Schema, matches: &'a ArgMatches, args: &'a DriveArgs, json: bool) -> Self {
+        Drive {
+            schema,
+            matches,
+            args,
+            json,
+        }
+    }
+
     /// Runs the requests of `source`, which receives the size of objects and
     /// the cache under test, or only writes them to the file `workload`.
     fn run(
@@ -230,27 +220,21 @@ impl Drive<'_> {
         workload: Option<&Path>,
         source: impl Fn(ByteSize, Option<&CacheSpec>) -> Result<RequestSource, Failure>,
     ) -> Result<(), Failure> {
-        let (run, device, config) = match &self.cache.target {
+        let (run, device, config) = match &self.args.cache.target {
             TargetKind::Remote(address) => {
-                let remote = Remote::new(self.schema, self.matches, self.remote)?;
-                let object = self.cache.object_size.unwrap_or(REMOTE_OBJECT_SIZE);
+                let remote = Remote::new(self.schema, self.matches, &self.args.remote)?;
+                let object = self.args.cache.object_size.unwrap_or(REMOTE_OBJECT_SIZE);
                 options.source = source(object, None)?;
                 if let Some(path) = workload {
                     return workload::write(path, &options, self.json);
                 }
-                let run = remote.run(address, &options, self.load)?;
+                let run = remote.run(address, &options, &self.args.load)?;
                 (run, address.to_string(), format!("{:?}", remote.spec))
             }
             _ => {
                 reject_remote_flags(self.matches)?;
-                let scratch = Scratch::new(
-                    self.schema,
-                    self.matches,
-                    self.cache,
-                    self.load,
-                    self.output,
-                )?;
-                let object = object_bytes(self.cache, &scratch.spec);
+                let scratch = Scratch::new(self.schema, self.matches, self.args)?;
+                let object = object_bytes(&self.args.cache, &scratch.spec);
                 options.source = source(object, Some(&scratch.spec))?;
                 if let Some(path) = workload {
                     return workload::write(path, &options, self.json);
@@ -262,9 +246,9 @@ impl Drive<'_> {
         finish(
             name,
             &config,
-            self.output,
+            &self.args.output,
             self.json,
-            self.load.seed,
+            self.args.load.seed,
             device,
             Done::Run(Box::new(run)),
         )
@@ -280,29 +264,29 @@ struct Scratch {
 }
 
 impl Scratch {
-    fn new(
-        schema: &Schema,
-        matches: &ArgMatches,
-        args: &CacheArgs,
-        load: &LoadArgs,
-        output: &OutputArgs,
-    ) -> Result<Self, Failure> {
+    fn new(schema: &Schema, matches: &ArgMatches, args: &DriveArgs) -> Result<Self, Failure> {
+        let DriveArgs {
+            load,
+            cache,
+            output,
+            ..
+        } = args;
         let request = Request::new(schema, matches)?;
         let effective = request.load(schema)?;
         let chunk: ChunkSettings = effective.section("chunk")?;
         check_admission("chunk", &chunk.admission)?;
         let mut spec = CacheSpec {
-            target: args.target.clone(),
+            target: cache.target.clone(),
             device: effective.section("device")?,
             chunk: chunk.engine,
             admission: chunk.admission.config(),
             ram: effective.section("ram")?,
-            origin_latency: latency(&args.origin_latency)?,
-            origin_bandwidth_per_stream: args.origin_bandwidth,
+            origin_latency: latency(&cache.origin_latency)?,
+            origin_bandwidth_per_stream: cache.origin_bandwidth,
             ..CacheSpec::default()
         };
         match &spec.device.path {
-            Some(path) if !args.wipe => reject_to_wipe(path)?,
+            Some(path) if !cache.wipe => reject_to_wipe(path)?,
             _ => {}
         }
         if spec.device.size.is_none()
@@ -310,8 +294,8 @@ impl Scratch {
         {
             spec.device.size = Some(BENCH_SIZE);
         }
-        let object = object_bytes(args, &spec);
-        if args.target == TargetKind::Store && object > spec.chunk.size {
+        let object = object_bytes(cache, &spec);
+        if cache.target == TargetKind::Store && object > spec.chunk.size {
             return Err(Failure::usage(format!(
                 "objects of {object} do not fit chunks of {}",
                 spec.chunk.size

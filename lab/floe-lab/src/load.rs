@@ -66,7 +66,7 @@ pub(crate) fn bench_source(
         workload: WorkloadSpec {
             distribution,
             items,
-            seed: args.load.seed,
+            seed: args.drive.load.seed,
         },
         object_bytes,
         read_bytes: args.read_size.map(ByteSize::bytes),
@@ -170,7 +170,7 @@ pub(crate) fn policy_options(
             false => args.policies.clone(),
         },
         sizes,
-        progress: progress(&args.output, json),
+        progress: progress(&args.drive.output, json),
         ..defaults
     })
 }

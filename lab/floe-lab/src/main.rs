@@ -15,8 +15,9 @@ mod workload;
 
 use std::process::ExitCode;
 
-use args::{Action, Cli};
+use args::Action;
 use clap::FromArgMatches as _;
+use floe_cli::cli::Cli;
 use floe_cli::failure::Failure;
 use floe_cli::{manual, settings};
 

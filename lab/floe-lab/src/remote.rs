@@ -150,7 +150,7 @@ pub(crate) fn origin(
     // A retry would hide the latency of the first attempt.
     requests.max_attempts = 1;
     requests.max_concurrent = requests.max_concurrent.max(1 << 16);
-    let mut options = options("origin", &args.load, &args.output, json);
+    let mut options = options("origin", &args.drive.load, &args.drive.output, json);
     if matches.value_source("clients") != Some(ValueSource::CommandLine)
         && let Pacing::Closed { clients } = &mut options.pacing
     {
@@ -170,28 +170,29 @@ pub(crate) fn origin(
         options.source = RequestSource::Keys {
             keys,
             read_bytes: args.read_size.map(ByteSize::bytes),
-            seed: args.load.seed,
+            seed: args.drive.load.seed,
         };
         let target = Target::Origin(Arc::clone(&probe));
         let run = floe_eval::bench(&target, &clock, None, &options).await?;
         let about = about(named, &bucket, &options);
         Ok::<_, EvalError>((run, probe.latencies(about)))
     };
-    let (run, latencies) = match args.load.virtual_time || args.load.clock == ClockName::Virtual {
-        true => in_virtual_time(args.load.seed, measure).map_err(explain)?,
-        false => block_on(measure(Clock::real()))?,
-    };
+    let (run, latencies) =
+        match args.drive.load.virtual_time || args.drive.load.clock == ClockName::Virtual {
+            true => in_virtual_time(args.drive.load.seed, measure).map_err(explain)?,
+            false => block_on(measure(Clock::real()))?,
+        };
     if let (Some(path), Some(latencies)) = (&args.origin.latency_file, &latencies) {
         write(path, latencies)?;
     }
     let config = format!("{config:?}");
     let device = format!("origin {named}");
-    let seed = args.load.seed;
+    let seed = args.drive.load.seed;
     let done = Done::Run(Box::new(run));
     finish(
         "bench --origin",
         &config,
-        &args.output,
+        &args.drive.output,
         json,
         seed,
         device,
@@ -233,7 +234,7 @@ fn origin_config(
         if config.kind == OriginKind::Directory && config.root.is_none() {
             config.root = Some(request.places.data_dir.join("origin"));
         }
-        return Ok((config, args.remote.bucket.clone()));
+        return Ok((config, args.drive.remote.bucket.clone()));
     }
     let credentials: OriginConfig = request.load(schema)?.section("origin")?;
     let s3 = match named.starts_with("s3:") {
@@ -287,9 +288,9 @@ fn given_keys(args: &BenchArgs) -> Result<Option<Vec<String>>, Failure> {
         return Ok(None);
     };
     let items = usize::try_from(items).unwrap_or(usize::MAX).min(KEYS_MAX);
-    let object = args.cache.object_size.unwrap_or(ByteSize::kib(64));
+    let object = args.drive.cache.object_size.unwrap_or(ByteSize::kib(64));
     let size = object.bytes().to_string();
-    let key = args.remote.key.replace("{size}", &size);
+    let key = args.drive.remote.key.replace("{size}", &size);
     let keys = (0..items).map(|id| key.replace("{id}", &id.to_string()));
     Ok(Some(keys.collect()))
 }

@@ -12,7 +12,8 @@ use std::process::ExitCode;
 use clap::{ArgMatches, FromArgMatches};
 use floe::config::Schema;
 
-use crate::args::{self, Action, Cli};
+use crate::args::{self, Action};
+use crate::cli::Cli;
 use crate::failure::Failure;
 use crate::manual;
 
