@@ -3,16 +3,14 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::ops::Range;
-use std::path::Path;
 use std::slice;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
-use rand::{RngExt, SeedableRng};
+use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::kill::{self, Figures, RATIO_LOSS_MAX};
+use super::kill::{self, Figures, RATIO_LOSS_MAX, Rounds};
 use super::ledger::{Ledger, Seen, State, Written};
 use super::verdicts::Verdicts;
 use crate::blackbox::content;
@@ -65,20 +63,15 @@ struct World {
     verdicts: Verdicts,
 }
 
-/// Runs `rounds` crashes on one cache.
-pub(super) fn one_cache(
-    binary: &Path,
-    seed: u64,
-    group: u32,
-    rounds: Range<u32>,
-    figures: &mut Figures,
-) -> Result<()> {
+/// Runs a crash each round on one cache.
+pub(super) fn one_cache(rounds: Rounds<'_>, figures: &mut Figures) -> Result<()> {
+    let group = rounds.group;
     let shape = &SHAPES[group as usize % SHAPES.len()];
     let folder = tempfile::Builder::new()
         .prefix("crash-")
         .tempdir_in(project::scratch()?)?;
     let setup = Setup {
-        binary: binary.to_path_buf(),
+        binary: rounds.binary.to_path_buf(),
         data_dir: folder.path().to_path_buf(),
         cache_size: "40MiB".to_owned(),
         zone_size: SMALL_ZONE,
@@ -92,10 +85,7 @@ pub(super) fn one_cache(
         ],
     };
     let world = World::new(group);
-    for round in rounds {
-        let seed = seed
-            .wrapping_mul(1_000_003)
-            .wrapping_add(u64::from(round) | 1 << 40);
+    for (round, seed) in rounds.seeds(1 << 40) {
         one_round(&setup, shape, &world, seed, figures).with_context(|| {
             format!(
                 "round {round} of items ({} flash) failed; the server's last words:\n{}",
@@ -210,19 +200,8 @@ impl World {
 
     /// One connection's load until `stop` or until the connection breaks.
     fn drive(&self, address: SocketAddr, seed: u64, stop: &AtomicBool) {
-        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let Ok(mut client) = Client::open(address) else {
-            return;
-        };
-        while !stop.load(Ordering::Relaxed) {
-            match self.step(&mut client, &mut random) {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                    return self.verdicts.lie(error.to_string());
-                }
-                Err(_) => return,
-            }
-        }
+        let step = |client: &mut _, random: &mut _| Ok(self.step(client, random)?);
+        self.verdicts.drive(Client::open(address), seed, stop, step);
     }
 
     fn step(&self, client: &mut Client, random: &mut Xoshiro256PlusPlus) -> io::Result<()> {

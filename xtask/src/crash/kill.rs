@@ -1,5 +1,7 @@
 //! Kills the server under load, restarts it, and records the figures.
 
+use std::ops::Range;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -23,6 +25,26 @@ pub(super) struct Figures {
     pub(super) ratio_losses: Vec<f64>,
     pub(super) judged: u64,
     pub(super) acknowledged: u64,
+}
+
+/// The rounds of one cache, and what its seeds derive from.
+pub(super) struct Rounds<'a> {
+    pub(super) binary: &'a Path,
+    pub(super) seed: u64,
+    /// The cache's number.
+    pub(super) group: u32,
+    pub(super) rounds: Range<u32>,
+}
+
+impl Rounds<'_> {
+    /// The number and the seed of each round. Another `stream` has other seeds.
+    pub(super) fn seeds(&self, stream: u64) -> impl Iterator<Item = (u32, u64)> {
+        let seed = self.seed.wrapping_mul(1_000_003);
+        let seed_of = move |round| seed.wrapping_add(u64::from(round) | stream);
+        self.rounds
+            .clone()
+            .map(move |round| (round, seed_of(round)))
+    }
 }
 
 impl Figures {

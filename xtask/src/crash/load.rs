@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rand::{RngExt, SeedableRng};
+use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::blackbox::content;
 use crate::blackbox::http::{Connection, Response};
 
 use super::ledger::{Ledger, Seen, State, Written};
-use super::verdicts::Verdicts;
+use super::verdicts::{Stop, Verdicts};
 
 /// The bucket of all objects.
 pub(super) const BUCKET: &str = "crash";
@@ -30,42 +30,11 @@ pub(super) struct World {
     pub verdicts: Verdicts,
 }
 
-/// The reason why a connection stopped.
-#[derive(Debug)]
-enum Stop {
-    /// The connection broke, as expected when the server is killed.
-    Broken,
-    /// The server violated the law.
-    Lie(String),
-}
-
-impl From<io::Error> for Stop {
-    fn from(error: io::Error) -> Self {
-        if error.kind() == io::ErrorKind::InvalidData {
-            Stop::Lie(format!("not HTTP: {error}"))
-        } else {
-            Stop::Broken
-        }
-    }
-}
-
 impl World {
     /// One connection's load until `stop` or until the connection breaks.
     pub(super) fn drive(&self, s3: SocketAddr, seed: u64, stop: &AtomicBool) {
-        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let Ok(mut connection) = Connection::open(s3) else {
-            return;
-        };
-        while !stop.load(Ordering::Relaxed) {
-            match self.step(&mut connection, &mut random) {
-                Ok(()) => {}
-                Err(Stop::Broken) => return,
-                Err(Stop::Lie(lie)) => {
-                    self.verdicts.lie(lie);
-                    return;
-                }
-            }
-        }
+        let step = |connection: &mut _, random: &mut _| self.step(connection, random);
+        self.verdicts.drive(Connection::open(s3), seed, stop, step);
     }
 
     /// Reads and judges every object once, whole. A broken connection is a

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use self::kill::Figures;
+use self::kill::{Figures, Rounds};
 use crate::project::{self, Profile};
 
 /// The rounds to run.
@@ -80,7 +80,13 @@ fn rounds(binary: &Path, options: &Options, frontend: Frontend) -> Result<()> {
             Frontend::S3 => objects::one_cache,
             Frontend::Memcached => items::one_cache,
         };
-        one_cache(binary, options.seed, group, rounds, &mut figures)?;
+        let rounds = Rounds {
+            binary,
+            seed: options.seed,
+            group,
+            rounds,
+        };
+        one_cache(rounds, &mut figures)?;
         group += 1;
     }
     figures.restart_times.sort();

@@ -1,7 +1,6 @@
 //! Crash rounds with objects of the S3 frontend, whose caches stay warm.
 
 use std::fs;
-use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::kill::{self, Figures, RATIO_LOSS_MAX};
+use super::kill::{self, Figures, RATIO_LOSS_MAX, Rounds};
 use super::ledger::{Ledger, State};
 use super::load::{BUCKET, World};
 use super::verdicts::Verdicts;
@@ -37,14 +36,9 @@ const MISSES: &[&str] = &["result=\"miss\"", "result=\"joined\""];
 /// others show that invalidations survive.
 const MODES: &[&str] = &["immutable", "etag", "ttl"];
 
-/// Runs `rounds` crashes on one cache.
-pub(super) fn one_cache(
-    binary: &Path,
-    seed: u64,
-    group: u32,
-    rounds: Range<u32>,
-    figures: &mut Figures,
-) -> Result<()> {
+/// Runs a crash each round on one cache.
+pub(super) fn one_cache(rounds: Rounds<'_>, figures: &mut Figures) -> Result<()> {
+    let group = rounds.group;
     // Every second cache is too small for the data, so that it evicts during
     // the crash. Its load evicts objects that were read before, so only
     // `flash_survives` can compare hit ratios.
@@ -54,7 +48,7 @@ pub(super) fn one_cache(
         .tempdir_in(project::scratch()?)?;
     let policy = POLICIES[group as usize / 2 % POLICIES.len()];
     let setup = Setup {
-        binary: binary.to_path_buf(),
+        binary: rounds.binary.to_path_buf(),
         data_dir: folder.path().to_path_buf(),
         cache_size: if roomy { "512MiB" } else { "40MiB" }.to_owned(),
         zone_size: SMALL_ZONE,
@@ -64,8 +58,7 @@ pub(super) fn one_cache(
         more: vec![format!("--chunk-eviction={policy}")],
     };
     let world = new_world(&setup.data_dir, group)?;
-    for round in rounds {
-        let seed = seed.wrapping_mul(1_000_003).wrapping_add(u64::from(round));
+    for (round, seed) in rounds.seeds(0) {
         one_round(&setup, &world, seed, roomy, figures).with_context(|| {
             format!(
                 "round {round} ({} cache, {policy}, consistency {}) failed; the server's last words:\n{}",

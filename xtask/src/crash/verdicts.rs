@@ -1,9 +1,12 @@
 //! Verdicts on a server: judged responses and violations of the law.
 
+use std::io;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::{Result, bail};
+use rand::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
 
 /// Violations to keep for the report.
 const KEPT: usize = 20;
@@ -14,6 +17,25 @@ pub(super) struct Verdicts {
     lies: Mutex<Vec<String>>,
     judged: AtomicU64,
     acknowledged: AtomicU64,
+}
+
+/// The reason why a connection stopped.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// The connection broke, as expected when the server is killed.
+    Broken,
+    /// The server violated the law.
+    Lie(String),
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::InvalidData {
+            Stop::Lie(error.to_string())
+        } else {
+            Stop::Broken
+        }
+    }
 }
 
 impl Verdicts {
@@ -33,6 +55,27 @@ impl Verdicts {
             && lies.len() < KEPT
         {
             lies.push(lie);
+        }
+    }
+
+    /// Takes steps on a connection until `stop` or until it breaks.
+    pub(super) fn drive<C>(
+        &self,
+        connection: io::Result<C>,
+        seed: u64,
+        stop: &AtomicBool,
+        mut step: impl FnMut(&mut C, &mut Xoshiro256PlusPlus) -> Result<(), Stop>,
+    ) {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let Ok(mut connection) = connection else {
+            return;
+        };
+        while !stop.load(Ordering::Relaxed) {
+            match step(&mut connection, &mut random) {
+                Ok(()) => {}
+                Err(Stop::Broken) => return,
+                Err(Stop::Lie(lie)) => return self.lie(lie),
+            }
         }
     }
 
