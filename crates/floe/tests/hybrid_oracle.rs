@@ -3,36 +3,31 @@
 
 mod common;
 
-use std::time::Duration;
-
 use bytes::Bytes;
-use common::{Lives, Subject, in_place, power_switch};
+use common::{Lives, Put, Subject, in_place, power_switch};
 use floe::admission::{AdmissionConfig, ProbabilisticConfig};
 use floe::tiny::{TinyConfig, TinyEngine};
-use floe::{
-    Cache, CacheConfig, CacheError, ChunkConfig, PutOptions, PutOutcome, StoreConfig,
-    TinyTierConfig,
-};
+use floe::{Cache, CacheConfig, CacheError, ChunkConfig, PutOutcome, StoreConfig, TinyTierConfig};
 use floe_core::ByteSize;
 use rand::RngExt;
-use rand::rngs::StdRng;
 
 const THRESHOLD: ByteSize = ByteSize::kib(2);
 
 impl Subject for Cache {
+    const WRITES_PIECES: bool = true;
+
     async fn get(&self, key: &[u8]) -> Result<Option<Bytes>, CacheError> {
         Cache::get(self, key).await
     }
 
-    async fn put(
-        &self,
-        key: &[u8],
-        value: Bytes,
-        ttl: Option<Duration>,
-        random: &mut StdRng,
-    ) -> Result<bool, CacheError> {
-        let options = PutOptions::default().with_ttl(ttl);
-        let admission = if random.random_bool(0.1) {
+    async fn put(&self, put: Put<'_>) -> Result<bool, CacheError> {
+        let Put {
+            key,
+            value,
+            options,
+            in_pieces,
+        } = put;
+        let admission = if in_pieces {
             let mut writer = self.writer(key, value.len() as u64, options).await?;
             let half = value.len() / 2;
             writer.write(value.slice(..half)).await?;

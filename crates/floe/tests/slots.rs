@@ -245,14 +245,18 @@ fn a_damaged_table_block_forgets_its_own_slots_and_no_others() {
     });
 }
 
+/// A store with few slots, of 4 MiB each.
+async fn large_slots(clock: Clock) -> Store {
+    let memory = Arc::new(MemoryDevice::new(Geometry::in_place(6, 16 << 20)));
+    let config = config(ByteSize::mib(4));
+    Store::open(memory, clock, &config).await.unwrap()
+}
+
 /// A slot is rewritten while its former value is read: the reader gets right bytes or a fault.
 #[test]
 fn a_reader_whose_slot_is_given_away_gets_no_wrong_byte() {
-    let memory: SharedDevice = Arc::new(MemoryDevice::new(Geometry::in_place(6, 16 << 20)));
     virtual_time::run(1, |clock: Clock| async move {
-        let store = Store::open(memory, clock, &config(ByteSize::mib(4)))
-            .await
-            .unwrap();
+        let store = large_slots(clock).await;
         let len = 4 << 20;
         put(&store, 0, 1, len).await;
         let mut reader = store.read(&name(0), 0..len as u64).await.unwrap().unwrap();
@@ -279,11 +283,8 @@ fn a_reader_whose_slot_is_given_away_gets_no_wrong_byte() {
 /// More large writers than slots, and small values among them: no deadlock.
 #[test]
 fn writers_that_hold_slots_do_not_lock_each_other_out() {
-    let memory: SharedDevice = Arc::new(MemoryDevice::new(Geometry::in_place(6, 16 << 20)));
     virtual_time::run(1, |clock: Clock| async move {
-        let store = Store::open(memory, clock, &config(ByteSize::mib(4)))
-            .await
-            .unwrap();
+        let store = large_slots(clock).await;
         let mut tasks = Vec::new();
         for task in 0..40u64 {
             let store = store.clone();

@@ -5,12 +5,11 @@
 mod common;
 
 use std::ops::Range;
-use std::time::Duration;
 
 use bytes::Bytes;
-use common::{Lives, Part, Subject, in_place, power_switch, zoned};
+use common::{Lives, Part, Put, Subject, in_place, power_switch, zoned};
 use floe::admission::{AdmissionConfig, ProbabilisticConfig};
-use floe::{CacheError, PutOptions, PutOutcome, Store, StoreConfig};
+use floe::{CacheError, PutOutcome, Store, StoreConfig};
 use floe_core::chunk::{ChunkConfig, Eviction};
 use floe_core::{ByteSize, Geometry};
 use floe_device::Faults;
@@ -37,15 +36,8 @@ impl Subject for Store {
         Some(found)
     }
 
-    async fn put(
-        &self,
-        key: &[u8],
-        value: Bytes,
-        ttl: Option<Duration>,
-        _: &mut StdRng,
-    ) -> Result<bool, CacheError> {
-        let options = PutOptions::default().with_ttl(ttl);
-        let admission = Store::put(self, key, value, options).await?;
+    async fn put(&self, put: Put<'_>) -> Result<bool, CacheError> {
+        let admission = Store::put(self, put.key, put.value, put.options).await?;
         Ok(admission != PutOutcome::Dropped)
     }
 

@@ -4,35 +4,15 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{in_place, memory, zoned};
+use common::{in_place, memory, open_tiny as open, tiny_config as config, zoned};
 use floe::tiny::TinyConfig;
-use floe::{ByteSize, Bytes, CacheError, PutOptions, Tiny};
+use floe::{Bytes, CacheError, PutOptions, Tiny};
 use floe_core::ZoneId;
-use floe_core::tiny::nemo::NemoConfig;
 use floe_device::{Address, Clock, Faults, Faulty, IoBuf, Placement, SharedDevice, virtual_time};
 
 const ZONES: u32 = 12;
 const ZONE: u64 = 64 << 10;
 const BLOCK: usize = 4096;
-
-fn config() -> TinyConfig {
-    TinyConfig {
-        seed: Some(1),
-        ram: ByteSize::kib(0),
-        // Fences stay in force for as many set-groups as memory has.
-        nemo: NemoConfig {
-            memory_set_groups: 1,
-            ..NemoConfig::default()
-        },
-        ..TinyConfig::default()
-    }
-}
-
-async fn open(device: &SharedDevice, clock: &Clock) -> Tiny {
-    Tiny::open(Arc::clone(device), clock.clone(), &config())
-        .await
-        .expect("opens")
-}
 
 async fn put(store: &Tiny, key: u32, value: &[u8]) -> Result<(), CacheError> {
     let key = format!("key-{key}");

@@ -2,29 +2,10 @@
 
 mod common;
 
-use std::sync::Arc;
-
-use common::{in_place, memory};
-use floe::tiny::TinyConfig;
-use floe::{ByteSize, PutOptions, Tiny};
+use common::{in_place, memory, open_tiny as open};
+use floe::PutOptions;
 use floe_core::hash::{HashSeed, KeyHash};
-use floe_core::tiny::nemo::NemoConfig;
-use floe_device::{Clock, SharedDevice, virtual_time};
-
-async fn open(device: &SharedDevice, clock: &Clock) -> Tiny {
-    let config = TinyConfig {
-        seed: Some(1),
-        ram: ByteSize::kib(0),
-        nemo: NemoConfig {
-            memory_set_groups: 1,
-            ..NemoConfig::default()
-        },
-        ..TinyConfig::default()
-    };
-    Tiny::open(Arc::clone(device), clock.clone(), &config)
-        .await
-        .expect("opens")
-}
+use floe_device::{Clock, virtual_time};
 
 /// An overwrite survives a crash, and other keys survive with it, whatever the key's hash.
 #[test]

@@ -4,18 +4,15 @@
 
 mod common;
 
-use std::time::Duration;
-
 use bytes::Bytes;
-use common::{Lives, Subject, in_place, power_switch, zoned};
+use common::{Lives, Put, Subject, in_place, power_switch, zoned};
 use floe::tiny::{TinyConfig, TinyEngine};
-use floe::{CacheError, PutOptions, Tiny};
+use floe::{CacheError, Tiny};
 use floe_core::tiny::nemo::{FilterKind, NemoConfig};
 use floe_core::tiny::{KangarooConfig, LogConfig, SetConfig, SetPolicy, SetStorage};
 use floe_core::{ByteSize, Geometry};
 use floe_device::Faults;
 use rand::RngExt;
-use rand::rngs::StdRng;
 
 impl Subject for Tiny {
     async fn get(&self, key: &[u8]) -> Result<Option<Bytes>, CacheError> {
@@ -23,15 +20,8 @@ impl Subject for Tiny {
         Ok(found.map(|found| found.bytes))
     }
 
-    async fn put(
-        &self,
-        key: &[u8],
-        value: Bytes,
-        ttl: Option<Duration>,
-        _: &mut StdRng,
-    ) -> Result<bool, CacheError> {
-        let options = PutOptions::default().with_ttl(ttl);
-        Tiny::put(self, key, &value, options).await?;
+    async fn put(&self, put: Put<'_>) -> Result<bool, CacheError> {
+        Tiny::put(self, put.key, &put.value, put.options).await?;
         Ok(true)
     }
 

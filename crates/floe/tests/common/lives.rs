@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use floe::CacheError;
+use floe::{CacheError, PutOptions};
 use floe_device::power::PowerSwitch;
 use floe_device::{Clock, Faults, Faulty, virtual_time};
 use rand::rngs::StdRng;
@@ -18,17 +18,21 @@ const CLIENTS: u64 = 4;
 /// Virtual time between the starts of two lives; longer than any life.
 const LIFE: Duration = Duration::from_secs(1000);
 
+/// A value to write.
+pub(crate) struct Put<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) value: Bytes,
+    pub(crate) options: PutOptions,
+    pub(crate) in_pieces: bool,
+}
+
 /// A cache under test.
 pub(crate) trait Subject: Clone + Send + Sync + 'static {
     fn get(&self, key: &[u8]) -> impl Future<Output = Result<Option<Bytes>, CacheError>> + Send;
     /// Stores a value. Returns whether it was stored; if not, the key has none.
-    fn put(
-        &self,
-        key: &[u8],
-        value: Bytes,
-        ttl: Option<Duration>,
-        random: &mut StdRng,
-    ) -> impl Future<Output = Result<bool, CacheError>> + Send;
+    fn put(&self, put: Put<'_>) -> impl Future<Output = Result<bool, CacheError>> + Send;
+    /// Whether values may be written in pieces, too.
+    const WRITES_PIECES: bool = false;
     fn delete(&self, key: &[u8]) -> impl Future<Output = Result<(), CacheError>> + Send;
     /// Whether to read parts of values too.
     const READS_PARTS: bool = false;
@@ -218,7 +222,12 @@ impl<S: Subject> Client<S> {
         let ttl = ttl.map(Duration::from_secs);
         // Users may drop a future at any await point.
         let is_dropped = self.random.random_ratio(1, 40);
-        let put = self.cache.put(&name, value, ttl, &mut self.random);
+        let put = self.cache.put(Put {
+            key: &name,
+            value,
+            options: PutOptions::default().with_ttl(ttl),
+            in_pieces: S::WRITES_PIECES && self.random.random_bool(0.1),
+        });
         if is_dropped {
             poll_once(put).await;
             return Ok(());
