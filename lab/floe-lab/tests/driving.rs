@@ -35,6 +35,15 @@ fn sample(metrics: &str, line: &str) -> f64 {
     number.trim().parse().expect("a number")
 }
 
+/// Reads through a frontend that had this result.
+fn reads(metrics: &str, frontend: &str, result: &str) -> f64 {
+    let labels = format!("{{frontend=\"{frontend}\",result=\"{result}\"}}");
+    sample(
+        metrics,
+        &format!("floe_read_duration_seconds_count{labels}"),
+    )
+}
+
 fn serve(folder: &Path, variable: &str, value: &str) -> Serving {
     Serving::spawn(floe(folder).env(variable, value))
 }
@@ -88,11 +97,7 @@ fn the_s3_server_is_driven_and_tells_hits_from_misses() {
         ],
     );
     let metrics = metrics(&serving);
-    let count = |result: &str| {
-        let line =
-            format!("floe_read_duration_seconds_count{{frontend=\"s3\",result=\"{result}\"}}");
-        sample(&metrics, &line)
-    };
+    let count = |result: &str| reads(&metrics, "s3", result);
     assert_eq!(count("hit") + count("miss") + count("joined"), 800.0);
     assert_eq!(count("miss") + count("joined"), misses.unwrap().round());
     let seconds = "floe_read_first_byte_seconds_sum{frontend=\"s3\",result=\"miss\"}";
@@ -240,11 +245,7 @@ cache = { target = \"unix:oxcache.sock\", remote = { pipeline = 4 } }
         "the protocol tells no hits"
     );
     let metrics = metrics(&serving);
-    let read = |result: &str| {
-        let line =
-            format!("floe_read_duration_seconds_count{{frontend=\"oxcache\",result=\"{result}\"}}");
-        sample(&metrics, &line)
-    };
+    let read = |result: &str| reads(&metrics, "oxcache", result);
     assert_eq!(read("hit") + read("miss") + read("joined"), 300.0);
     assert_eq!(serving.stop(), 0);
 }

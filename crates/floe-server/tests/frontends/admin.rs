@@ -1,6 +1,6 @@
 //! Metrics, health and statistics.
 
-use crate::support::{Rig, pattern, request, rig, rig_with, send};
+use crate::support::{Rig, pattern, request, rig, rig_holding, rig_with, send};
 
 async fn page(rig: &Rig, path: &str) -> crate::support::Answer {
     send(rig.admin(), request(rig.admin(), "GET", path, &[], "")).await
@@ -40,8 +40,7 @@ async fn pages_answer() {
 
 #[tokio::test]
 async fn metrics_count_what_happened() {
-    let rig = rig().await;
-    rig.origin.store("bucket", "key", pattern(1, 1000));
+    let rig = rig_holding("bucket", "key", pattern(1, 1000)).await;
     rig.get("/bucket/key", &[]).await;
     rig.get("/bucket/missing", &[]).await;
     let text = page(&rig, "/metrics").await;
@@ -130,8 +129,7 @@ async fn the_device_is_metered() {
 /// Two fetches of one object, as a user sees them.
 #[tokio::test]
 async fn one_miss_then_one_hit() {
-    let rig = rig().await;
-    rig.origin.store("bucket", "key", pattern(1, 2_500_000));
+    let rig = rig_holding("bucket", "key", pattern(1, 2_500_000)).await;
     for (read, header) in ["miss", "hit"].into_iter().enumerate() {
         let answer = rig.get("/bucket/key", &[]).await;
         assert!(answer.body == pattern(1, 2_500_000));

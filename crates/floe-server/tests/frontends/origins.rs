@@ -119,16 +119,7 @@ async fn a_multipart_upload_through_to_a_real_s3_server() {
     assert_eq!(created.status, 200, "{}", created.text());
     let id = created.tags("UploadId")[0].to_owned();
     let parts = [pattern(1, 5 << 20), pattern(2, 5 << 20), pattern(3, 1000)];
-    let mut list = String::new();
-    for (index, part) in parts.iter().enumerate() {
-        let number = index + 1;
-        let path = format!("/bucket/big?partNumber={number}&uploadId={id}");
-        let put = rig.send("PUT", &path, &[], part.clone()).await;
-        assert_eq!(put.status, 200, "{}", put.text());
-        let etag = put.header("etag");
-        list += &format!("<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>");
-    }
-    let xml = format!("<CompleteMultipartUpload>{list}</CompleteMultipartUpload>");
+    let xml = rig.upload_parts("/bucket/big", &id, &parts).await;
     let path = format!("/bucket/big?uploadId={id}");
     let done = rig.send("POST", &path, &[], xml).await;
     assert_eq!(done.status, 200, "{}", done.text());

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use crate::robustness::wait_for;
-use crate::support::{Rig, pattern, rig, rig_with};
+use crate::support::{Rig, pattern, rig, rig_holding, rig_with};
 
 pub(crate) struct Client {
     stream: UnixStream,
@@ -85,8 +85,7 @@ async fn ranges_of_any_alignment() {
 
 #[tokio::test]
 async fn mistakes_are_answered_and_the_connection_goes_on() {
-    let rig = rig().await;
-    rig.origin.store("bucket", "7", pattern(1, 100));
+    let rig = rig_holding("bucket", "7", pattern(1, 100)).await;
     let mut client = Client::connect(&rig).await;
     for (key, offset, size, message) in [
         ("missing", 0, 1, "missing"),
@@ -160,8 +159,7 @@ async fn without_memory_for_read_ahead() {
 
 #[tokio::test]
 async fn junk_closes_with_a_reason() {
-    let rig = rig().await;
-    rig.origin.store("bucket", "7", pattern(1, 100));
+    let rig = rig_holding("bucket", "7", pattern(1, 100)).await;
     for junk in [
         &b"GET / HTTP/1.1\r\n"[..],
         &[0, 0, 0, 0],
@@ -182,8 +180,7 @@ async fn junk_closes_with_a_reason() {
 
 #[tokio::test]
 async fn a_read_that_fails_after_its_frame_began_closes() {
-    let rig = rig().await;
-    rig.origin.store("bucket", "7", pattern(1, 8 << 20));
+    let rig = rig_holding("bucket", "7", pattern(1, 8 << 20)).await;
     // Past the read-ahead, so that the frame has begun.
     let cut = std::sync::atomic::Ordering::Relaxed;
     rig.origin.cut_at.store(4 << 20, cut);

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use floe::ObjectKey;
 use floe_server::{Drained, Server, ServerConfig, StartError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::{Rig, answer, connect, pattern, request, rig, rig_with, send};
+use crate::support::{Rig, answer, connect, pattern, request, rig, rig_holding, rig_with, send};
 
 /// Sends raw bytes and reads until the server closes.
 pub(crate) async fn raw(rig: &Rig, bytes: &[u8]) -> Vec<u8> {
@@ -22,8 +23,7 @@ pub(crate) async fn raw(rig: &Rig, bytes: &[u8]) -> Vec<u8> {
 
 #[tokio::test]
 async fn junk_on_the_wire_ends_only_its_own_connection() {
-    let rig = rig().await;
-    rig.origin.store("bucket", "key", "bytes");
+    let rig = rig_holding("bucket", "key", "bytes").await;
     let long_header = format!(
         "GET / HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n",
         "y".repeat(100_000)
@@ -86,8 +86,7 @@ async fn pipelined_requests_are_answered_in_order() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_connections() {
-    let rig = rig().await;
-    rig.origin.store("bucket", "key", pattern(1, 10_000));
+    let rig = rig_holding("bucket", "key", pattern(1, 10_000)).await;
     let clients: Vec<_> = (0..1000)
         .map(|_| {
             let address = rig.s3();
@@ -159,11 +158,17 @@ async fn idle_connections_make_room() {
     wait_for(&rig, "floe_connections_evicted_total", "s3", 3.0).await;
 }
 
+/// A rig that waits a second for a stalled client; its origin holds an object.
+async fn impatient_rig(bucket: &str, key: &str, bytes: impl Into<Bytes>) -> Rig {
+    let rig = rig_with(|config| config.s3.as_mut().unwrap().stall_timeout_seconds = 1).await;
+    rig.origin.store(bucket, key, bytes);
+    rig
+}
+
 /// Over HTTP/1.1 the socket fills up; the connection is closed and no other waits.
 #[tokio::test]
 async fn a_client_that_stops_reading_is_let_go() {
-    let rig = rig_with(|config| config.s3.as_mut().unwrap().stall_timeout_seconds = 1).await;
-    rig.origin.store("bucket", "big", pattern(1, 32 << 20));
+    let rig = impatient_rig("bucket", "big", pattern(1, 32 << 20)).await;
     rig.origin.store("bucket", "key", "bytes");
     let mut stalled = TcpStream::connect(rig.s3()).await.unwrap();
     stalled
@@ -180,8 +185,7 @@ async fn a_client_that_stops_reading_is_let_go() {
 /// Over HTTP/2 no write blocks: the stream has no window left.
 #[tokio::test]
 async fn a_starved_http2_stream_is_let_go() {
-    let rig = rig_with(|config| config.s3.as_mut().unwrap().stall_timeout_seconds = 1).await;
-    rig.origin.store("bucket", "big", pattern(1, 8 << 20));
+    let rig = impatient_rig("bucket", "big", pattern(1, 8 << 20)).await;
     let mut sender = crate::support::connect_http2(rig.s3()).await;
     let uri = format!("http://{}/bucket/big", rig.s3());
     let get = http::Request::get(uri).body(Default::default()).unwrap();
@@ -194,8 +198,7 @@ async fn a_starved_http2_stream_is_let_go() {
 
 #[tokio::test]
 async fn an_upload_that_falls_silent_is_refused() {
-    let rig = rig_with(|config| config.s3.as_mut().unwrap().stall_timeout_seconds = 1).await;
-    rig.origin.store("bucket", "other", "");
+    let rig = impatient_rig("bucket", "other", "").await;
     let mut stream = TcpStream::connect(rig.s3()).await.unwrap();
     stream
         .write_all(b"PUT /bucket/key HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\nabc")
@@ -211,8 +214,7 @@ async fn an_upload_that_falls_silent_is_refused() {
 /// One byte now and then avoids silence, but makes no progress.
 #[tokio::test]
 async fn an_upload_that_crawls_is_refused() {
-    let rig = rig_with(|config| config.s3.as_mut().unwrap().stall_timeout_seconds = 1).await;
-    rig.origin.store("bucket", "other", "");
+    let rig = impatient_rig("bucket", "other", "").await;
     let stream = TcpStream::connect(rig.s3()).await.unwrap();
     let (mut from, mut to) = stream.into_split();
     to.write_all(b"PUT /bucket/key HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n")

@@ -9,28 +9,19 @@ use object_store::aws::AmazonS3Builder;
 use object_store::{ObjectStoreExt, PutPayload};
 
 use crate::support::signer::{Payload, Signer};
-use crate::support::{ACCESS_KEY, Rig, SECRET_KEY, answer, connect_http2, pattern, rig_with, send};
-
-/// A server for signed requests only.
-async fn strict() -> Rig {
-    let rig = rig_with(|config| config.s3.as_mut().unwrap().anonymous = Anonymous::Refused).await;
-    rig.origin.store("bucket", "key", "bytes");
-    rig
-}
-
-fn right() -> Signer {
-    Signer::new(ACCESS_KEY, SECRET_KEY)
-}
+use crate::support::{
+    ACCESS_KEY, Rig, SECRET_KEY, answer, connect_http2, pattern, rig_with, send, strict_rig,
+};
 
 #[tokio::test]
 async fn signed_requests_are_served_and_others_refused() {
-    let rig = strict().await;
+    let rig = strict_rig().await;
     let host = rig.s3().to_string();
     let get = |signer: Signer| {
         let request = signer.sign("GET", &host, "/bucket/key", &[], b"", Payload::Signed);
         send(rig.s3(), request)
     };
-    assert_eq!(get(right()).await.text(), "bytes");
+    assert_eq!(get(Signer::known()).await.text(), "bytes");
 
     let wrong_secret = get(Signer::new(ACCESS_KEY, "another secret")).await;
     assert_eq!(
@@ -42,7 +33,7 @@ async fn signed_requests_are_served_and_others_refused() {
         (wrong_key.status, wrong_key.code()),
         (403, "InvalidAccessKeyId")
     );
-    let mut late = right();
+    let mut late = Signer::known();
     late.time = SystemTime::now() - Duration::from_secs(3600);
     let late = get(late).await;
     assert_eq!((late.status, late.code()), (403, "RequestTimeTooSkewed"));
@@ -67,10 +58,10 @@ async fn signed_requests_are_served_and_others_refused() {
 
 #[tokio::test]
 async fn a_signature_covers_path_query_headers_and_body() {
-    let rig = strict().await;
+    let rig = strict_rig().await;
     let host = rig.s3().to_string();
     let sign = || {
-        right().sign(
+        Signer::known().sign(
             "GET",
             &host,
             "/bucket/key",
@@ -94,7 +85,8 @@ async fn a_signature_covers_path_query_headers_and_body() {
         assert_eq!(refused.code(), "SignatureDoesNotMatch");
     }
 
-    let mut other_body = right().sign("PUT", &host, "/bucket/key", &[], b"hello", Payload::Signed);
+    let mut other_body =
+        Signer::known().sign("PUT", &host, "/bucket/key", &[], b"hello", Payload::Signed);
     *other_body.body_mut() = Full::new(Bytes::from_static(b"jello"));
     let refused = send(rig.s3(), other_body).await;
     assert_eq!(
@@ -106,7 +98,7 @@ async fn a_signature_covers_path_query_headers_and_body() {
 
 #[tokio::test]
 async fn every_kind_of_signed_payload() {
-    let rig = strict().await;
+    let rig = strict_rig().await;
     let host = rig.s3().to_string();
     let bytes = pattern(9, 200_000);
     for payload in [
@@ -116,7 +108,7 @@ async fn every_kind_of_signed_payload() {
         Payload::Streamed(200_000),
     ] {
         let path = "/bucket/put";
-        let put = right().sign("PUT", &host, path, &[], &bytes, payload);
+        let put = Signer::known().sign("PUT", &host, path, &[], &bytes, payload);
         let put = send(rig.s3(), put).await;
         assert_eq!(put.status, 200, "{}", put.text());
         assert!(rig.origin.bytes("bucket", "put").unwrap() == bytes);
@@ -127,7 +119,7 @@ async fn every_kind_of_signed_payload() {
         assert_eq!(right_delete(&rig, path).await, 204);
     }
     let trailer = Payload::Trailer("mnG7TA==");
-    let put = right().sign("PUT", &host, "/bucket/put", &[], b"hello", trailer);
+    let put = Signer::known().sign("PUT", &host, "/bucket/put", &[], b"hello", trailer);
     let put = send(rig.s3(), put).await;
     assert_eq!(put.status, 200, "{}", put.text());
     assert_eq!(rig.origin.bytes("bucket", "put").unwrap(), "hello");
@@ -135,17 +127,17 @@ async fn every_kind_of_signed_payload() {
 
 async fn right_delete(rig: &Rig, path: &str) -> u16 {
     let host = rig.s3().to_string();
-    let request = right().sign("DELETE", &host, path, &[], b"", Payload::Signed);
+    let request = Signer::known().sign("DELETE", &host, path, &[], b"", Payload::Signed);
     send(rig.s3(), request).await.status
 }
 
 #[tokio::test]
 async fn tampered_streams_store_nothing() {
-    let rig = strict().await;
+    let rig = strict_rig().await;
     let host = rig.s3().to_string();
     let bytes = pattern(9, 100_000);
     // Within one second: the signatures of the body's chunks depend on the head's.
-    let signer = right();
+    let signer = Signer::known();
     let signed = || {
         signer.sign(
             "PUT",
@@ -175,16 +167,16 @@ async fn tampered_streams_store_nothing() {
         assert_eq!(rig.origin.bytes("bucket", "put"), None, "{code}");
     }
     let wrong = Payload::Trailer("AAAAAA==");
-    let put = right().sign("PUT", &host, "/bucket/put", &[], b"hello", wrong);
+    let put = Signer::known().sign("PUT", &host, "/bucket/put", &[], b"hello", wrong);
     assert_eq!(send(rig.s3(), put).await.code(), "BadDigest");
     assert_eq!(rig.origin.bytes("bucket", "put"), None);
 }
 
 #[tokio::test]
 async fn presigned_urls() {
-    let rig = strict().await;
+    let rig = strict_rig().await;
     let host = rig.s3().to_string();
-    let path = right().presign("GET", &host, "/bucket/key", 60);
+    let path = Signer::known().presign("GET", &host, "/bucket/key", 60);
     assert_eq!(rig.get(&path, &[]).await.text(), "bytes");
     assert_eq!(rig.get(&path, &[("range", "bytes=1-2")]).await.text(), "yt");
     let as_put = rig.send("PUT", &path, &[], "x").await;
@@ -193,7 +185,7 @@ async fn presigned_urls() {
         .get(&path.replace("/bucket/key", "/bucket/kez"), &[])
         .await;
     assert_eq!(elsewhere.code(), "SignatureDoesNotMatch");
-    let mut early = right();
+    let mut early = Signer::known();
     early.time = SystemTime::now() - Duration::from_secs(120);
     let expired = rig
         .get(&early.presign("GET", &host, "/bucket/key", 60), &[])
@@ -206,14 +198,14 @@ async fn presigned_urls() {
 /// A URL for an upload must not become a copy of another object.
 #[tokio::test]
 async fn headers_of_s3_must_be_signed() {
-    let rig = strict().await;
+    let rig = strict_rig().await;
     rig.origin.store("bucket", "secret", "secret bytes");
     let host = rig.s3().to_string();
-    let url = right().presign("PUT", &host, "/bucket/key", 60);
+    let url = Signer::known().presign("PUT", &host, "/bucket/key", 60);
     let copy = [("x-amz-copy-source", "/bucket/secret")];
     let refused = rig.send("PUT", &url, &copy, "").await;
     assert_eq!((refused.status, refused.code()), (403, "AccessDenied"));
-    let mut meta = right().sign("PUT", &host, "/bucket/key", &[], b"x", Payload::Signed);
+    let mut meta = Signer::known().sign("PUT", &host, "/bucket/key", &[], b"x", Payload::Signed);
     meta.headers_mut()
         .insert("x-amz-meta-a", "1".parse().unwrap());
     let refused = send(rig.s3(), meta).await;
@@ -224,7 +216,7 @@ async fn headers_of_s3_must_be_signed() {
         ("x-amz-meta-a", "1"),
         ("x-amz-copy-source", "/bucket/secret"),
     ];
-    let signed = right().sign("PUT", &host, "/bucket/copy", &extra, b"", Payload::Signed);
+    let signed = Signer::known().sign("PUT", &host, "/bucket/copy", &extra, b"", Payload::Signed);
     assert_eq!(send(rig.s3(), signed).await.status, 200);
     assert_eq!(rig.origin.bytes("bucket", "copy").unwrap(), "secret bytes");
     assert_eq!(rig.send("PUT", &url, &[], "by URL").await.status, 200);
@@ -232,10 +224,10 @@ async fn headers_of_s3_must_be_signed() {
 
 #[tokio::test]
 async fn signatures_over_http2() {
-    let rig = strict().await;
+    let rig = strict_rig().await;
     let host = rig.s3().to_string();
     for (signer, status) in [
-        (right(), 200),
+        (Signer::known(), 200),
         (Signer::new(ACCESS_KEY, "another secret"), 403),
     ] {
         let mut request = signer.sign("GET", &host, "/bucket/key", &[], b"", Payload::Signed);
@@ -249,7 +241,7 @@ async fn signatures_over_http2() {
 
 #[tokio::test]
 async fn the_old_signature_is_refused() {
-    let rig = strict().await;
+    let rig = strict_rig().await;
     let header = [("authorization", "AWS FLOETESTKEY:c2lnbmF0dXJl")];
     let in_header = rig.get("/bucket/key", &header).await;
     assert_eq!(
@@ -274,7 +266,7 @@ async fn a_server_without_keys_says_so_to_signing_clients() {
     rig.origin.store("bucket", "key", "bytes");
     assert_eq!(rig.get("/bucket/key", &[]).await.status, 200);
     let host = rig.s3().to_string();
-    let request = right().sign("GET", &host, "/bucket/key", &[], b"", Payload::Signed);
+    let request = Signer::known().sign("GET", &host, "/bucket/key", &[], b"", Payload::Signed);
     let refused = send(rig.s3(), request).await;
     assert_eq!(
         (refused.status, refused.code()),
@@ -316,7 +308,7 @@ async fn anonymous_faces_keep_to_loopback_unless_told() {
 /// A third-party client.
 #[tokio::test]
 async fn the_object_store_crate_signs_for_real() {
-    let rig = strict().await;
+    let rig = strict_rig().await;
     let client = |secret: &str| {
         AmazonS3Builder::new()
             .with_endpoint(format!("http://{}", rig.s3()))

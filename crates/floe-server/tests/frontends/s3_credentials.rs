@@ -2,19 +2,12 @@
 
 use crate::robustness::raw;
 use crate::support::signer::{Payload, Signer};
-use crate::support::{ACCESS_KEY, Answer, Rig, SECRET_KEY, rig, rig_with, send};
-
-use floe_server::Anonymous;
+use crate::support::{Answer, Rig, rig_holding, send, strict_rig};
 
 async fn strict() -> Rig {
-    let rig = rig_with(|config| config.s3.as_mut().unwrap().anonymous = Anonymous::Refused).await;
-    rig.origin.store("bucket", "key", "bytes");
+    let rig = strict_rig().await;
     rig.origin.store("bucket", "secret", "secret bytes");
     rig
-}
-
-fn signer() -> Signer {
-    Signer::new(ACCESS_KEY, SECRET_KEY)
 }
 
 /// Every spelling of a presigned upload that requests a copy is rejected and copies nothing.
@@ -22,7 +15,7 @@ fn signer() -> Signer {
 async fn a_presigned_upload_copies_nothing_however_it_is_spelled() {
     let rig = strict().await;
     let host = rig.s3().to_string();
-    let url = signer().presign("PUT", &host, "/bucket/key", 60);
+    let url = Signer::known().presign("PUT", &host, "/bucket/key", 60);
     let copy = ("x-amz-copy-source", "/bucket/secret");
     let extra_header = ("authorization", "x SignedHeaders=host;x-amz-copy-source");
     let escaped = url.replace("X-Amz-SignedHeaders", "X%2DAmz-SignedHeaders");
@@ -53,7 +46,7 @@ async fn a_presigned_upload_copies_nothing_however_it_is_spelled() {
 #[tokio::test]
 async fn signature_version_2_is_refused_however_it_is_spelled() {
     let rig = strict().await;
-    let query = signer().presign_v2("/bucket/key");
+    let query = Signer::known().presign_v2("/bucket/key");
     for query in [
         query.clone(),
         query.replace("AWSAccessKeyId", "AWSAccessKeyI%64"),
@@ -76,8 +69,8 @@ async fn signature_version_2_is_refused_however_it_is_spelled() {
 async fn two_kinds_of_credentials_are_refused() {
     let rig = strict().await;
     let host = rig.s3().to_string();
-    let url = signer().presign("GET", &host, "/bucket/key", 60);
-    let signed = || signer().sign("GET", &host, "/bucket/key", &[], b"", Payload::Signed);
+    let url = Signer::known().presign("GET", &host, "/bucket/key", 60);
+    let signed = || Signer::known().sign("GET", &host, "/bucket/key", &[], b"", Payload::Signed);
 
     let mut both = signed();
     *both.uri_mut() = url.parse().unwrap();
@@ -103,9 +96,9 @@ async fn a_presigned_url_lasts_seven_days_at_most() {
     let rig = strict().await;
     let host = rig.s3().to_string();
     let week = 7 * 24 * 3600;
-    let url = signer().presign("GET", &host, "/bucket/key", week);
+    let url = Signer::known().presign("GET", &host, "/bucket/key", week);
     assert_eq!(rig.get(&url, &[]).await.text(), "bytes");
-    let url = signer().presign("GET", &host, "/bucket/key", week + 1);
+    let url = Signer::known().presign("GET", &host, "/bucket/key", week + 1);
     let answer = rig.get(&url, &[]).await;
     assert_eq!(
         (answer.status, answer.code()),
@@ -116,8 +109,7 @@ async fn a_presigned_url_lasts_seven_days_at_most() {
 /// The library would drop an unreadable header from the signature and the request.
 #[tokio::test]
 async fn an_authorization_that_cannot_be_read_is_no_anonymous_request() {
-    let rig = rig().await;
-    rig.origin.store("bucket", "key", "bytes");
+    let rig = rig_holding("bucket", "key", "bytes").await;
     let request =
         b"GET /bucket/key HTTP/1.1\r\nhost: x\r\nauthorization: \xff\r\nconnection: close\r\n\r\n";
     let answer = raw(&rig, request).await;
@@ -127,8 +119,7 @@ async fn an_authorization_that_cannot_be_read_is_no_anonymous_request() {
 /// Without a signature the chunks' framing would stay in the body.
 #[tokio::test]
 async fn an_unsigned_chunked_upload_is_refused() {
-    let rig = rig().await;
-    rig.origin.store("bucket", "other", "");
+    let rig = rig_holding("bucket", "other", "").await;
     let body = "5\r\nhello\r\n0\r\nx-amz-checksum-crc32c:mnG7TA==\r\n\r\n";
     let kind = ("x-amz-content-sha256", "STREAMING-UNSIGNED-PAYLOAD-TRAILER");
     let coding = ("content-encoding", "aws-chunked");
@@ -142,8 +133,7 @@ async fn an_unsigned_chunked_upload_is_refused() {
 
 #[tokio::test]
 async fn a_request_names_one_host() {
-    let rig = rig().await;
-    rig.origin.store("bucket", "key", "bytes");
+    let rig = rig_holding("bucket", "key", "bytes").await;
     for (head, status) in [
         ("GET /bucket/key HTTP/1.1\r\n", "400"),
         ("GET /bucket/key HTTP/1.1\r\nhost: a\r\nhost: a\r\n", "400"),
@@ -163,8 +153,7 @@ async fn a_request_names_one_host() {
 /// The response comes although the body is never sent.
 #[tokio::test]
 async fn forms_are_refused_before_their_body() {
-    let rig = rig().await;
-    rig.origin.store("bucket", "other", "");
+    let rig = rig_holding("bucket", "other", "").await;
     for content_type in [
         "multipart/form-data; boundary=x",
         "Multipart/Form-Data; boundary=x",

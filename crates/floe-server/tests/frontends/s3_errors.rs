@@ -7,12 +7,11 @@ use std::time::Duration;
 use floe::origin::OriginError;
 use http_body_util::BodyExt;
 
-use crate::support::{connect, pattern, request, rig};
+use crate::support::{connect, pattern, request, rig, rig_holding};
 
 #[tokio::test]
 async fn errors_of_the_origin_have_s3_codes() {
-    let rig = rig().await;
-    rig.origin.store("bucket", "key", "bytes");
+    let rig = rig_holding("bucket", "key", "bytes").await;
     let io = std::io::Error::other("disk on fire");
     let cases = [
         (
@@ -147,8 +146,7 @@ async fn a_body_that_fails_breaks_the_connection() {
 
 #[tokio::test]
 async fn client_mistakes_are_never_500() {
-    let rig = rig().await;
-    rig.origin.store("bucket", "key", "bytes");
+    let rig = rig_holding("bucket", "key", "bytes").await;
     for (method, path, headers, body) in [
         ("GET", "/UPPER_case!/key", vec![], ""),
         ("GET", "/bucket/%ff%fe", vec![], ""),

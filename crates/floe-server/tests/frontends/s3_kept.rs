@@ -1,6 +1,6 @@
 //! Every header of a request is honoured or rejected, never dropped.
 
-use crate::support::rig;
+use crate::support::{rig, rig_holding};
 
 /// An entry with a condition gets an error, and its object stays.
 #[tokio::test]
@@ -56,8 +56,7 @@ const DELETE_BATCH: Operation = (
 /// Headers that no operation honours are rejected, and nothing changes.
 #[tokio::test]
 async fn headers_are_honoured_or_refused() {
-    let rig = rig().await;
-    rig.origin.store("bucket", "key", "bytes");
+    let rig = rig_holding("bucket", "key", "bytes").await;
     let all = [
         PUT,
         COPY,
@@ -145,8 +144,7 @@ async fn headers_are_honoured_or_refused() {
 /// Accepted attributes come back.
 #[tokio::test]
 async fn what_is_accepted_is_given_back() {
-    let rig = rig().await;
-    rig.origin.store("bucket", "other", "");
+    let rig = rig_holding("bucket", "other", "").await;
     let headers = [
         ("content-type", "text/x"),
         ("content-language", "de"),
@@ -216,8 +214,7 @@ async fn parameters_of_listings_are_honoured() {
 /// Announced hashes are compared with the body, signed or not.
 #[tokio::test]
 async fn announced_hashes_are_compared() {
-    let rig = rig().await;
-    rig.origin.store("bucket", "key", "bytes");
+    let rig = rig_holding("bucket", "key", "bytes").await;
     let list = DELETE_BATCH.2;
     let zeros = "0".repeat(64);
     for header in [

@@ -2,7 +2,9 @@
 
 use floe::origin::Attributes;
 
-use crate::support::{answer, connect, connect_http2, pattern, request, rig, rig_with};
+use crate::support::{
+    answer, connect, connect_http2, pattern, request, rig, rig_holding, rig_with,
+};
 
 #[tokio::test]
 async fn an_object_comes_with_all_its_headers() {
@@ -142,8 +144,7 @@ async fn conditions_over_the_wire() {
 
 #[tokio::test]
 async fn empty_objects_and_strange_keys() {
-    let rig = rig().await;
-    rig.origin.store("bucket", "empty", "");
+    let rig = rig_holding("bucket", "empty", "").await;
     let empty = rig.get("/bucket/empty", &[]).await;
     assert_eq!((empty.status, empty.body.len()), (200, 0));
     assert_eq!(
@@ -168,8 +169,7 @@ async fn empty_objects_and_strange_keys() {
 
 #[tokio::test]
 async fn virtual_hosts_name_buckets() {
-    let rig = rig().await;
-    rig.origin.store("photos", "a/b", "by host");
+    let rig = rig_holding("photos", "a/b", "by host").await;
     for (host, path) in [
         ("photos.floe.test", "/a/b"),
         ("photos.FLOE.test:9000", "/a/b"),
@@ -191,8 +191,7 @@ async fn virtual_hosts_name_buckets() {
 
 #[tokio::test]
 async fn one_connection_serves_many_requests_and_http2_too() {
-    let rig = rig().await;
-    rig.origin.store("bucket", "key", pattern(4, 100_000));
+    let rig = rig_holding("bucket", "key", pattern(4, 100_000)).await;
     let mut sender = connect(rig.s3()).await;
     for _ in 0..20 {
         let request = request(rig.s3(), "GET", "/bucket/key", &[], "");
@@ -218,8 +217,7 @@ async fn one_connection_serves_many_requests_and_http2_too() {
 
 #[tokio::test]
 async fn what_is_not_kept_is_refused_not_ignored() {
-    let rig = rig().await;
-    rig.origin.store("bucket", "key", "bytes");
+    let rig = rig_holding("bucket", "key", "bytes").await;
     for path in [
         "/bucket/key?versionId=3",
         "/bucket/key?partNumber=1",

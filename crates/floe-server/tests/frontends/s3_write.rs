@@ -1,12 +1,11 @@
 //! Writes, which are forwarded to the origin.
 
-use crate::support::{pattern, rig, rig_with};
+use crate::support::{pattern, rig, rig_holding, rig_with};
 use floe_core::ByteSize;
 
 #[tokio::test]
 async fn put_then_get_then_delete() {
-    let rig = rig().await;
-    rig.origin.store("bucket", "key", "old");
+    let rig = rig_holding("bucket", "key", "old").await;
     assert_eq!(rig.get("/bucket/key", &[]).await.text(), "old");
     let bytes = pattern(1, 100_000);
     let headers = [
@@ -54,8 +53,7 @@ async fn conditional_puts() {
 
 #[tokio::test]
 async fn wrong_checksums_store_nothing() {
-    let rig = rig().await;
-    rig.origin.store("bucket", "other", "");
+    let rig = rig_holding("bucket", "other", "").await;
     for (name, value) in [
         ("content-md5", "AAAAAAAAAAAAAAAAAAAAAA=="),
         ("x-amz-checksum-crc32", "AAAAAA=="),
@@ -99,8 +97,7 @@ async fn uploads_over_the_limit_are_refused() {
 
 #[tokio::test]
 async fn what_would_be_lost_is_refused() {
-    let rig = rig().await;
-    rig.origin.store("bucket", "other", "");
+    let rig = rig_holding("bucket", "other", "").await;
     for (name, value) in [
         ("x-amz-acl", "public-read"),
         ("x-amz-server-side-encryption", "AES256"),
@@ -130,23 +127,13 @@ async fn what_would_be_lost_is_refused() {
 
 #[tokio::test]
 async fn multipart_uploads() {
-    let rig = rig().await;
-    rig.origin.store("bucket", "key", "old");
+    let rig = rig_holding("bucket", "key", "old").await;
     assert_eq!(rig.get("/bucket/key", &[]).await.text(), "old");
     let headers = [("content-type", "text/x"), ("x-amz-meta-a", "1")];
     let created = rig.send("POST", "/bucket/key?uploads", &headers, "").await;
     let id = created.tags("UploadId")[0].to_owned();
     let parts = [pattern(1, 50_000), pattern(2, 10_000)];
-    let mut list = String::new();
-    for (index, part) in parts.iter().enumerate() {
-        let number = index + 1;
-        let path = format!("/bucket/key?partNumber={number}&uploadId={id}");
-        let put = rig.send("PUT", &path, &[], part.clone()).await;
-        assert_eq!(put.status, 200, "{}", put.text());
-        let etag = put.header("etag");
-        list += &format!("<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>");
-    }
-    let xml = format!("<CompleteMultipartUpload>{list}</CompleteMultipartUpload>");
+    let xml = rig.upload_parts("/bucket/key", &id, &parts).await;
     let path = format!("/bucket/key?uploadId={id}");
     let wrong = xml.replace("<PartNumber>2<", "<PartNumber>0<");
     assert_eq!(
@@ -241,8 +228,7 @@ async fn listings_page_and_fold() {
 
 #[tokio::test]
 async fn buckets() {
-    let rig = rig().await;
-    rig.origin.store("bucket", "key", "x");
+    let rig = rig_holding("bucket", "key", "x").await;
     rig.origin.store("another", "key", "x");
     assert_eq!(rig.get("/", &[]).await.tags("Name"), ["another", "bucket"]);
     assert_eq!(rig.send("HEAD", "/bucket", &[], "").await.status, 200);

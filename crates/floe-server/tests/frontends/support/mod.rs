@@ -42,6 +42,20 @@ pub(crate) async fn rig() -> Rig {
     rig_with(|_| {}).await
 }
 
+/// A rig whose origin holds an object.
+pub(crate) async fn rig_holding(bucket: &str, key: &str, bytes: impl Into<Bytes>) -> Rig {
+    let rig = rig().await;
+    rig.origin.store(bucket, key, bytes);
+    rig
+}
+
+/// A rig that serves signed requests only; its origin holds `bucket/key`.
+pub(crate) async fn strict_rig() -> Rig {
+    let rig = rig_with(|config| config.s3.as_mut().unwrap().anonymous = Anonymous::Refused).await;
+    rig.origin.store("bucket", "key", "bytes");
+    rig
+}
+
 pub(crate) async fn rig_with(change: impl FnOnce(&mut ServerConfig)) -> Rig {
     let clock = Clock::real();
     let origin = Arc::new(MemoryOrigin::default());
@@ -139,6 +153,19 @@ impl Rig {
         body: impl Into<Bytes>,
     ) -> Answer {
         send(self.s3(), request(self.s3(), method, path, headers, body)).await
+    }
+
+    /// Uploads the parts of upload `id`; the document that completes it.
+    pub(crate) async fn upload_parts(&self, path: &str, id: &str, parts: &[Bytes]) -> String {
+        let mut list = String::new();
+        for (number, part) in (1..).zip(parts) {
+            let path = format!("{path}?partNumber={number}&uploadId={id}");
+            let put = self.send("PUT", &path, &[], part.clone()).await;
+            assert_eq!(put.status, 200, "{}", put.text());
+            let etag = put.header("etag");
+            list += &format!("<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>");
+        }
+        format!("<CompleteMultipartUpload>{list}</CompleteMultipartUpload>")
     }
 
     pub(crate) async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
