@@ -18,7 +18,7 @@ use super::rust_rules::is_rust;
 use super::violation::Violation;
 
 /// Most pairs in the project. The limit only shrinks.
-const PAIRS_MAX: usize = 120;
+const PAIRS_MAX: usize = 80;
 
 /// Fewest common lines of a pair.
 const RUN_LINES: usize = 6;
