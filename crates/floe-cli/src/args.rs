@@ -31,6 +31,9 @@ pub(crate) enum Action {
     /// Make a report again, compare two, or merge the shards of one
     #[command(disable_help_flag = true)]
     Report(LabArgs),
+    /// Describe a trace, write it in another format, or measure its miss-ratio curve
+    #[command(disable_help_flag = true)]
+    Trace(LabArgs),
     /// Print the content of a cache's device
     #[command(after_help = "Examples:\n  \
         floe inspect --data-dir /var/lib/floe\n  \

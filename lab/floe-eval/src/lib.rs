@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`workload`] | drawing ids: uniform, Zipfian as YCSB, hotspots, scans, mixes |
 //! | [`trace`] | reading recorded requests |
+//! | [`stat`], [`convert`], [`mrc`] | describing a trace, writing it in another format, its miss-ratio curve |
 //! | [`mod@replay`] | miss ratios of eviction policies on traces |
 //! | [`run`] | driving a cache, a server that runs or an origin, closed or open loop, in real or virtual time |
 //! | [`hosts`] | the hosts of ZNCache and OxCache on the simulated SSD |
@@ -17,15 +18,18 @@
 
 #![forbid(unsafe_code)]
 
+pub mod convert;
 pub mod error;
 pub mod experiment;
 pub mod hosts;
 pub mod metrics;
+pub mod mrc;
 pub mod replay;
 pub mod report;
 pub mod results;
 pub mod run;
 mod shared;
+pub mod stat;
 pub mod tiny;
 pub mod trace;
 pub mod volume;

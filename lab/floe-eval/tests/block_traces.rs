@@ -6,7 +6,11 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use floe_core::policy::object::{Access, ObjectPolicy, ObjectPolicyKind};
-use floe_eval::trace::{BlockOp, BlockTrace, SECTOR_BYTES, TraceFormat, TraceOptions};
+use floe_eval::convert::{ConvertOptions, Target, Unit, convert};
+use floe_eval::mrc::{Exact, FixedRate, FixedSize, StackDistances, measure};
+use floe_eval::replay::policy::CacheUnit;
+use floe_eval::stat::{StatOptions, stat};
+use floe_eval::trace::{BlockOp, BlockTrace, SECTOR_BYTES, Trace, TraceFormat, TraceOptions};
 use shared::traces;
 
 const PAGE_BYTES: u64 = 4096;
@@ -84,17 +88,22 @@ mod column {
     pub(super) const MEAN_BYTES: usize = 4;
     pub(super) const SIZES: usize = 5;
     pub(super) const WORKING_SET_MIB: usize = 6;
+    pub(super) const ZIPF: usize = 7;
+    pub(super) const REUSE_PERCENT: usize = 8;
     pub(super) const LRU_HIT_PERCENT: usize = 9;
     pub(super) const SPAN_S: usize = 10;
 }
 
-fn open(folder: &Path, name: &str, format: TraceFormat) -> BlockTrace {
-    let options = TraceOptions {
-        // Not recognised, and recognised as what it does not count.
+fn options(name: &str, format: TraceFormat) -> TraceOptions {
+    TraceOptions {
+        // Not recognised, and recognised as another kind of event.
         format: (name.contains("tpcc") || name.contains("ssd259")).then_some(format),
         skip_bad: false,
-    };
-    let trace = BlockTrace::open(&folder.join(name), options)
+    }
+}
+
+fn open(folder: &Path, name: &str, format: TraceFormat) -> BlockTrace {
+    let trace = BlockTrace::open(&folder.join(name), options(name, format))
         .unwrap_or_else(|error| panic!("{name}: {error}"));
     assert_eq!(trace.format(), format, "{name}");
     trace
@@ -217,6 +226,88 @@ fn check_pages(name: &str, found: &Found, row: &Row) {
     ];
     for (pages, expected) in pages.into_iter().zip(row.numbers(column::WORKING_SET_MIB)) {
         assert_near(name, "the working set", mib(pages), expected, 0.051);
+    }
+}
+
+#[test]
+fn statistics_agree_with_the_manifest() {
+    let Some(folder) = traces() else { return };
+    let manifest = std::fs::read_to_string(folder.join("MANIFEST.md")).expect("the manifest");
+    for (name, format) in TRACES {
+        let row = Row::find(&manifest, name);
+        let found = stat(&StatOptions {
+            trace: folder.join(name),
+            options: options(name, format),
+            block_bytes: PAGE_BYTES,
+        })
+        .expect("described");
+        assert_eq!(found.accesses.unique as f64, row.numbers(column::UNIQUE)[0]);
+        let reuse = 100.0 * found.accesses.reuse_share;
+        let expected = row.numbers(column::REUSE_PERCENT)[0];
+        assert_near(name, "the reuse", reuse, expected, 0.051);
+        if let (Some(zipf), Some(expected)) = (found.skew.zipf, row.numbers(column::ZIPF).first()) {
+            assert_near(name, "Zipf's exponent", zipf.exponent, *expected, 0.021);
+        }
+    }
+}
+
+/// The file that libCacheSim's authors made of the same requests. It gives an
+/// object one size, where requests of one first sector have several.
+#[test]
+fn whole_requests_are_converted_as_libcachesim_does() {
+    let Some(folder) = traces() else { return };
+    let folder = folder.join("blk_cloudphysics");
+    let scratch = tempfile::tempdir().expect("a folder");
+    let into = scratch.path().join("a.bin");
+    convert(&ConvertOptions {
+        from: folder.join("cloudPhysicsIO.vscsi.zst"),
+        options: TraceOptions::default(),
+        into: into.clone(),
+        target: Target::OracleGeneral,
+        unit: Unit::Requests,
+    })
+    .expect("converts");
+    let theirs = std::fs::read(folder.join("cloudPhysicsIO.oracleGeneral.bin.zst")).expect("read");
+    let theirs = zstd::decode_all(&theirs[..]).expect("zstd");
+    let ours = std::fs::read(into).expect("read");
+    assert_eq!(ours.len(), theirs.len());
+    for (number, (ours, theirs)) in ours.chunks(24).zip(theirs.chunks(24)).enumerate() {
+        assert_eq!(ours[..12], theirs[..12], "time and object of {number}");
+        assert_eq!(ours[16..], theirs[16..], "next access of {number}");
+    }
+}
+
+#[test]
+fn miss_ratio_curves_agree_with_the_manifest_and_samples_come_close() {
+    let Some(folder) = traces() else { return };
+    let manifest = std::fs::read_to_string(folder.join("MANIFEST.md")).expect("the manifest");
+    for name in [
+        "blk_cloudphysics/cloudPhysicsIO.vscsi.zst",
+        "blk_msr_prxy0_reads/PRXY_0_read.zst",
+        "blk_hp_ajw/ajw.1week.srt.zst",
+    ] {
+        let mut trace = Trace::open(&folder.join(name), TraceOptions::default()).expect("opens");
+        let (mut exact, mut rate, mut size) =
+            (Exact::default(), FixedRate::new(0.1), FixedSize::new(2048));
+        measure(
+            &mut trace,
+            CacheUnit::Chunk(PAGE_BYTES),
+            &mut [&mut exact, &mut rate, &mut size],
+        )
+        .expect("a good trace");
+        let exact = exact.curve();
+        let expected = Row::find(&manifest, name).numbers(column::LRU_HIT_PERCENT);
+        for (share, expected) in [100, 10].into_iter().zip(expected) {
+            let percent = 100.0 * (1.0 - exact.miss_ratio(exact.unique / share));
+            assert_near(name, "LRU's hit ratio", percent, expected, 0.0051);
+        }
+        for (sample, curve) in [("rate", rate.curve()), ("size", size.curve())] {
+            let error = curve.mean_absolute_error(&exact, 100);
+            assert!(
+                error < 0.03,
+                "{name}: a sample of fixed {sample} is off by {error}"
+            );
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The command line of the laboratory: `bench`, `replay`, `report`. The table
+//! The command line of the laboratory: `bench`, `replay`, `report`, `trace`. The table
 //! of keys provides the settings' flags.
 
 use std::num::NonZeroUsize;
@@ -15,6 +15,8 @@ use floe_core::policy::object::ObjectPolicyKind;
 use floe_eval::experiment::{Shard, TargetKind};
 use floe_eval::trace::TraceFormat;
 use floe_eval::volume::VolumeCase;
+
+use crate::trace::TraceAction;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
@@ -52,6 +54,9 @@ pub(crate) enum Action {
         floe report results/smoke-20260101-120000 --export paper     tables and figures as files\n\n\
         --export writes tables as Markdown, CSV and LaTeX, and figures as SVG and PNG.")]
     Report(ReportArgs),
+    /// Describe a trace, write it in another format, or measure its miss-ratio curve
+    #[command(subcommand)]
+    Trace(TraceAction),
     /// Print a completion script for a shell
     #[command(
         after_help = "Example:\n  floe-lab completions bash > /etc/bash_completion.d/floe-lab"
@@ -78,7 +83,7 @@ pub(crate) fn command(schema: &Schema) -> Command {
         .about("Drive Floe and its peers, and report what was measured")
         .long_about(
             "The laboratory of Floe: experiments, traces and reports. `floe bench`, `floe replay` and\n\
-                  `floe report` run it.",
+                  `floe report` and `floe trace` run it.",
         )
         .after_help(
             "Examples:\n  \
@@ -466,7 +471,7 @@ fn target(text: &str) -> Result<TargetKind, String> {
     }
 }
 
-fn trace_format(text: &str) -> Result<TraceFormat, String> {
+pub(crate) fn trace_format(text: &str) -> Result<TraceFormat, String> {
     text.parse()
         .map_err(|error: floe_eval::trace::UnknownFormat| error.to_string())
 }

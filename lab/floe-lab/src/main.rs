@@ -1,5 +1,5 @@
 //! The laboratory's command: experiments, traces and reports. `floe bench`,
-//! `floe replay` and `floe report` run it.
+//! `floe replay`, `floe report` and `floe trace` run it.
 
 #![forbid(unsafe_code)]
 
@@ -10,6 +10,7 @@ mod load;
 mod outcome;
 mod remote;
 mod report;
+mod trace;
 mod volume;
 mod workload;
 
@@ -34,6 +35,7 @@ fn run() -> Result<ExitCode, Failure> {
         Action::Bench(args) => evaluate::bench(&schema, below, &args, cli.json)?,
         Action::Replay(args) => evaluate::replay(&schema, below, &args, cli.json)?,
         Action::Report(args) => report::run(&args, cli.json)?,
+        Action::Trace(action) => trace::run(&action, cli.json)?,
         Action::Completions { shell } => {
             manual::completions(&mut args::command(&schema), shell)?;
         }

@@ -23,7 +23,7 @@ pub(crate) fn replay(args: &ReplayArgs, options: TraceOptions, json: bool) -> Re
         trace: args.trace.clone(),
         options,
         cases: args.volume.clone(),
-        requests_max: args.load.requests,
+        requests_max: args.drive.load.requests,
     })
     .map_err(explain)?;
     match json {

@@ -1,4 +1,4 @@
-//! `floe bench`, `floe replay` and `floe report`: run `floe-lab`, so that the
+//! `floe bench`, `floe replay`, `floe report` and `floe trace`: run `floe-lab`, so that the
 //! server links no code of the laboratory.
 
 use std::io::ErrorKind;

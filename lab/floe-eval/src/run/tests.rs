@@ -111,14 +111,18 @@ fn a_closed_loop_in_virtual_time_is_exact_and_repeatable() {
     assert_eq!(result.bins, again.bins);
 }
 
+fn paced(pacing: Pacing, count: u64, options: BenchOptions) -> BenchOptions {
+    BenchOptions {
+        pacing,
+        stop: requests(count),
+        ..options
+    }
+}
+
 #[test]
 fn an_open_loop_counts_waiting_from_the_intended_start() {
-    let options = BenchOptions {
-        pacing: open_loop(100.0, Arrivals::Fixed, 1),
-        stop: requests(50),
-        ..synthetic(Distribution::Scan, 100)
-    };
-    let result = run(100.0, options);
+    let pacing = open_loop(100.0, Arrivals::Fixed, 1);
+    let result = run(100.0, paced(pacing, 50, synthetic(Distribution::Scan, 100)));
     // Each request waits for all before it: the n-th starts at 10 n ms and ends
     // at 10 + 100 n ms.
     assert!((result.whole.get.max_ms - (10.0 + 100.0 * 50.0 - 500.0)).abs() < 5.0);
@@ -126,12 +130,9 @@ fn an_open_loop_counts_waiting_from_the_intended_start() {
 
 #[test]
 fn poisson_arrivals_keep_their_rate() {
-    let options = BenchOptions {
-        pacing: open_loop(1000.0, Arrivals::Poisson, 100),
-        stop: requests(5000),
-        ..synthetic(Distribution::Uniform, 100_000)
-    };
-    let result = run(1.0, options);
+    let pacing = open_loop(1000.0, Arrivals::Poisson, 100);
+    let uniform = synthetic(Distribution::Uniform, 100_000);
+    let result = run(1.0, paced(pacing, 5000, uniform));
     assert!(
         (4.7..5.3).contains(&result.whole.length_s),
         "{:?}",

@@ -1,0 +1,303 @@
+//! Statistics of a trace: operations, sizes, reuse, skew, sequentiality.
+
+mod ratio;
+mod report;
+mod sequential;
+mod sizes;
+mod skew;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use floe_core::ByteSize;
+use serde::Serialize;
+
+use crate::error::EvalError;
+use crate::trace::{
+    BlockOp, BlockRequest, BlockTrace, Op, Request, Trace, TraceError, TraceOptions,
+};
+use ratio::ratio;
+use sequential::Sequence;
+
+pub use sequential::Sequential;
+pub use sizes::{SizeBin, Sizes};
+pub use skew::Skew;
+
+/// The blocks of a block trace, unless others are wished for.
+pub const BLOCK_BYTES_DEFAULT: u64 = 4096;
+
+/// A trace to describe.
+#[derive(Clone, Debug)]
+pub struct StatOptions {
+    /// The trace.
+    pub trace: PathBuf,
+    /// How to read it.
+    pub options: TraceOptions,
+    /// Bytes of the blocks that requests of a block trace are cut into.
+    pub block_bytes: u64,
+}
+
+/// The statistics of a trace.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TraceStat {
+    /// The trace's file name.
+    pub trace: String,
+    /// Its format.
+    pub format: String,
+    /// Lines or records skipped as bad.
+    pub skipped: u64,
+    /// Bytes of the blocks that are counted; `None` where objects are.
+    pub block_bytes: Option<u64>,
+    /// Requests by operation.
+    pub operations: Operations,
+    /// Volumes of a block trace.
+    pub volumes: Option<u64>,
+    /// The trace's time; `None` if it has none.
+    pub time: Option<Times>,
+    /// Bytes of the reads whose size the trace tells.
+    pub read_sizes: Sizes,
+    /// Bytes of the writes whose size the trace tells.
+    pub write_sizes: Sizes,
+    /// Accesses of blocks or objects.
+    pub accesses: Accesses,
+    /// How unequally the accesses are distributed.
+    pub skew: Skew,
+    /// How often requests of a block trace continue earlier ones.
+    pub sequential: Option<Sequential>,
+}
+
+/// Requests by operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Operations {
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Writes of zeroes.
+    pub write_zeroes: u64,
+    /// Trims of blocks, or deletes of objects.
+    pub trims: u64,
+    /// Flushes.
+    pub flushes: u64,
+}
+
+impl Operations {
+    /// Requests of all kinds.
+    pub fn total(&self) -> u64 {
+        self.reads + self.writes + self.write_zeroes + self.trims + self.flushes
+    }
+
+    /// The share of reads among reads and writes; zero without either.
+    pub fn read_share(&self) -> f64 {
+        ratio(self.reads, self.reads + self.writes + self.write_zeroes)
+    }
+}
+
+/// The times of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Times {
+    /// Seconds between the earliest and the latest request.
+    pub span_s: f64,
+    /// Requests whose time lies before that of the request before them.
+    pub backward_steps: u64,
+}
+
+/// Accesses of blocks or objects. Trims and flushes are none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Accesses {
+    /// All of them.
+    pub total: u64,
+    /// Distinct blocks or objects.
+    pub unique: u64,
+    /// Those of them that are read.
+    pub unique_read: u64,
+    /// Those of them that are written.
+    pub unique_written: u64,
+    /// Bytes of the distinct blocks, or of objects at their largest size.
+    pub working_set_bytes: u64,
+    /// The share of accesses that are not the first of theirs: the hit ratio of
+    /// an infinite cache.
+    pub reuse_share: f64,
+}
+
+/// Describes a trace. Memory grows with the number of its distinct blocks.
+///
+/// # Errors
+/// When the trace cannot be read, or an option makes no sense.
+pub fn stat(options: &StatOptions) -> Result<TraceStat, EvalError> {
+    if options.block_bytes == 0 {
+        return Err(EvalError::Option {
+            option: "block-size",
+            reason: "blocks of no bytes hold nothing; give at least 512B".into(),
+        });
+    }
+    let mut collector = Collector::default();
+    let (format, skipped, volumes) = match BlockTrace::open(&options.trace, options.options) {
+        Ok(mut trace) => {
+            for request in trace.by_ref() {
+                collector.block(&request?, options.block_bytes);
+            }
+            let volumes = trace.volumes().len() as u64;
+            (trace.format(), trace.skipped(), Some(volumes))
+        }
+        Err(TraceError::NoBlocks { .. }) => {
+            let mut trace = Trace::open(&options.trace, options.options)?;
+            for request in trace.by_ref() {
+                collector.object(&request?);
+            }
+            (trace.format(), trace.skipped(), None)
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let file = options.trace.file_name().unwrap_or_default();
+    Ok(TraceStat {
+        trace: file.to_string_lossy().into_owned(),
+        format: format.to_string(),
+        skipped,
+        block_bytes: volumes.map(|_| options.block_bytes),
+        volumes,
+        ..collector.finish(volumes.is_some())
+    })
+}
+
+impl TraceStat {
+    /// The unit of accesses, as people write it.
+    pub fn unit(&self) -> String {
+        match self.block_bytes {
+            Some(bytes) => format!("blocks of {}", ByteSize(bytes)),
+            None => "objects".to_owned(),
+        }
+    }
+}
+
+/// The accesses of one block or object.
+#[derive(Clone, Copy, Default)]
+struct Touched {
+    count: u64,
+    bytes: u64,
+    is_read: bool,
+    is_written: bool,
+}
+
+#[derive(Default)]
+struct Collector {
+    operations: Operations,
+    read_sizes: Sizes,
+    write_sizes: Sizes,
+    touched: HashMap<(u64, u64), Touched>,
+    sequence: Sequence,
+    earliest_ns: Option<u64>,
+    latest_ns: u64,
+    last_ns: u64,
+    backward_steps: u64,
+}
+
+impl Collector {
+    fn block(&mut self, request: &BlockRequest, block_bytes: u64) {
+        self.time(request.time_ns);
+        let operations = &mut self.operations;
+        let is_read = match request.op {
+            BlockOp::Read => {
+                operations.reads += 1;
+                true
+            }
+            BlockOp::Write => {
+                operations.writes += 1;
+                false
+            }
+            BlockOp::WriteZeroes => {
+                operations.write_zeroes += 1;
+                false
+            }
+            BlockOp::Trim => return operations.trims += 1,
+            BlockOp::Flush => return operations.flushes += 1,
+        };
+        self.sizes(is_read).add(request.length);
+        self.sequence.add(request);
+        let first = request.offset / block_bytes;
+        let end = (request.offset + request.length).div_ceil(block_bytes);
+        for block in first..end {
+            self.touch((request.volume.into(), block), is_read, block_bytes);
+        }
+    }
+
+    fn object(&mut self, request: &Request) {
+        self.time(request.time_ns);
+        let is_read = match request.op {
+            Op::Get => {
+                self.operations.reads += 1;
+                true
+            }
+            Op::Put => {
+                self.operations.writes += 1;
+                false
+            }
+            Op::Delete => return self.operations.trims += 1,
+        };
+        if let Some(bytes) = request.size {
+            self.sizes(is_read).add(bytes);
+        }
+        let key = (request.key.to_u64(), 0);
+        self.touch(key, is_read, request.size.unwrap_or(0));
+    }
+
+    fn sizes(&mut self, is_read: bool) -> &mut Sizes {
+        match is_read {
+            true => &mut self.read_sizes,
+            false => &mut self.write_sizes,
+        }
+    }
+
+    fn touch(&mut self, key: (u64, u64), is_read: bool, bytes: u64) {
+        let touched = self.touched.entry(key).or_default();
+        touched.count += 1;
+        touched.bytes = bytes.max(touched.bytes);
+        touched.is_read |= is_read;
+        touched.is_written |= !is_read;
+    }
+
+    fn time(&mut self, time_ns: Option<u64>) {
+        let Some(time) = time_ns else { return };
+        self.backward_steps += u64::from(time < self.last_ns);
+        self.last_ns = time;
+        self.earliest_ns = Some(self.earliest_ns.map_or(time, |earliest| earliest.min(time)));
+        self.latest_ns = self.latest_ns.max(time);
+    }
+
+    /// What the caller knows is left empty.
+    fn finish(self, has_blocks: bool) -> TraceStat {
+        let mut counts: Vec<u64> = self.touched.values().map(|touched| touched.count).collect();
+        let total = counts.iter().sum();
+        let unique = counts.len() as u64;
+        let count = |of: fn(&Touched) -> bool| {
+            let counted = self.touched.values().filter(|touched| of(touched));
+            counted.count() as u64
+        };
+        TraceStat {
+            trace: String::new(),
+            format: String::new(),
+            skipped: 0,
+            block_bytes: None,
+            volumes: None,
+            operations: self.operations,
+            time: self.earliest_ns.map(|earliest| Times {
+                span_s: (self.latest_ns - earliest) as f64 / 1e9,
+                backward_steps: self.backward_steps,
+            }),
+            accesses: Accesses {
+                total,
+                unique,
+                unique_read: count(|touched| touched.is_read),
+                unique_written: count(|touched| touched.is_written),
+                working_set_bytes: self.touched.values().map(|touched| touched.bytes).sum(),
+                reuse_share: ratio(total - unique, total),
+            },
+            skew: Skew::of(&mut counts),
+            sequential: has_blocks.then(|| self.sequence.finish()),
+            read_sizes: self.read_sizes,
+            write_sizes: self.write_sizes,
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The distribution of request sizes.
+
+use std::collections::BTreeMap;
+
+use serde::ser::{Serialize, SerializeStruct as _, Serializer};
+
+use super::ratio::ratio;
+
+/// Sizes and how often each occurs: percentiles are exact.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sizes {
+    counts: BTreeMap<u64, u64>,
+}
+
+/// The requests of up to so many bytes, and more than the bin before has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct SizeBin {
+    /// The largest size, a power of two (0 for requests of no bytes).
+    pub bytes_max: u64,
+    /// Requests of these sizes.
+    pub count: u64,
+}
+
+impl Sizes {
+    pub(super) fn add(&mut self, bytes: u64) {
+        *self.counts.entry(bytes).or_default() += 1;
+    }
+
+    /// How many sizes there are.
+    pub fn count(&self) -> u64 {
+        self.counts.values().sum()
+    }
+
+    /// All bytes.
+    pub fn bytes(&self) -> u64 {
+        let products = self.counts.iter();
+        products.fold(0, |sum, (bytes, count)| {
+            bytes.saturating_mul(*count).saturating_add(sum)
+        })
+    }
+
+    /// The mean size; zero without any.
+    pub fn mean(&self) -> f64 {
+        ratio(self.bytes(), self.count())
+    }
+
+    /// The size that a share (0 to 1) of the requests does not exceed; zero
+    /// without any.
+    pub fn percentile(&self, share: f64) -> u64 {
+        let rank = (self.count().saturating_sub(1) as f64 * share) as u64;
+        let mut seen = 0;
+        for (bytes, count) in &self.counts {
+            seen += count;
+            if seen > rank {
+                return *bytes;
+            }
+        }
+        0
+    }
+
+    /// The requests by powers of two; bins without any between others are there.
+    pub fn bins(&self) -> Vec<SizeBin> {
+        let mut bins: Vec<SizeBin> = Vec::new();
+        for (&bytes, &count) in &self.counts {
+            let bytes_max = match bytes {
+                0 => 0,
+                bytes => bytes.checked_next_power_of_two().unwrap_or(u64::MAX),
+            };
+            while let Some(last) = bins.last()
+                && last.bytes_max < bytes_max
+                && last.bytes_max > 0
+            {
+                let bytes_max = last.bytes_max.saturating_mul(2);
+                bins.push(SizeBin {
+                    bytes_max,
+                    count: 0,
+                });
+            }
+            match bins.last_mut() {
+                Some(last) if last.bytes_max == bytes_max => last.count += count,
+                _ => bins.push(SizeBin { bytes_max, count }),
+            }
+        }
+        bins
+    }
+}
+
+impl Serialize for Sizes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        const PERCENTILES: [(&str, f64); 5] = [
+            ("p10_bytes", 0.1),
+            ("p50_bytes", 0.5),
+            ("p90_bytes", 0.9),
+            ("p99_bytes", 0.99),
+            ("max_bytes", 1.0),
+        ];
+        let mut sizes = serializer.serialize_struct("Sizes", 4 + PERCENTILES.len())?;
+        sizes.serialize_field("count", &self.count())?;
+        sizes.serialize_field("bytes", &self.bytes())?;
+        sizes.serialize_field("mean_bytes", &self.mean())?;
+        for (name, share) in PERCENTILES {
+            sizes.serialize_field(name, &self.percentile(share))?;
+        }
+        sizes.serialize_field("bins", &self.bins())?;
+        sizes.end()
+    }
+}
