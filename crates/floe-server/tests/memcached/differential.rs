@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use floe_core::ByteSize;
 
-use crate::support::{Client, rig, rig_on_flash, rig_with, unix_client};
+use crate::support::{Client, Rig, rig, rig_on_flash, rig_with, unix_client};
 
 /// The real memcached, killed on drop.
 struct Memcached {
@@ -383,26 +383,24 @@ fn compare(ours: &Path, theirs: &Path, seed: u64, requests: usize) {
     }
 }
 
-#[test]
-fn answers_are_memcacheds() {
+fn compare_all(rig: fn() -> Rig, seeds: std::ops::Range<u64>) {
     let Some(memcached) = Memcached::start(&[]) else {
         return;
     };
     let rig = rig();
-    for seed in 0..20 {
+    for seed in seeds {
         compare(&rig.path, &memcached.path(), seed, 400);
     }
 }
 
 #[test]
+fn answers_are_memcacheds() {
+    compare_all(rig, 0..20);
+}
+
+#[test]
 fn answers_are_memcacheds_also_from_flash() {
-    let Some(memcached) = Memcached::start(&[]) else {
-        return;
-    };
-    let rig = rig_on_flash();
-    for seed in 100..110 {
-        compare(&rig.path, &memcached.path(), seed, 400);
-    }
+    compare_all(rig_on_flash, 100..110);
 }
 
 /// Sends the same requests to both; the responses must be equal.

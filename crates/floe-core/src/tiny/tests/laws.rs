@@ -65,14 +65,17 @@ const ZONES: Flash = Flash {
     in_place: false,
 };
 
-#[test]
-fn kangaroo_never_lies_in_place() {
-    let config = KangarooConfig {
+fn small_kangaroo() -> KangarooConfig {
+    KangarooConfig {
         segment_pages: 3,
         segments_buffered: 2,
         ..KangarooConfig::default()
-    };
-    let plan = KangarooPlan::new(&config, &FLASH).unwrap();
+    }
+}
+
+#[test]
+fn kangaroo_never_lies_in_place() {
+    let plan = KangarooPlan::new(&small_kangaroo(), &FLASH).unwrap();
     check(|| Kangaroo::new(plan.clone()), FLASH);
 }
 
@@ -80,13 +83,11 @@ fn kangaroo_never_lies_in_place() {
 fn kangaroo_never_lies_on_zones() {
     for threshold in [1, 2, 3] {
         let config = KangarooConfig {
-            segment_pages: 3,
-            segments_buffered: 2,
             threshold,
             set_storage: SetStorage::Zoned,
             over_provisioning_percent: 15,
             log_percent: 10,
-            ..KangarooConfig::default()
+            ..small_kangaroo()
         };
         let plan = KangarooPlan::new(&config, &ZONES).unwrap();
         check(|| Kangaroo::new(plan.clone()), ZONES);
@@ -161,12 +162,10 @@ fn set_never_lies_when_all_takes_time() {
 fn kangaroo_never_lies_when_all_takes_time() {
     for (sets, flash) in [(SetStorage::InPlace, FLASH), (SetStorage::Zoned, ZONES)] {
         let config = KangarooConfig {
-            segment_pages: 3,
-            segments_buffered: 2,
             set_storage: sets,
             over_provisioning_percent: 20,
             log_percent: 10,
-            ..KangarooConfig::default()
+            ..small_kangaroo()
         };
         let plan = KangarooPlan::new(&config, &flash).unwrap();
         check_unruly(|| Kangaroo::new(plan.clone()), flash);
