@@ -392,6 +392,10 @@ const PROOFS: &[(&str, &str)] = &[
         "floe-cli/tests/damage.rs:check_covers_tiny_objects floe-cli/tests/damage.rs:a_damaged_superblock_is_answered_from_its_copy floe/src/inspect/tests.rs:every_flipped_bit_is_found_where_it_is",
     ),
     (
+        "| a panic, which is a defect of Floe",
+        "floe/tests/panics.rs:a_batch_in_a_log_is_given_up floe/tests/panics.rs:a_reclaimer_that_panics_poisons_the_cache",
+    ),
+    (
         "* `floe inspect`",
         "floe-cli/tests/serving.rs:slots_are_inspected_and_checked",
     ),
