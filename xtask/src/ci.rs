@@ -153,6 +153,7 @@ const FULL: &[Step] = &[
     judged!("nemo-appendix"),
     judged!("nemo-working-set"),
     judged!("nemo-memory"),
+    judged!("adacache-fig10"),
 ];
 
 struct Finished {
