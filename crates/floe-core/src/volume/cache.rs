@@ -63,7 +63,7 @@ impl Cache {
         match request.operation {
             Operation::Flush => {
                 steps.push(Step::Flush(volume));
-                self.statistics.flushes += 1;
+                self.count(request.operation, Outcome::default());
                 return Outcome::default();
             }
             Operation::Trim => steps.push(Step::TrimBacking(extent)),
