@@ -24,6 +24,7 @@ pub mod experiment;
 pub mod hosts;
 pub mod metrics;
 pub mod mrc;
+mod ratio;
 pub mod replay;
 pub mod report;
 pub mod results;

@@ -1,7 +1,7 @@
 //! Shares of counts.
 
 /// `part` of `whole`; 0 of nothing.
-pub(super) fn ratio(part: u64, whole: u64) -> f64 {
+pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 {
         0.0
     } else {

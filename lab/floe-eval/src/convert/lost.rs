@@ -2,8 +2,8 @@
 
 use floe_core::ByteSize;
 
-use super::unit::{NS_PER_S, NS_PER_US, Unit};
-use crate::trace::{BlockOp, BlockRequest};
+use super::unit::Unit;
+use crate::trace::{BlockOp, BlockRequest, NS_PER_S, NS_PER_US};
 
 /// Counts of requests that the target does not tell all of.
 #[derive(Debug, Default)]

@@ -19,11 +19,11 @@ use serde::Serialize;
 
 use crate::error::EvalError;
 use crate::trace::{
-    BlockOp, BlockRequest, BlockTrace, SECTOR_BYTES, Trace, TraceError, TraceFormat, TraceOptions,
+    BlockOp, BlockRequest, BlockTrace, NS_PER_S, SECTOR_BYTES, Trace, TraceError, TraceFormat,
+    TraceOptions,
 };
 use lost::Lost;
 use out::Out;
-use unit::NS_PER_S;
 pub use unit::Unit;
 
 /// Bits of an object's number that count blocks or sectors.

@@ -4,9 +4,8 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
-use super::unit::NS_PER_US;
 use crate::error::EvalError;
-use crate::trace::{BlockOp, BlockRequest};
+use crate::trace::{BlockOp, BlockRequest, NS_PER_US};
 
 const ZSTD_LEVEL: i32 = 3;
 

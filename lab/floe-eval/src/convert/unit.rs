@@ -7,9 +7,6 @@ use floe_core::ByteSize;
 
 use crate::trace::SECTOR_BYTES;
 
-pub(super) const NS_PER_S: u64 = 1_000_000_000;
-pub(super) const NS_PER_US: u64 = 1_000;
-
 /// The object that a block trace's requests become, or were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {

@@ -197,10 +197,3 @@ pub(crate) fn per_second(amount: f64, length: Duration) -> f64 {
         _ => 0.0,
     }
 }
-
-fn share(part: u64, whole: u64) -> f64 {
-    match whole {
-        0 => 0.0,
-        whole => part as f64 / whole as f64,
-    }
-}

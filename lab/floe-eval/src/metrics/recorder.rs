@@ -7,7 +7,8 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 
-use super::{Distribution, Distributions, LatencySummary, Measures, per_second, share};
+use super::{Distribution, Distributions, LatencySummary, Measures, per_second};
+use crate::ratio::ratio;
 
 const SHARDS: usize = 8;
 /// Precision of latencies: one thousandth.
@@ -230,9 +231,9 @@ impl Tally {
             put: LatencySummary::of(&self.put),
             get_bytes_per_s: per_second(bytes as f64, length),
             requests_per_s: per_second(self.requests as f64, length),
-            hit_ratio: share(self.hit.len(), self.hit.len() + self.miss.len()),
+            hit_ratio: ratio(self.hit.len(), self.hit.len() + self.miss.len()),
             hits_untold: !self.get.is_empty() && self.hit.len() + self.miss.len() == 0,
-            byte_hit_ratio: share(self.hit_bytes, told_bytes),
+            byte_hit_ratio: ratio(self.hit_bytes, told_bytes),
             ..Measures::default()
         }
     }

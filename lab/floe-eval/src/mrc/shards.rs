@@ -12,54 +12,73 @@ use super::{Curve, StackDistances};
 /// The hashes that thresholds divide: `0..MODULUS`.
 const MODULUS: u64 = 1 << 24;
 
-/// A sample of a fixed share of the keys, with the correction of SHARDS-adj:
-/// accesses that the sample has too few or too many of are counted as hits of
-/// the smallest cache.
+/// The keys whose hash is below a threshold.
 #[derive(Debug)]
-pub struct FixedRate {
+struct Sampled {
     threshold: u64,
     accesses: u64,
     stack: Stack,
     distances: Histogram,
 }
 
-impl FixedRate {
-    /// Samples `rate` (above 0, at most 1) of the keys, to the next 2^-24.
-    pub fn new(rate: f64) -> Self {
-        let threshold = (rate * MODULUS as f64).round() as u64;
-        FixedRate {
-            threshold: threshold.clamp(1, MODULUS),
+impl Sampled {
+    fn below(threshold: u64) -> Self {
+        Sampled {
+            threshold,
             accesses: 0,
             stack: Stack::default(),
             distances: Histogram::default(),
         }
     }
 
+    /// Notes an access; returns the hash of a key that enters the sample.
+    fn access(&mut self, key: u64) -> Option<u64> {
+        self.accesses += 1;
+        let hash = hash(key);
+        if hash >= self.threshold {
+            return None;
+        }
+        let rate = self.rate();
+        if let Some(distance) = self.stack.access(key) {
+            self.distances.add(scaled(distance, rate), 1.0 / rate);
+            return None;
+        }
+        self.distances.add_first(1.0 / rate);
+        Some(hash)
+    }
+
     fn rate(&self) -> f64 {
         self.threshold as f64 / MODULUS as f64
+    }
+
+    /// The curve with the correction of SHARDS-adj: accesses that the sample has
+    /// too few or too many of are counted as hits of the smallest cache.
+    fn curve(&self) -> Curve {
+        let unique = scaled(self.stack.len() as u64, self.rate());
+        let missing = self.accesses as f64 - self.distances.total();
+        self.distances.curve_of(self.accesses, unique, missing)
+    }
+}
+
+/// A sample of a fixed share of the keys, with the correction of SHARDS-adj.
+#[derive(Debug)]
+pub struct FixedRate(Sampled);
+
+impl FixedRate {
+    /// Samples `rate` (above 0, at most 1) of the keys, to the next 2^-24.
+    pub fn new(rate: f64) -> Self {
+        let threshold = (rate * MODULUS as f64).round() as u64;
+        FixedRate(Sampled::below(threshold.clamp(1, MODULUS)))
     }
 }
 
 impl StackDistances for FixedRate {
     fn access(&mut self, key: u64) {
-        self.accesses += 1;
-        if hash(key) >= self.threshold {
-            return;
-        }
-        let rate = self.rate();
-        match self.stack.access(key) {
-            Some(distance) => self.distances.add(scaled(distance, rate), 1.0 / rate),
-            None => self.distances.add_first(1.0 / rate),
-        }
+        self.0.access(key);
     }
 
     fn curve(&self) -> Curve {
-        adjusted(
-            &self.distances,
-            self.accesses,
-            self.stack.len(),
-            self.rate(),
-        )
+        self.0.curve()
     }
 }
 
@@ -68,12 +87,9 @@ impl StackDistances for FixedRate {
 #[derive(Debug)]
 pub struct FixedSize {
     keys_max: usize,
-    threshold: u64,
-    accesses: u64,
-    stack: Stack,
+    sample: Sampled,
     /// The sampled keys by hash, largest first.
-    sampled: BinaryHeap<(u64, u64)>,
-    distances: Histogram,
+    by_hash: BinaryHeap<(u64, u64)>,
 }
 
 impl FixedSize {
@@ -81,72 +97,46 @@ impl FixedSize {
     pub fn new(keys_max: usize) -> Self {
         FixedSize {
             keys_max: keys_max.max(1),
-            threshold: MODULUS,
-            accesses: 0,
-            stack: Stack::default(),
-            sampled: BinaryHeap::new(),
-            distances: Histogram::default(),
+            sample: Sampled::below(MODULUS),
+            by_hash: BinaryHeap::new(),
         }
-    }
-
-    fn rate(&self) -> f64 {
-        self.threshold as f64 / MODULUS as f64
     }
 
     /// The keys in the sample.
     pub fn sampled(&self) -> usize {
-        self.sampled.len()
+        self.by_hash.len()
     }
 
     /// Lowers the threshold to the largest sampled hash, and drops its keys.
     fn lower(&mut self) {
-        let Some(&(largest, _)) = self.sampled.peek() else {
+        let Some(&(largest, _)) = self.by_hash.peek() else {
             return;
         };
-        self.threshold = largest;
-        while let Some(&(hash, key)) = self.sampled.peek()
+        self.sample.threshold = largest;
+        while let Some(&(hash, key)) = self.by_hash.peek()
             && hash == largest
         {
-            self.sampled.pop();
-            self.stack.remove(key);
+            self.by_hash.pop();
+            self.sample.stack.remove(key);
         }
     }
 }
 
 impl StackDistances for FixedSize {
     fn access(&mut self, key: u64) {
-        self.accesses += 1;
-        let hash = hash(key);
-        if hash >= self.threshold {
+        let Some(hash) = self.sample.access(key) else {
             return;
-        }
-        let rate = self.rate();
-        match self.stack.access(key) {
-            Some(distance) => self.distances.add(scaled(distance, rate), 1.0 / rate),
-            None => {
-                self.distances.add_first(1.0 / rate);
-                self.sampled.push((hash, key));
-                // All keys may share the smallest hash: a threshold of 0 samples none.
-                if self.sampled.len() > self.keys_max {
-                    self.lower();
-                }
-            }
+        };
+        self.by_hash.push((hash, key));
+        // All keys may share the smallest hash: a threshold of 0 samples none.
+        if self.by_hash.len() > self.keys_max {
+            self.lower();
         }
     }
 
     fn curve(&self) -> Curve {
-        adjusted(
-            &self.distances,
-            self.accesses,
-            self.stack.len(),
-            self.rate(),
-        )
+        self.sample.curve()
     }
-}
-
-fn adjusted(distances: &Histogram, accesses: u64, sampled: usize, rate: f64) -> Curve {
-    let unique = scaled(sampled as u64, rate);
-    distances.curve_of(accesses, unique, accesses as f64 - distances.total())
 }
 
 fn scaled(count: u64, rate: f64) -> u64 {

@@ -7,6 +7,7 @@
 
 use floe_core::policy::object::{Access, ObjectPolicy, ObjectPolicyKind};
 
+use crate::ratio::ratio;
 use crate::trace::{Op, Request, Trace, TraceError};
 
 /// The unit that a cache stores.
@@ -52,14 +53,6 @@ impl PolicyCounts {
     /// Share of the bytes read that missed, or zero without reads.
     pub fn byte_miss_ratio(&self) -> f64 {
         ratio(self.miss_bytes, self.get_bytes)
-    }
-}
-
-fn ratio(part: u64, whole: u64) -> f64 {
-    if whole == 0 {
-        0.0
-    } else {
-        part as f64 / whole as f64
     }
 }
 

@@ -1,6 +1,5 @@
 //! Statistics of a trace: operations, sizes, reuse, skew, sequentiality.
 
-mod ratio;
 mod report;
 mod sequential;
 mod sizes;
@@ -15,10 +14,10 @@ use floe_core::ByteSize;
 use serde::Serialize;
 
 use crate::error::EvalError;
+use crate::ratio::ratio;
 use crate::trace::{
     BlockOp, BlockRequest, BlockTrace, Op, Request, Trace, TraceError, TraceOptions,
 };
-use ratio::ratio;
 use sequential::Sequence;
 
 pub use sequential::Sequential;

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use serde::Serialize;
 
-use super::ratio::ratio;
+use crate::ratio::ratio;
 use crate::trace::BlockRequest;
 
 /// Requests that start where one of the volume's last [`STREAMS`](Self::STREAMS)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::ser::{Serialize, SerializeStruct as _, Serializer};
 
-use super::ratio::ratio;
+use crate::ratio::ratio;
 
 /// Sizes and how often each occurs: percentiles are exact.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::ratio::ratio;
+use crate::ratio::ratio;
 
 /// The skew of accesses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -5,11 +5,11 @@ use std::time::Duration;
 use super::request::BlockOp;
 
 /// The nanoseconds of one second.
-pub(super) const NS_PER_S: u64 = 1_000_000_000;
+pub(crate) const NS_PER_S: u64 = 1_000_000_000;
 /// The nanoseconds of one millisecond.
 pub(super) const NS_PER_MS: u64 = 1_000_000;
 /// The nanoseconds of one microsecond.
-pub(super) const NS_PER_US: u64 = 1_000;
+pub(crate) const NS_PER_US: u64 = 1_000;
 
 /// A line as text.
 pub(super) fn text(line: &[u8]) -> Result<&str, String> {

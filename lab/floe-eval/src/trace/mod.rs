@@ -52,6 +52,7 @@ pub use request::{BlockOp, BlockRequest, ByteRange, Decoded, Key, Op, Request, S
 pub use source::LINE_BYTES_MAX;
 
 use decoder::Decoder;
+pub(crate) use fields::{NS_PER_S, NS_PER_US};
 use source::Records;
 
 /// How to open a trace.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+pub use floe_core::volume::{Operation as BlockOp, SECTOR_BYTES};
+
 /// A cache key of a trace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
@@ -94,24 +96,6 @@ impl Request {
             ttl: None,
         }
     }
-}
-
-/// The bytes of a sector, in which most block formats count.
-pub const SECTOR_BYTES: u64 = 512;
-
-/// The operation of a request to a block device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum BlockOp {
-    /// Reads.
-    Read,
-    /// Writes.
-    Write,
-    /// Makes all completed writes durable; its range is empty.
-    Flush,
-    /// Gives up the content of the range.
-    Trim,
-    /// Writes zeroes without sending them.
-    WriteZeroes,
 }
 
 /// One request to a block device. Lines name their volume by a [`Key`]; a

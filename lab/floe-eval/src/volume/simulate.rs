@@ -9,7 +9,7 @@ use floe_core::volume::{
 };
 
 use super::result::{MissedRequests, VolumeResult, VolumeSample};
-use crate::trace::{BlockOp, BlockRequest};
+use crate::trace::BlockRequest;
 
 /// Samples of the series over time that are kept. When there are more, every
 /// other one is dropped, and from then on samples are twice as far apart.
@@ -55,13 +55,7 @@ impl Simulation {
     /// bytes begin or end within a sector is widened to whole ones.
     pub fn serve(&mut self, request: &BlockRequest, volume: VolumeId) {
         self.advance(request.time_ns);
-        let operation = match request.op {
-            BlockOp::Read => Operation::Read,
-            BlockOp::Write => Operation::Write,
-            BlockOp::Flush => Operation::Flush,
-            BlockOp::Trim => Operation::Trim,
-            BlockOp::WriteZeroes => Operation::WriteZeroes,
-        };
+        let operation = request.op;
         let range = ByteRange::at(request.offset, request.length).aligned_to(SECTOR_BYTES);
         let request = Request {
             volume,
