@@ -6,9 +6,9 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use floe::inspect::Shape;
 use floe_core::ByteSize;
-use floe_core::layout::tiny::TinySuperblock;
-use floe_core::layout::{LayoutError, Structure, Superblock};
+use floe_core::layout::LayoutError;
 use floe_device::config::DeviceKind;
 use floe_device::{Clock, DeviceConfig, OpenDeviceError, SharedDevice};
 
@@ -116,15 +116,7 @@ pub(crate) fn open_existing(
     }
 }
 
-/// The geometry in a cache's superblock.
-struct Shape {
-    block_size: u32,
-    zone_count: u32,
-    zone_size: u64,
-    zone_capacity: u64,
-}
-
-/// The geometry in the superblock at `path`, of either kind of cache: in the
+/// The geometry in the superblock at `path`, of any kind of cache: in the
 /// first zone or, if there is none, in the second.
 ///
 /// # Errors
@@ -134,7 +126,7 @@ fn shape(path: &Path) -> Result<Result<Shape, LayoutError>, Failure> {
         let file = File::open(path)?;
         let mut block = [0; 4096];
         let length = read_at(&file, &mut block, 0)?;
-        let error = match shape_in(&block[..length]) {
+        let error = match floe::inspect::shape(&block[..length]) {
             Ok(shape) => return Ok(Ok(shape)),
             Err(error) => error,
         };
@@ -144,7 +136,7 @@ fn shape(path: &Path) -> Result<Result<Shape, LayoutError>, Failure> {
                 break;
             }
             // A superblock at another offset may be part of a value.
-            if let Ok(shape) = shape_in(&block[..length])
+            if let Ok(shape) = floe::inspect::shape(&block[..length])
                 && shape.zone_size == start
             {
                 return Ok(Ok(shape));
@@ -161,25 +153,6 @@ fn second_zone_starts() -> impl Iterator<Item = u64> {
     let fine = (4096..16 * MIB).step_by(4096);
     let coarse = (16 * MIB..=4096 * MIB).step_by(64 << 10);
     fine.chain(coarse).map(|start| start as u64)
-}
-
-fn shape_in(block: &[u8]) -> Result<Shape, LayoutError> {
-    match Superblock::decode(block) {
-        Ok(Superblock { plan, .. }) => Ok(Shape {
-            block_size: plan.block_size,
-            zone_count: plan.zone_count,
-            zone_size: plan.zone_size,
-            zone_capacity: plan.zone_capacity,
-        }),
-        Err(LayoutError::Unexpected(Structure::TinySuperblock)) => TinySuperblock::decode(block)
-            .map(|TinySuperblock { plan, .. }| Shape {
-                block_size: plan.block_size,
-                zone_count: plan.zone_count,
-                zone_size: plan.zone_size,
-                zone_capacity: plan.zone_capacity,
-            }),
-        Err(error) => Err(error),
-    }
 }
 
 /// Reads until the block is full or the file ends.

@@ -145,7 +145,7 @@ fn walk(
     part: Part,
     config: &DeviceConfig,
     scope: Scope,
-    visit: impl FnMut(&Finding),
+    visit: impl FnMut(&Finding) + Send,
 ) -> Result<Totals, Failure> {
     let runtime = super::runtime::small_runtime()?;
     runtime.block_on(async {

@@ -1,89 +1,81 @@
-//! The metadata zones: superblocks and journals.
-
-use std::collections::HashMap;
+//! The metadata zones of any format: superblocks and logs.
 
 use floe_core::ZoneId;
-use floe_core::layout::{JournalRecord as _, LayoutError, Note, Superblock, ZoneLife};
-use floe_device::SharedDevice;
+use floe_core::layout::{JournalRecord as _, LayoutError};
 
-use super::finding::Finding;
-use super::{Emitter, InspectError, Tombstones, read, read_failure};
-use crate::metadata_log::{Damage, LogSuperblock, Reader, other};
+use super::format::{Format, LogExtent};
+use super::inspection::{InspectError, Inspection, read_failure};
+use crate::metadata_log::{Damage, METADATA, Reader, other};
 
-/// What a full zone's note says.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct FullNote {
-    pub(super) summary_offset: u64,
-    pub(super) records: u32,
+/// A superblock, and the log of a metadata zone behind it.
+struct Candidate<F: Format> {
+    zone: ZoneId,
+    superblock: F,
+    log: LogExtent,
+    contents: F::Contents,
 }
 
-/// What the journal that holds says.
-#[derive(Debug, Default)]
-pub(super) struct Journal {
-    pub(super) full: HashMap<ZoneLife, FullNote>,
-    /// Where the batches of a closed life end to be believed.
-    pub(super) closed: HashMap<ZoneLife, u64>,
-    pub(super) tombstones: Tombstones,
-    complete: bool,
-}
-
-/// Reads both metadata zones and answers with the pair that holds.
-pub(super) async fn read_both<V: FnMut(&Finding)>(
-    device: &SharedDevice,
-    emitter: &mut Emitter<V>,
-) -> Result<(Superblock, Journal), InspectError> {
-    let first = superblock(device, ZoneId(0)).await?;
-    let second = superblock(device, ZoneId(1)).await?;
+/// Inspects both metadata zones, whose first blocks are `heads`, and returns the
+/// superblock and the content of the log that hold.
+///
+/// # Errors
+/// Neither block is a superblock of this format.
+pub(super) async fn current<F: Format>(
+    heads: [&[u8]; 2],
+    inspection: &mut Inspection<'_>,
+) -> Result<(F, F::Contents), InspectError> {
+    let [first, second] = heads.map(F::decode);
     let mut candidates = Vec::new();
-    for (zone, found) in [(ZoneId(0), &first), (ZoneId(1), &second)] {
+    for (zone, found) in METADATA.into_iter().zip([&first, &second]) {
         match found {
-            Ok(superblock) => {
-                let (journal, finding) = journal(device, zone, superblock, emitter).await;
-                candidates.push((zone, *superblock, journal, finding));
-            }
+            Ok(superblock) => candidates.push(candidate(zone, *superblock, inspection).await),
             // The copy in the other zone is written last.
             Err(LayoutError::Blank) => {}
-            Err(error) => emitter.damage(zone, 0, "superblock", error),
+            Err(error) => inspection.damage(zone, 0, F::NAME, error),
         }
     }
     if let [
-        (
+        Candidate {
             zone,
             superblock,
-            Journal {
+            log: LogExtent {
                 complete: false, ..
             },
-            _,
-        ),
+            ..
+        },
     ] = candidates[..]
     {
         // Perhaps the copy of a damaged one.
-        let zone = other(zone);
-        let (journal, finding) = journal(device, zone, &superblock, emitter).await;
-        if journal.complete {
-            candidates.push((zone, superblock, journal, finding));
+        let copied = candidate(other(zone), superblock, inspection).await;
+        if copied.log.complete {
+            candidates.push(copied);
         }
     }
+    let epoch = |candidate: &Candidate<F>| candidate.superblock.chain().epoch();
+    let epoch_max = candidates.iter().map(epoch).max();
     let current = candidates
         .iter()
         .enumerate()
-        .max_by_key(|(_, (_, superblock, journal, _))| (journal.complete, superblock.epoch))
+        .max_by_key(|(_, candidate)| (candidate.log.complete, epoch(candidate)))
         .map(|(index, _)| index);
     let mut holds = None;
-    let epoch_max = candidates
-        .iter()
-        .map(|(_, superblock, ..)| superblock.epoch)
-        .max();
-    for (index, (zone, superblock, journal, finding)) in candidates.into_iter().enumerate() {
+    for (index, candidate) in candidates.into_iter().enumerate() {
         let is_current = Some(index) == current;
-        emitter.emit(describe(zone, &superblock, is_current));
-        // A copy has no journal of its own.
-        let is_copy = !is_current && !journal.complete && Some(superblock.epoch) == epoch_max;
+        // A copy has no log of its own.
+        let is_copy =
+            !is_current && !candidate.log.complete && Some(epoch(&candidate)) == epoch_max;
+        let Candidate {
+            zone,
+            superblock,
+            log,
+            contents,
+        } = candidate;
+        inspection.emit(superblock.describe(zone, is_current));
         if !is_copy {
-            emitter.emit(finding);
+            inspection.emit(superblock.describe_log(zone, &log, &contents));
         }
         if is_current {
-            holds = Some((superblock, journal));
+            holds = Some((superblock, contents));
         }
     }
     holds.ok_or_else(|| InspectError::NoCache {
@@ -92,109 +84,16 @@ pub(super) async fn read_both<V: FnMut(&Finding)>(
     })
 }
 
-async fn superblock(
-    device: &SharedDevice,
+/// Walks the log of `zone` behind `superblock`, and reports damage, of second
+/// copies too.
+async fn candidate<F: Format>(
     zone: ZoneId,
-) -> Result<Result<Superblock, LayoutError>, InspectError> {
-    let block = u64::from(device.geometry().block_size);
-    let bytes = read(device, zone, 0, block).await?;
-    Ok(Superblock::decode(&bytes))
-}
-
-fn describe(zone: ZoneId, superblock: &Superblock, current: bool) -> Finding {
-    let plan = &superblock.plan;
-    Finding::Superblock {
-        zone: zone.0,
-        current,
-        cache_id: superblock.id.to_string(),
-        created_unix_s: superblock.created_unix_s,
-        epoch: superblock.epoch,
-        block_size: plan.block_size,
-        zone_count: plan.zone_count,
-        zone_size: plan.zone_size,
-        zone_capacity: plan.zone_capacity,
-        chunk_bytes: plan.chunk_bytes,
-        piece_bytes: plan.piece_bytes,
-        layout: plan.layout.to_string(),
-    }
-}
-
-/// Walks the journal behind `superblock` to its end.
-async fn journal<V: FnMut(&Finding)>(
-    device: &SharedDevice,
-    zone: ZoneId,
-    superblock: &Superblock,
-    emitter: &mut Emitter<V>,
-) -> (Journal, Finding) {
-    let mut journal = Journal::default();
-    let (mut full_zones, mut tombstones) = (0, 0);
-    let log = log(device, zone, superblock, emitter, |note| match note {
-        Note::ZoneFull {
-            life,
-            summary_offset,
-            records,
-        } => {
-            full_zones += 1;
-            let note = FullNote {
-                summary_offset,
-                records,
-            };
-            journal.full.insert(life, note);
-        }
-        Note::Tombstone {
-            life,
-            hash,
-            sequence,
-        } => {
-            tombstones += 1;
-            let dead = journal.tombstones.entry((life, hash.0)).or_default();
-            *dead = (*dead).max(sequence.0);
-        }
-        Note::ZoneClosed { life, end_offset } => {
-            let end = journal.closed.entry(life).or_insert(end_offset);
-            *end = end_offset.min(*end);
-        }
-        Note::GenerationFloor { .. }
-        | Note::SlotUse { .. }
-        | Note::UseNoted { .. }
-        | Note::CheckpointEnd { .. } => {}
-    })
-    .await;
-    journal.complete = log.complete;
-    let finding = Finding::Journal {
-        zone: zone.0,
-        epoch: superblock.epoch,
-        blocks: log.blocks,
-        notes: log.records,
-        full_zones,
-        tombstones,
-        complete: log.complete,
-        end_offset: log.end_offset,
-    };
-    (journal, finding)
-}
-
-/// The extent of the log of a metadata zone.
-pub(super) struct LogExtent {
-    /// Blocks, without their second copies.
-    pub(super) blocks: u64,
-    pub(super) records: u64,
-    /// Whether the checkpoint that the zone begins with is complete.
-    pub(super) complete: bool,
-    pub(super) end_offset: u64,
-}
-
-/// Walks the log behind `superblock`, hands its records to `take`, and reports
-/// damage, of second copies too.
-pub(super) async fn log<S: LogSuperblock, V: FnMut(&Finding)>(
-    device: &SharedDevice,
-    zone: ZoneId,
-    superblock: &S,
-    emitter: &mut Emitter<V>,
-    mut take: impl FnMut(S::Record),
-) -> LogExtent {
-    let structure = S::Record::BLOCK.to_string();
-    let mut reader = Reader::new(device, superblock, zone);
+    superblock: F,
+    inspection: &mut Inspection<'_>,
+) -> Candidate<F> {
+    let structure = F::Record::BLOCK.to_string();
+    let mut contents = F::Contents::default();
+    let mut reader = Reader::new(inspection.device, &superblock, zone);
     let (mut records, mut complete) = (0, false);
     loop {
         let block = match reader.next().await {
@@ -202,33 +101,39 @@ pub(super) async fn log<S: LogSuperblock, V: FnMut(&Finding)>(
             Ok(None) => break,
             Err(error) => {
                 let offset = reader.offset();
-                emitter.damage(zone, offset, &structure, read_failure(&error));
+                inspection.damage(zone, offset, &structure, read_failure(&error));
                 break;
             }
         };
         if let Some(Damage { offset, error }) = block.damage {
             let why = format!("{error}; its other copy is sound");
-            emitter.damage(zone, offset, &structure, why);
+            inspection.damage(zone, offset, &structure, why);
         }
         for record in block.records {
             if let Some(before) = record.as_checkpoint_end() {
                 complete = before == records;
                 if !complete {
                     let why = format!("it counts {before} records, but {records} stand before it");
-                    emitter.damage(zone, block.offset, "checkpoint", why);
+                    inspection.damage(zone, block.offset, "checkpoint", why);
                 }
             }
             records += 1;
-            take(record);
+            F::take(&mut contents, record);
         }
     }
     if let Some(Damage { offset, error }) = reader.damage_at_end() {
-        emitter.damage(zone, offset, &structure, error);
+        inspection.damage(zone, offset, &structure, error);
     }
-    LogExtent {
+    let log = LogExtent {
         blocks: reader.chain().next_block(),
         records,
         complete,
         end_offset: reader.offset(),
+    };
+    Candidate {
+        zone,
+        superblock,
+        log,
+        contents,
     }
 }

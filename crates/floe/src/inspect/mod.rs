@@ -7,72 +7,76 @@
 //! writes. It terminates on any bytes: offsets and lengths from flash are
 //! checked before use.
 //!
+//! | file | content |
+//! |---|---|
+//! | `format.rs` | the contract of a kind of cache on flash |
+//! | `chunk/`, `tiny/` | the kinds, in the table `FORMATS` |
+//! | `metadata.rs` | the metadata zones of every kind |
+//! | `inspection.rs`, `finding.rs` | reading the device, and reporting |
+//!
 //! Must not depend on which of several records of a key is the newest.
 
+mod chunk;
 mod finding;
-mod log_zone;
+mod format;
+mod inspection;
 mod metadata;
-mod slot_zone;
 mod tiny;
-mod tiny_pages;
 
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tests_tiny;
 
-use std::collections::HashMap;
+use std::marker::PhantomData;
 
-use floe_core::layout::{
-    BatchHeader, CacheId, Generation, LayoutError, SlotGeometry, Superblock, ZoneHeader,
-    ZoneLayout, ZoneLife, decode_slot_block,
-};
-use floe_core::{Address, Geometry, ZoneId};
-use floe_device::{DeviceError, IoBuf, SharedDevice};
+use floe_core::layout::tiny::TinySuperblock;
+use floe_core::layout::{LayoutError, Superblock};
+use floe_device::SharedDevice;
+use futures::future::BoxFuture;
 
 pub use finding::{Finding, RecordState, Totals, ZoneState, key_text};
-use metadata::Journal;
+use format::Format;
+pub use format::Shape;
+use inspection::Inspection;
+pub use inspection::{InspectError, Scope};
 
-/// The scope of an inspection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Scope {
-    /// Only this zone, and the metadata.
-    pub zone: Option<ZoneId>,
-    /// Whether to read and verify values; otherwise only metadata.
-    pub payloads: bool,
+use crate::metadata_log::METADATA;
+
+/// The kinds of caches on flash, in the order in which they are tried. Another
+/// kind is a line here.
+const FORMATS: [&dyn Kind; 2] = [&PhantomData::<Superblock>, &PhantomData::<TinySuperblock>];
+
+/// A [`Format`] as an entry of the table.
+trait Kind: Sync {
+    /// The geometry in the superblock at the start of `head`.
+    fn shape(&self, head: &[u8]) -> Result<Shape, LayoutError>;
+
+    /// Inspects a cache, whose metadata zones start with `heads`.
+    fn inspect<'a>(
+        &self,
+        heads: [&'a [u8]; 2],
+        inspection: &'a mut Inspection<'_>,
+    ) -> BoxFuture<'a, Result<(), InspectError>>;
 }
 
-impl Scope {
-    /// All of the cache, byte by byte.
-    pub const EVERYTHING: Scope = Scope {
-        zone: None,
-        payloads: true,
-    };
-    /// All of the cache except for values.
-    pub const DESCRIPTIONS: Scope = Scope {
-        zone: None,
-        payloads: false,
-    };
-}
+impl<F: Format> Kind for PhantomData<F> {
+    fn shape(&self, head: &[u8]) -> Result<Shape, LayoutError> {
+        Ok(F::decode(head)?.shape())
+    }
 
-/// Errors that prevent an inspection.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum InspectError {
-    /// Neither metadata zone starts with a readable superblock.
-    #[error("the device holds no Floe cache: zone 0: {first}; zone 1: {second}")]
-    NoCache {
-        /// The error of the first.
-        first: LayoutError,
-        /// The error of the second.
-        second: LayoutError,
-    },
-    /// The device's geometry differs from the cache's.
-    #[error("the cache was formatted for a device with another geometry: {0}")]
-    Shape(String),
-    /// A necessary read failed.
-    #[error("the device cannot be read")]
-    Device(#[from] DeviceError),
+    fn inspect<'a>(
+        &self,
+        heads: [&'a [u8]; 2],
+        inspection: &'a mut Inspection<'_>,
+    ) -> BoxFuture<'a, Result<(), InspectError>> {
+        Box::pin(async move {
+            let (superblock, contents) = metadata::current::<F>(heads, inspection).await?;
+            superblock.shape().check(inspection.device.geometry())?;
+            superblock.walk(contents, inspection).await;
+            Ok(())
+        })
+    }
 }
 
 /// Inspects the cache on `device` and passes findings to `visit`, in the order
@@ -84,205 +88,32 @@ pub enum InspectError {
 pub async fn inspect(
     device: &SharedDevice,
     scope: Scope,
-    visit: impl FnMut(&Finding),
+    visit: impl FnMut(&Finding) + Send,
 ) -> Result<Totals, InspectError> {
-    let mut emitter = Emitter {
-        visit,
-        totals: Totals::default(),
-    };
-    if let Some(superblock) = tiny::find(device, &mut emitter).await? {
-        tiny::walk(device, scope, &superblock, &mut emitter).await?;
-        return Ok(emitter.totals);
-    }
-    let (superblock, journal) = metadata::read_both(device, &mut emitter).await?;
-    let mut walk = Walk {
-        device,
-        scope,
-        superblock,
-        journal,
-        emitter,
-    };
-    let plan = &walk.superblock.plan;
-    let shape = (
-        plan.block_size,
-        plan.zone_count,
-        plan.zone_size,
-        plan.zone_capacity,
-    );
-    check_shape(device.geometry(), shape)?;
-    for zone in device.geometry().zones().skip(2) {
-        if scope.zone.is_none_or(|wanted| wanted == zone) {
-            walk.zone(zone).await;
-        }
-    }
-    Ok(walk.emitter.totals)
+    let mut visit = visit;
+    let mut inspection = Inspection::new(device, scope, &mut visit);
+    let block = u64::from(device.geometry().block_size);
+    let first = inspection.read(METADATA[0], 0, block).await?;
+    let second = inspection.read(METADATA[1], 0, block).await?;
+    let heads: [&[u8]; 2] = [&first, &second];
+    let recognises = |kind: &&&dyn Kind| heads.iter().any(|head| kind.shape(head).is_ok());
+    // If none recognises the device, the first reports the metadata zones.
+    let kind = FORMATS.iter().find(recognises).unwrap_or(&FORMATS[0]);
+    kind.inspect(heads, &mut inspection).await?;
+    Ok(inspection.totals())
 }
 
-/// Compares a cache's geometry (block size, number of zones, zone size, zone
-/// capacity) with the device's.
-fn check_shape(geometry: &Geometry, made_for: (u32, u32, u64, u64)) -> Result<(), InspectError> {
-    let facts = [
-        (
-            "block size",
-            u64::from(made_for.0),
-            u64::from(geometry.block_size),
-        ),
-        ("zone size", made_for.2, geometry.zone_size),
-        ("zone capacity", made_for.3, geometry.zone_capacity),
-        (
-            "number of zones",
-            u64::from(made_for.1),
-            u64::from(geometry.zone_count),
-        ),
-    ];
-    for (name, made_for, found) in facts {
-        if made_for != found {
-            return Err(InspectError::Shape(format!(
-                "its {name} is {made_for}, the device's is {found}"
-            )));
-        }
-    }
-    Ok(())
+/// The geometry in the superblock of any kind of cache, which starts with
+/// `head`, the first 512 bytes or more of a metadata zone.
+///
+/// # Errors
+/// The bytes start with no sound superblock.
+pub fn shape(head: &[u8]) -> Result<Shape, LayoutError> {
+    let [first, others @ ..] = FORMATS;
+    others
+        .into_iter()
+        .fold(first.shape(head), |found, kind| match found {
+            Err(LayoutError::Unexpected(_)) => kind.shape(head),
+            found => found,
+        })
 }
-
-/// Passes findings on and counts them.
-struct Emitter<V> {
-    visit: V,
-    totals: Totals,
-}
-
-impl<V: FnMut(&Finding)> Emitter<V> {
-    fn emit(&mut self, finding: Finding) {
-        self.totals.count(&finding);
-        (self.visit)(&finding);
-    }
-
-    fn damage(&mut self, zone: ZoneId, offset: u64, what: &str, why: impl ToString) {
-        self.emit(Finding::Damage {
-            zone: zone.0,
-            offset,
-            what: what.to_owned(),
-            why: why.to_string(),
-        });
-    }
-}
-
-/// The state of an inspection.
-struct Walk<'a, V> {
-    device: &'a SharedDevice,
-    scope: Scope,
-    superblock: Superblock,
-    journal: Journal,
-    emitter: Emitter<V>,
-}
-
-impl<V: FnMut(&Finding)> Walk<'_, V> {
-    fn id(&self) -> CacheId {
-        self.superblock.id
-    }
-
-    fn block(&self) -> u64 {
-        u64::from(self.superblock.plan.block_size)
-    }
-
-    fn capacity(&self) -> u64 {
-        self.superblock.plan.zone_capacity
-    }
-
-    async fn zone(&mut self, zone: ZoneId) {
-        let head = match self.read(zone, 0, self.block()).await {
-            Ok(head) => head,
-            Err(error) => {
-                self.emitter
-                    .damage(zone, 0, "zone header", read_failure(&error));
-                return;
-            }
-        };
-        let header = match ZoneHeader::decode(self.id(), zone, &head) {
-            Ok(header) => header,
-            Err(LayoutError::Blank) => {
-                self.emitter.emit(Finding::EmptyZone { zone: zone.0 });
-                return;
-            }
-            Err(error) => {
-                if self.is_in_use(zone).await {
-                    self.emitter.damage(zone, 0, "zone header", error);
-                } else {
-                    self.emitter.emit(Finding::Leftover {
-                        zone: zone.0,
-                        what: error.to_string(),
-                    });
-                }
-                return;
-            }
-        };
-        match header.layout {
-            ZoneLayout::Log => self.log_zone(header).await,
-            ZoneLayout::Slots => self.slot_zone(header).await,
-        }
-    }
-
-    /// Whether this cache wrote a zone without a valid header, according to the
-    /// journal or to the bytes after the header. Otherwise its bytes are from
-    /// before the cache was formatted.
-    async fn is_in_use(&self, zone: ZoneId) -> bool {
-        let noted = self.journal.full.keys().chain(self.journal.closed.keys());
-        if noted.into_iter().any(|life| life.zone == zone) {
-            return true;
-        }
-        let Ok(next) = self.read(zone, self.block(), self.block()).await else {
-            return false;
-        };
-        // Batches and slot tables have zone and generation at the same offset.
-        let Some((first, second)) = next
-            .get(24..32)
-            .and_then(|life| life.split_first_chunk::<4>())
-            .and_then(|(first, rest)| Some((first, rest.first_chunk::<4>()?)))
-        else {
-            return false;
-        };
-        let life = ZoneLife::new(
-            ZoneId(u32::from_le_bytes(*first)),
-            Generation(u32::from_le_bytes(*second)),
-        );
-        let plan = &self.superblock.plan;
-        let is_batch = BatchHeader::decode(self.id(), life, plan.block_size, &next).is_ok();
-        let is_table = || {
-            SlotGeometry::new(plan.zone_capacity, plan.block_size, plan.chunk_bytes)
-                .is_some_and(|slots| decode_slot_block(self.id(), life, &slots, 0, &next).is_ok())
-        };
-        life.zone == zone && (is_batch || is_table())
-    }
-
-    /// Whether a tombstone in the journal covers this record.
-    fn noted_dead(&self, life: ZoneLife, hash: u64, sequence: u64) -> bool {
-        self.journal
-            .tombstones
-            .get(&(life, hash))
-            .is_some_and(|dead| sequence <= *dead)
-    }
-
-    async fn read(&self, zone: ZoneId, offset: u64, len: u64) -> Result<IoBuf, DeviceError> {
-        read(self.device, zone, offset, len).await
-    }
-}
-
-/// Reads `len` bytes, widened to whole blocks; the caller has checked that they
-/// are inside the zone.
-async fn read(
-    device: &SharedDevice,
-    zone: ZoneId,
-    offset: u64,
-    len: u64,
-) -> Result<IoBuf, DeviceError> {
-    let len = device.geometry().round_up(len);
-    let buffer = device.allocate(usize::try_from(len).unwrap_or(usize::MAX));
-    device.read(Address::new(zone, offset), buffer).await
-}
-
-fn read_failure(error: &DeviceError) -> String {
-    format!("cannot be read: {error}")
-}
-
-/// The highest dead sequence, by life of the zone and key hash.
-type Tombstones = HashMap<(ZoneLife, u64), u64>;

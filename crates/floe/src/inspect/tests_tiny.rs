@@ -7,7 +7,7 @@ use floe_core::layout::tiny::{
     Fence, IndexHead, PageId, PageKind, TinyEngine, TinyFormatPlan, TinyNote, TinySuperblock,
     TrailerHead, encode_objects, encode_trailer, record, seal_index,
 };
-use floe_core::layout::{CacheId, JournalChain, JournalRecord as _};
+use floe_core::layout::{CacheId, JournalChain, JournalRecord as _, Structure};
 use floe_core::tiny::{Expiry, Object, PAGE_BYTES};
 use floe_core::{ByteSize, ZoneId};
 use floe_device::{Address, DeviceConfig, IoBuf, MemoryDevice, Placement, SharedDevice};
@@ -288,4 +288,25 @@ async fn a_device_of_another_shape_and_a_lost_superblock_are_errors() {
     flip(&device, 0, 0, 60).await;
     let lost = inspect(&device, Scope::EVERYTHING, |_| {}).await;
     assert!(matches!(lost, Err(InspectError::NoCache { .. })));
+}
+
+#[tokio::test]
+async fn a_superblock_has_the_shape_of_its_device() {
+    let device = cache().await;
+    let head = || device.read(Address::new(ZoneId(0), 0), IoBuf::zeroed(PAGE_BYTES));
+    let wanted = Shape {
+        block_size: 4096,
+        zone_count: ZONES,
+        zone_size: ZONE,
+        zone_capacity: ZONE,
+    };
+    assert_eq!(shape(&head().await.unwrap()), Ok(wanted));
+    flip(&device, 0, 0, 60).await;
+    let damaged = shape(&head().await.unwrap());
+    assert_eq!(damaged, Err(LayoutError::BadChecksum));
+    let other = Err(LayoutError::Unexpected(Structure::Fences));
+    let fences = device.read(Address::new(ZoneId(0), 4096), IoBuf::zeroed(PAGE_BYTES));
+    assert_eq!(shape(&fences.await.unwrap()), other);
+    assert_eq!(shape(&[0x55; 512]), Err(LayoutError::Foreign));
+    assert_eq!(shape(&[0; 512]), Err(LayoutError::Blank));
 }

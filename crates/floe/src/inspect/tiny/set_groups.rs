@@ -1,171 +1,32 @@
-//! Caches of tiny objects: superblocks, fences, extents, pages.
+//! Inspects the set-groups and index groups of Nemo.
 
+use std::future::Future;
+
+use floe_core::chunk::METADATA_ZONES;
+use floe_core::layout::LayoutError;
 use floe_core::layout::tiny::{
-    Content, IndexHead, ObjectsPage, PageId, PageKind, TinyEngine, TinyNote, TinySuperblock,
-    decode_trailer, decode_trailer_head, open_index, read_page_id,
+    Content, IndexHead, ObjectsPage, PageId, PageKind, TinySuperblock, decode_trailer,
+    decode_trailer_head, open_index, read_page_id,
 };
-use floe_core::layout::{LayoutError, Superblock};
 use floe_core::tiny::PAGE_BYTES;
 use floe_core::{Geometry, ZoneId};
-use floe_device::{DeviceError, IoBuf, SharedDevice};
+use floe_device::{DeviceError, IoBuf};
 
-use super::finding::{Finding, key_text};
-use super::metadata::{LogExtent, log};
-use super::{Emitter, InspectError, Scope, check_shape, read, read_failure, tiny_pages};
-use crate::metadata_log::{METADATA, other};
-
-/// The metadata zones, which come before those for objects.
-const METADATA_ZONES: u32 = 2;
+use super::super::finding::{Finding, key_text};
+use super::super::inspection::{Inspection, read_failure};
 
 /// Most bytes of one set-group's filters that are held to be checked.
 const FILTERS_MAX: u64 = 64 << 20;
 
-/// The superblock that holds, if this is a cache of tiny objects and of
-/// nothing else.
-pub(super) async fn find<V: FnMut(&Finding)>(
-    device: &SharedDevice,
-    emitter: &mut Emitter<V>,
-) -> Result<Option<TinySuperblock>, InspectError> {
-    let mut found = Vec::new();
-    for zone in METADATA {
-        let block = u64::from(device.geometry().block_size);
-        let bytes = read(device, zone, 0, block).await?;
-        if Superblock::decode(&bytes).is_ok() {
-            return Ok(None);
-        }
-        found.push((zone, TinySuperblock::decode(&bytes)));
-    }
-    if found.iter().all(|(_, superblock)| superblock.is_err()) {
-        return Ok(None);
-    }
-    let mut candidates = Vec::new();
-    for (zone, superblock) in found {
-        match superblock {
-            Ok(superblock) => {
-                let fences = fences(device, zone, &superblock, emitter).await;
-                candidates.push((zone, superblock, fences));
-            }
-            // The copy in the other zone is written last.
-            Err(LayoutError::Blank) => {}
-            Err(error) => emitter.damage(zone, 0, "tiny superblock", error),
-        }
-    }
-    if let [
-        (
-            zone,
-            superblock,
-            (
-                LogExtent {
-                    complete: false, ..
-                },
-                _,
-            ),
-        ),
-    ] = candidates[..]
-    {
-        // Perhaps the copy of a damaged one.
-        let zone = other(zone);
-        let fences = fences(device, zone, &superblock, emitter).await;
-        if fences.0.complete {
-            candidates.push((zone, superblock, fences));
-        }
-    }
-    let current = candidates
-        .iter()
-        .map(|(_, superblock, (log, _))| (log.complete, superblock.epoch))
-        .max();
-    let epoch_max = candidates
-        .iter()
-        .map(|(_, superblock, _)| superblock.epoch)
-        .max();
-    let mut holds = None;
-    for (zone, superblock, (log, fences)) in candidates {
-        let is_current = current == Some((log.complete, superblock.epoch));
-        emitter.emit(describe(zone, &superblock, is_current));
-        // A copy has no fences of its own.
-        let is_copy = !is_current && !log.complete && Some(superblock.epoch) == epoch_max;
-        if !is_copy {
-            emitter.emit(Finding::Fences {
-                zone: zone.0,
-                epoch: superblock.epoch,
-                blocks: log.blocks,
-                fences,
-                complete: log.complete,
-                end_offset: log.end_offset,
-            });
-        }
-        if is_current {
-            holds = Some(superblock);
-        }
-    }
-    Ok(holds)
-}
-
-fn describe(zone: ZoneId, superblock: &TinySuperblock, current: bool) -> Finding {
-    let plan = &superblock.plan;
-    Finding::TinySuperblock {
-        zone: zone.0,
-        current,
-        cache_id: superblock.cache_id.to_string(),
-        created_unix_s: superblock.formatted_at,
-        epoch: superblock.epoch,
-        engine: plan.engine.to_string(),
-        block_size: plan.block_size,
-        zone_count: plan.zone_count,
-        zone_size: plan.zone_size,
-        zone_capacity: plan.zone_capacity,
-        set_group_pages: plan.set_group_pages,
-        sets: plan.sets,
-        candidates: plan.candidates,
-        instances: plan.instances,
-    }
-}
-
-/// The log of one metadata zone, with the number of fences among its notes.
-type Fences = (LogExtent, u64);
-
-async fn fences<V: FnMut(&Finding)>(
-    device: &SharedDevice,
-    zone: ZoneId,
-    superblock: &TinySuperblock,
-    emitter: &mut Emitter<V>,
-) -> Fences {
-    let mut fences = 0;
-    let log = log(device, zone, superblock, emitter, |note| {
-        fences += u64::from(matches!(note, TinyNote::Fence(_)));
-    })
-    .await;
-    (log, fences)
-}
-
 /// Walks the extents of a cache.
-pub(super) async fn walk<V: FnMut(&Finding)>(
-    device: &SharedDevice,
-    scope: Scope,
-    superblock: &TinySuperblock,
-    emitter: &mut Emitter<V>,
-) -> Result<(), InspectError> {
-    let plan = &superblock.plan;
-    let shape = (
-        plan.block_size,
-        plan.zone_count,
-        plan.zone_size,
-        plan.zone_capacity,
-    );
-    check_shape(device.geometry(), shape)?;
-    if plan.engine != TinyEngine::Nemo {
-        // The others describe nothing: what lies where only their memory knows.
-        tiny_pages::walk(device, scope, superblock, METADATA_ZONES, emitter).await;
-        return Ok(());
-    }
-    let places = Places::new(superblock, device.geometry());
+pub(super) async fn walk(superblock: &TinySuperblock, inspection: &mut Inspection<'_>) {
+    let scope = inspection.scope;
+    let places = Places::new(superblock, inspection.device.geometry());
     let mut walk = Walk {
-        device,
-        scope,
         superblock,
-        emitter,
+        inspection,
     };
-    for instance in 0..plan.instances {
+    for instance in 0..superblock.plan.instances {
         let mut found = Vec::new();
         let mut oldest = 0;
         for extent in 0..places.extents_of_instance {
@@ -179,12 +40,11 @@ pub(super) async fn walk<V: FnMut(&Finding)>(
         }
         for (extent, head) in (0..).zip(found) {
             let at = places.page(instance, extent, 0);
-            if scope.zone.is_none_or(|zone| zone == at.0) {
+            if scope.includes(at.0) {
                 walk.extent(&places, instance, extent, head, oldest).await;
             }
         }
     }
-    Ok(())
 }
 
 /// Where pages lie.
@@ -231,19 +91,20 @@ enum Head {
     Unreadable(String),
 }
 
-struct Walk<'a, V> {
-    device: &'a SharedDevice,
-    scope: Scope,
+struct Walk<'a, 'd> {
     superblock: &'a TinySuperblock,
-    emitter: &'a mut Emitter<V>,
+    inspection: &'a mut Inspection<'d>,
 }
 
-impl<V: FnMut(&Finding)> Walk<'_, V> {
-    async fn read(&self, at: (ZoneId, u64)) -> Result<IoBuf, DeviceError> {
-        read(self.device, at.0, at.1, PAGE_BYTES as u64).await
+impl<'d> Walk<'_, 'd> {
+    fn read(
+        &self,
+        at: (ZoneId, u64),
+    ) -> impl Future<Output = Result<IoBuf, DeviceError>> + Send + use<'d> {
+        self.inspection.read(at.0, at.1, PAGE_BYTES as u64)
     }
 
-    async fn head(&self, places: &Places, instance: u32, extent: u32) -> Head {
+    async fn head(&mut self, places: &Places, instance: u32, extent: u32) -> Head {
         let at = places.page(instance, extent, self.superblock.plan.sets);
         let bytes = match self.read(at).await {
             Ok(bytes) => bytes,
@@ -278,17 +139,17 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
         let (zone, offset) = places.page(instance, extent, 0);
         let place = (instance, extent);
         match head {
-            Head::Blank => self.emitter.emit(Finding::EmptyExtent {
+            Head::Blank => self.inspection.emit(Finding::EmptyExtent {
                 zone: zone.0,
                 offset,
                 what: "no filters or head: empty, or was being written".to_owned(),
             }),
-            Head::Other(what) => self.emitter.emit(Finding::EmptyExtent {
+            Head::Other(what) => self.inspection.emit(Finding::EmptyExtent {
                 zone: zone.0,
                 offset,
                 what,
             }),
-            Head::Unreadable(why) => self.emitter.damage(zone, offset, "extent", why),
+            Head::Unreadable(why) => self.inspection.damage(zone, offset, "extent", why),
             Head::SetGroup { sequence, .. } => {
                 let live = sequence >= oldest;
                 self.set_group(places, place, sequence, live).await;
@@ -304,7 +165,7 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
         let (zone, offset) = places.page(place.0, place.1, 0);
         self.filters(places, place, sequence).await;
         let (mut objects, mut tombstones, mut value_bytes) = (0, 0, 0);
-        let sets = if self.scope.payloads {
+        let sets = if self.inspection.scope.payloads {
             self.superblock.plan.sets
         } else {
             0
@@ -320,14 +181,14 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
                 Ok(bytes) => bytes,
                 Err(error) => {
                     let why = read_failure(&error);
-                    self.emitter.damage(at.0, at.1, "page of objects", why);
+                    self.inspection.damage(at.0, at.1, "page of objects", why);
                     continue;
                 }
             };
             let page = match ObjectsPage::open(self.superblock.cache_id, id, &bytes) {
                 Ok(page) => page,
                 Err(error) => {
-                    self.emitter.damage(at.0, at.1, "page of objects", error);
+                    self.inspection.damage(at.0, at.1, "page of objects", error);
                     continue;
                 }
             };
@@ -340,7 +201,7 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
                 tombstones += u64::from(tombstone);
                 value_bytes += bytes as u64;
                 let expires = u64::from(object.expires.0);
-                self.emitter.emit(Finding::Object {
+                self.inspection.emit(Finding::Object {
                     zone: at.0.0,
                     offset: at.1,
                     slot,
@@ -356,7 +217,7 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
                 });
             }
         }
-        self.emitter.emit(Finding::SetGroup {
+        self.inspection.emit(Finding::SetGroup {
             zone: zone.0,
             offset,
             sequence,
@@ -372,12 +233,12 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
     async fn filters(&mut self, places: &Places, place: (u32, u32), sequence: u64) {
         let at = places.page(place.0, place.1, self.superblock.plan.sets);
         if let Err(why) = self.check_filters(places, place, sequence).await {
-            self.emitter.damage(at.0, at.1, "filters", why);
+            self.inspection.damage(at.0, at.1, "filters", why);
         }
     }
 
     async fn check_filters(
-        &self,
+        &mut self,
         places: &Places,
         place: (u32, u32),
         sequence: u64,
@@ -414,10 +275,14 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
         let (zone, offset) = places.page(place.0, place.1, 0);
         if head.sets != self.superblock.plan.sets {
             let why = "an index group of another plan";
-            self.emitter.damage(zone, offset, "head of index", why);
+            self.inspection.damage(zone, offset, "head of index", why);
             return;
         }
-        let pages = if self.scope.payloads { head.sets } else { 0 };
+        let pages = if self.inspection.scope.payloads {
+            head.sets
+        } else {
+            0
+        };
         for number in 0..pages {
             let at = places.page(place.0, place.1, number);
             let id = PageId {
@@ -432,10 +297,10 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
                 Err(error) => Some(read_failure(&error)),
             };
             if let Some(why) = why {
-                self.emitter.damage(at.0, at.1, "page of index", why);
+                self.inspection.damage(at.0, at.1, "page of index", why);
             }
         }
-        self.emitter.emit(Finding::IndexGroup {
+        self.inspection.emit(Finding::IndexGroup {
             zone: zone.0,
             offset,
             sequence: head.sequence,

@@ -4,19 +4,17 @@ use std::collections::HashMap;
 
 use floe_core::ZoneId;
 use floe_core::layout::{
-    BatchHeader, BatchKind, Identified, LargeDescriptor, LayoutError, SmallBatch, Structure,
-    SummaryEntry, SummaryPage, SummaryShape, ValueKind, ZoneHeader, ZoneLife, identify,
+    BatchHeader, BatchKind, Identified, LayoutError, SmallBatch, Structure, SummaryEntry,
+    SummaryPage, SummaryShape, ValueKind, ZoneHeader, ZoneLife, identify,
 };
 
-use super::finding::{Finding, RecordState, ZoneState, key_text};
-use super::metadata::FullNote;
-use super::{Walk, read_failure};
+use super::super::finding::{Finding, RecordState, ZoneState};
+use super::super::inspection::read_failure;
+use super::journal::FullNote;
+use super::walk::{SCAN_BYTES, Walk};
 
 /// Larger descriptor regions are damage: no batch comes near this.
 const DESCRIPTOR_MAX: u64 = 64 << 20;
-
-/// Bytes of one read of unknown content.
-const SCAN_BYTES: u64 = 1 << 20;
 
 /// The counts of a zone.
 #[derive(Default)]
@@ -30,7 +28,7 @@ struct Found {
     by_block: HashMap<u32, SummaryEntry>,
 }
 
-impl<V: FnMut(&Finding)> Walk<'_, V> {
+impl Walk<'_, '_> {
     pub(super) async fn log_zone(&mut self, header: ZoneHeader) {
         let life = header.life;
         let closed = self.journal.closed.get(&life).copied();
@@ -41,7 +39,7 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
         if let Some(note) = full {
             if note.summary_offset > end || !note.summary_offset.is_multiple_of(self.block()) {
                 let why = format!("the journal puts it at {}", note.summary_offset);
-                self.emitter.damage(life.zone, 0, "summary", why);
+                self.inspection.damage(life.zone, 0, "summary", why);
             } else {
                 end = note.summary_offset;
             }
@@ -67,7 +65,7 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
         if let Some(note) = full.filter(|note| note.summary_offset == end) {
             self.summary(life, note, &mut found).await;
         }
-        self.emitter.emit(Finding::Zone {
+        self.inspection.emit(Finding::Zone {
             zone: life.zone.0,
             generation: life.generation.0,
             layout: header.layout.to_string(),
@@ -98,7 +96,7 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
         let batch_bytes = u64::from(header.batch_bytes);
         if batch_bytes > end - offset {
             let why = format!("its {batch_bytes} bytes reach beyond {end}");
-            self.emitter.damage(life.zone, offset, "batch", why);
+            self.inspection.damage(life.zone, offset, "batch", why);
             return None;
         }
         found.batches += 1;
@@ -108,7 +106,7 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
             BatchKind::Piece(_) => {}
             _ if region_bytes > DESCRIPTOR_MAX => {
                 let why = format!("its descriptor claims {region_bytes} bytes");
-                self.emitter.damage(life.zone, offset, "batch", why);
+                self.inspection.damage(life.zone, offset, "batch", why);
             }
             BatchKind::Small { .. } => self.small(life, offset, &header, found).await,
             BatchKind::Large { .. } => {
@@ -130,7 +128,7 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
     ) {
         let block_size = self.superblock.plan.block_size;
         let batch_bytes = u64::from(header.batch_bytes);
-        let whole = self.scope.payloads && batch_bytes <= 4 * SCAN_BYTES;
+        let whole = self.inspection.scope.payloads && batch_bytes <= 4 * SCAN_BYTES;
         let wanted = if whole {
             batch_bytes
         } else {
@@ -140,18 +138,18 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
             Ok(bytes) => bytes,
             Err(error) => {
                 let why = read_failure(&error);
-                return self.emitter.damage(life.zone, offset, "batch", why);
+                return self.inspection.damage(life.zone, offset, "batch", why);
             }
         };
         let batch = match SmallBatch::decode(self.id(), life, block_size, &bytes) {
             Ok(batch) => batch,
-            Err(error) => return self.emitter.damage(life.zone, offset, "batch", error),
+            Err(error) => return self.inspection.damage(life.zone, offset, "batch", error),
         };
         for record in batch.records() {
             let at = offset + u64::from(record.payload_offset);
             let state = self.state(record.flags.void, life, record.hash.0, record.sequence.0);
             let read;
-            let payload = if !self.scope.payloads {
+            let payload = if !self.inspection.scope.payloads {
                 None
             } else if whole {
                 record.payload_in(&bytes)
@@ -164,6 +162,7 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
                     .and_then(|payload| payload.get(..record.payload_bytes as usize))
             };
             let intact = self
+                .inspection
                 .scope
                 .payloads
                 .then(|| payload.is_some_and(|p| record.verify(life.generation, p)));
@@ -207,117 +206,6 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
         Some((entry, state))
     }
 
-    /// Reads the large descriptor at `offset`.
-    pub(super) async fn descriptor(
-        &mut self,
-        life: ZoneLife,
-        offset: u64,
-        region_bytes: u64,
-    ) -> Option<(LargeDescriptor, u32)> {
-        let what = "large descriptor";
-        let bytes = match self.read(life.zone, offset, region_bytes).await {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                let why = read_failure(&error);
-                self.emitter.damage(life.zone, offset, what, why);
-                return None;
-            }
-        };
-        let block_size = self.superblock.plan.block_size;
-        match LargeDescriptor::decode(self.id(), life, block_size, &bytes) {
-            Ok(found) => Some(found),
-            Err(error) => {
-                self.emitter.damage(life.zone, offset, what, error);
-                None
-            }
-        }
-    }
-
-    /// Reads a large value in steps and verifies every unit. `None` if values
-    /// are not to be read.
-    pub(super) async fn verify_large(
-        &self,
-        life: ZoneLife,
-        descriptor: &LargeDescriptor,
-    ) -> Option<bool> {
-        if !self.scope.payloads {
-            return None;
-        }
-        let block_size = self.superblock.plan.block_size;
-        let mut start = 0;
-        while start < descriptor.value_bytes {
-            let step = start..start.saturating_add(SCAN_BYTES);
-            for part in descriptor.reads(step.clone(), block_size) {
-                let inside = part
-                    .zone_offset
-                    .checked_add(u64::from(part.bytes))
-                    .is_some_and(|end| end <= self.capacity());
-                if !inside {
-                    return Some(false);
-                }
-                let bytes = self
-                    .read(life.zone, part.zone_offset, u64::from(part.bytes))
-                    .await;
-                let intact = bytes.is_ok_and(|bytes| {
-                    bytes
-                        .get(..part.bytes as usize)
-                        .is_some_and(|bytes| descriptor.verify_read(life.generation, &part, bytes))
-                });
-                if !intact {
-                    return Some(false);
-                }
-            }
-            start = step.end;
-        }
-        Some(true)
-    }
-
-    /// Reports a record, and damage if its value is not intact.
-    pub(super) fn record(
-        &mut self,
-        life: ZoneLife,
-        entry: &SummaryEntry,
-        offset: u64,
-        key: &[u8],
-        state: RecordState,
-        intact: Option<bool>,
-    ) {
-        self.emitter.emit(Finding::Record {
-            zone: life.zone.0,
-            offset,
-            key: key_text(key),
-            hash: entry.hash.0,
-            sequence: entry.sequence.0,
-            value_bytes: u64::from(entry.value_bytes),
-            expiry_unix_s: entry.expiry_unix_s,
-            large: entry.kind == ValueKind::Large,
-            state,
-            intact,
-        });
-        // A dead value is never read, so it may be torn.
-        if intact == Some(false) && state == RecordState::Present {
-            let what = format!("value of `{}`", key_text(key));
-            let why = "its bytes do not match its checksum: damaged, or torn by a loss of power";
-            self.emitter.damage(life.zone, offset, &what, why);
-        }
-    }
-
-    pub(super) fn state(
-        &self,
-        void: bool,
-        life: ZoneLife,
-        hash: u64,
-        sequence: u64,
-    ) -> RecordState {
-        if void {
-            RecordState::Void
-        } else if self.noted_dead(life, hash, sequence) {
-            RecordState::Dead
-        } else {
-            RecordState::Present
-        }
-    }
-
     /// Looks for the next batch of this life after `offset`, where none starts;
     /// returns its offset.
     async fn skip_gap(&mut self, life: ZoneLife, offset: u64, end: u64) -> Option<u64> {
@@ -330,7 +218,7 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
             let bytes = match self.read(life.zone, at, wanted).await {
                 Ok(bytes) => bytes,
                 Err(error) => {
-                    self.emitter
+                    self.inspection
                         .damage(life.zone, at, "zone", read_failure(&error));
                     return None;
                 }
@@ -361,9 +249,9 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
     fn report_gap(&mut self, zone: ZoneId, offset: u64, end: u64, suspect: bool) {
         if suspect {
             let why = "checksum mismatch: damaged, or torn by a crash";
-            self.emitter.damage(zone, offset, "batch", why);
+            self.inspection.damage(zone, offset, "batch", why);
         } else {
-            self.emitter.emit(Finding::Gap {
+            self.inspection.emit(Finding::Gap {
                 zone: zone.0,
                 offset,
                 bytes: end - offset,
@@ -379,7 +267,7 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
         if total > self.capacity().saturating_sub(note.summary_offset) {
             let why = format!("the journal counts {} records in it", note.records);
             return self
-                .emitter
+                .inspection
                 .damage(life.zone, note.summary_offset, what, why);
         }
         for page in 0..shape.pages() {
@@ -391,7 +279,7 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
                 Ok(bytes) => bytes,
                 Err(error) => {
                     let why = read_failure(&error);
-                    self.emitter.damage(life.zone, offset, what, why);
+                    self.inspection.damage(life.zone, offset, what, why);
                     continue;
                 }
             };
@@ -401,11 +289,11 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
                         self.compare(life, &entry, found);
                     }
                 }
-                Err(error) => self.emitter.damage(life.zone, offset, what, error),
+                Err(error) => self.inspection.damage(life.zone, offset, what, error),
             }
         }
         found.end_offset = note.summary_offset + total;
-        self.emitter.emit(Finding::Summary {
+        self.inspection.emit(Finding::Summary {
             zone: life.zone.0,
             offset: note.summary_offset,
             entries: u64::from(note.records),
@@ -419,7 +307,7 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
             Some(_) => "the summary and the batch disagree about this record",
             None => "the summary lists a record that no batch describes",
         };
-        self.emitter.damage(life.zone, offset, "record", why);
+        self.inspection.damage(life.zone, offset, "record", why);
     }
 }
 

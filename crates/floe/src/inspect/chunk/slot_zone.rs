@@ -5,8 +5,9 @@ use floe_core::layout::{
     decode_slot_block,
 };
 
-use super::finding::{Finding, RecordState, ZoneState};
-use super::{Walk, read_failure};
+use super::super::finding::{Finding, RecordState, ZoneState};
+use super::super::inspection::read_failure;
+use super::walk::Walk;
 
 /// The counts of a zone.
 #[derive(Default)]
@@ -16,14 +17,14 @@ struct Found {
     value_bytes: u64,
 }
 
-impl<V: FnMut(&Finding)> Walk<'_, V> {
+impl Walk<'_, '_> {
     pub(super) async fn slot_zone(&mut self, header: ZoneHeader) {
         let life = header.life;
         let plan = self.superblock.plan;
         let Some(slots) = SlotGeometry::new(plan.zone_capacity, plan.block_size, plan.chunk_bytes)
         else {
             let why = "the superblock's chunk size leaves no room for a slot";
-            return self.emitter.damage(life.zone, 0, "zone header", why);
+            return self.inspection.damage(life.zone, 0, "zone header", why);
         };
         let mut found = Found::default();
         for table_block in 0..slots.table_blocks {
@@ -32,7 +33,7 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
                 Ok(bytes) => bytes,
                 Err(error) => {
                     let why = read_failure(&error);
-                    self.emitter.damage(life.zone, offset, "slot table", why);
+                    self.inspection.damage(life.zone, offset, "slot table", why);
                     continue;
                 }
             };
@@ -46,10 +47,12 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
                 }
                 // Not yet written in this life of the zone.
                 Err(LayoutError::Blank | LayoutError::Stale { .. }) => {}
-                Err(error) => self.emitter.damage(life.zone, offset, "slot table", error),
+                Err(error) => self
+                    .inspection
+                    .damage(life.zone, offset, "slot table", error),
             }
         }
-        self.emitter.emit(Finding::Zone {
+        self.inspection.emit(Finding::Zone {
             zone: life.zone.0,
             generation: life.generation.0,
             layout: header.layout.to_string(),
@@ -84,7 +87,7 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
                     && descriptor.sequence == entry.sequence;
                 if !agrees {
                     let why = "the slot table and the descriptor disagree";
-                    self.emitter.damage(life.zone, offset, "slot", why);
+                    self.inspection.damage(life.zone, offset, "slot", why);
                     return;
                 }
                 let intact = self.verify_large(life, &descriptor).await;

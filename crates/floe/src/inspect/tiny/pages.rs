@@ -2,14 +2,14 @@
 //! so none can be damaged: pages are only counted.
 
 use floe_core::ZoneId;
+use floe_core::chunk::METADATA_ZONES;
 use floe_core::layout::tiny::{
     Content, ObjectsPage, PageId, PageKind, TinySuperblock, read_page_id,
 };
 use floe_core::tiny::PAGE_BYTES;
-use floe_device::SharedDevice;
 
-use super::finding::{Finding, key_text};
-use super::{Emitter, Scope, read, read_failure};
+use super::super::finding::{Finding, key_text};
+use super::super::inspection::{Inspection, read_failure};
 
 /// Bytes of one read.
 const WINDOW_BYTES: u64 = 1 << 20;
@@ -17,33 +17,28 @@ const WINDOW_BYTES: u64 = 1 << 20;
 /// The life of the cache is above these bits of a page's sequence.
 const LIFE_SHIFT: u32 = 32;
 
-/// Counts the pages in the zones from `first` on, if pages are to be read.
-pub(super) async fn walk<V: FnMut(&Finding)>(
-    device: &SharedDevice,
-    scope: Scope,
-    superblock: &TinySuperblock,
-    first: u32,
-    emitter: &mut Emitter<V>,
-) {
+/// Counts the pages in the zones of objects, if pages are to be read.
+pub(super) async fn walk(superblock: &TinySuperblock, inspection: &mut Inspection<'_>) {
+    let scope = inspection.scope;
     if !scope.payloads {
         return;
     }
     let plan = &superblock.plan;
-    let zones_of_instance = (plan.zone_count - first) / plan.instances;
+    let zones_of_instance = (plan.zone_count - METADATA_ZONES) / plan.instances;
     let zone_pages = plan.zone_capacity / PAGE_BYTES as u64;
     for number in 0..zones_of_instance * plan.instances {
-        let zone = ZoneId(first + number);
-        if scope.zone.is_some_and(|wanted| wanted != zone) {
+        let zone = ZoneId(METADATA_ZONES + number);
+        if !scope.includes(zone) {
             continue;
         }
         let first_page = u64::from(number % zones_of_instance) * zone_pages;
         let mut count = Count::default();
         for offset in (0..zone_pages * PAGE_BYTES as u64).step_by(WINDOW_BYTES as usize) {
             let len = WINDOW_BYTES.min(zone_pages * PAGE_BYTES as u64 - offset);
-            let bytes = match read(device, zone, offset, len).await {
+            let bytes = match inspection.read(zone, offset, len).await {
                 Ok(bytes) => bytes,
                 Err(error) => {
-                    emitter.damage(zone, offset, "pages of objects", read_failure(&error));
+                    inspection.damage(zone, offset, "pages of objects", read_failure(&error));
                     continue;
                 }
             };
@@ -55,10 +50,10 @@ pub(super) async fn walk<V: FnMut(&Finding)>(
                     // Pages of an instance have 32-bit numbers.
                     number: (first_page + at / PAGE_BYTES as u64) as u32,
                 };
-                count.page(superblock, place, page, emitter);
+                count.page(superblock, place, page, inspection);
             }
         }
-        emitter.emit(match count.pages + count.other_pages {
+        inspection.emit(match count.pages + count.other_pages {
             0 => Finding::EmptyZone { zone: zone.0 },
             _ => Finding::TinyPages {
                 zone: zone.0,
@@ -91,12 +86,12 @@ struct Count {
 }
 
 impl Count {
-    fn page<V: FnMut(&Finding)>(
+    fn page(
         &mut self,
         superblock: &TinySuperblock,
         place: Place,
         bytes: &[u8],
-        emitter: &mut Emitter<V>,
+        inspection: &mut Inspection<'_>,
     ) {
         if bytes.iter().all(|byte| *byte == 0) {
             return;
@@ -114,7 +109,7 @@ impl Count {
             self.objects += u64::from(!tombstone);
             self.tombstones += u64::from(tombstone);
             self.value_bytes += bytes;
-            emitter.emit(Finding::Object {
+            inspection.emit(Finding::Object {
                 zone: place.zone.0,
                 offset: place.offset,
                 slot,
