@@ -1,5 +1,8 @@
 //! Block traces as whole requests, against MANIFEST.md of the public traces.
 
+mod core;
+mod reference;
+#[path = "../shared/mod.rs"]
 mod shared;
 
 use std::collections::HashSet;
@@ -383,78 +386,14 @@ fn hits(kind: ObjectPolicyKind, pages_max: u64, accesses: &[(u32, u64)]) -> u64 
 fn check_policies(name: &str, found: &Found, row: &Row) {
     let unique = found.unique() as u64;
     let expected = row.numbers(column::LRU_HIT_PERCENT);
+    let numbered = reference::numbered(&found.accesses);
     for (share, expected) in [100, 10].into_iter().zip(expected) {
         let pages = (unique / share).max(1);
         let lru = hits(ObjectPolicyKind::Lru, pages, &found.accesses);
         let percent = 100.0 * lru as f64 / found.accesses.len() as f64;
         assert_near(name, "LRU's hit ratio", percent, expected, 0.0051);
         let sieve = hits(ObjectPolicyKind::Sieve, pages, &found.accesses);
-        let reference = reference::sieve_hits(pages as usize, &found.accesses);
+        let reference = reference::sieve_hits(pages as usize, &numbered);
         assert_eq!(sieve, reference, "{name}");
-    }
-}
-
-/// SIEVE as its paper describes it, with a queue and a hand, and nothing shared
-/// with the policy under test.
-mod reference {
-    use std::collections::HashMap;
-
-    struct Page {
-        key: (u32, u64),
-        visited: bool,
-        newer: Option<usize>,
-        older: Option<usize>,
-    }
-
-    pub(super) fn sieve_hits(pages_max: usize, accesses: &[(u32, u64)]) -> u64 {
-        let (mut pages, mut places) = (Vec::<Page>::new(), HashMap::new());
-        let (mut newest, mut oldest, mut hand) = (None::<usize>, None::<usize>, None::<usize>);
-        let mut hits = 0;
-        for &key in accesses {
-            if let Some(&place) = places.get(&key) {
-                let page: &mut Page = &mut pages[place];
-                page.visited = true;
-                hits += 1;
-                continue;
-            }
-            let page = Page {
-                key,
-                visited: false,
-                newer: None,
-                older: newest,
-            };
-            let place = if pages.len() < pages_max {
-                pages.push(page);
-                pages.len() - 1
-            } else {
-                let mut victim = hand.or(oldest).expect("a full cache");
-                while std::mem::take(&mut pages[victim].visited) {
-                    victim = pages[victim].newer.or(oldest).expect("a full cache");
-                }
-                let (newer, older) = (pages[victim].newer, pages[victim].older);
-                hand = newer;
-                match newer {
-                    Some(newer) => pages[newer].older = older,
-                    None => newest = older,
-                }
-                match older {
-                    Some(older) => pages[older].newer = newer,
-                    None => oldest = newer,
-                }
-                places.remove(&pages[victim].key);
-                pages[victim] = Page {
-                    older: newest,
-                    ..page
-                };
-                victim
-            };
-            if let Some(newest) = newest {
-                pages[newest].newer = Some(place);
-            }
-            newest = Some(place);
-            oldest = oldest.or(newest);
-            places.insert(key, place);
-        }
-        hits
     }
 }
