@@ -1,21 +1,21 @@
 //! The metadata log: records that an engine must not forget, in the two
 //! metadata zones.
 //!
-//! | file | what happens there |
+//! | file | content |
 //! |---|---|
 //! | `zones.rs` | the two zones: appends, checkpoints, the copy of the superblock |
 //! | `reader.rs` | reading a log block by block |
 //! | `scan.rs` | finding the zone that holds when a cache is opened |
 //! | `queue.rs` | the task that owns a log: group commit, moves to the other zone |
 //!
-//! One zone is active. It begins with a superblock and a *checkpoint*, all
-//! records that counted when the zone was begun; appended records follow. When
-//! the zone is full, or an append to it failed, the records that still matter
-//! move to the other zone. That zone counts only once the end of its checkpoint
-//! is durable; then the old zone is reset and keeps a copy of the superblock.
+//! One zone is active. It begins with a superblock and a *checkpoint*: all live
+//! records at that time. Appended records follow. When the zone is full, or an
+//! append to it failed, the live records move to the other zone. Recovery
+//! trusts that zone only once the end of its checkpoint is durable. Then the old
+//! zone is reset and keeps a copy of the superblock.
 //!
-//! Must not depend on: the meaning of a record. The engine says which records
-//! still matter ([`Contents`]).
+//! Must not depend on: the meaning of a record. The engine knows which records
+//! are live ([`Contents`]).
 
 mod queue;
 mod reader;
@@ -72,7 +72,7 @@ pub(crate) enum LogError {
     )]
     Full,
     #[error(
-        "the journal reads back otherwise than it was written, so that it cannot move on; deletes and overwrites are refused until it does, or the cache is reopened, which forgets what it cannot vouch for"
+        "the journal does not read back as it was written, so it cannot move to its other zone; deletes and overwrites are rejected until it can, or until the cache is reopened, which forgets entries that may be stale"
     )]
     ReadBack,
     #[error("the last append to the journal, or its flush, failed")]

@@ -13,11 +13,11 @@ use super::zones::Log;
 use super::{LogError, LogSuperblock};
 use crate::error::CacheError;
 
-/// Requests that may wait for the task; further callers wait for a place.
+/// Requests that may wait for the task. Further callers wait to enqueue.
 const QUEUE: usize = 4096;
 
-/// Time without requests after which the log completes its end. Long enough that
-/// a busy log never does, so at most 20 blocks a second are written twice.
+/// Idle time after which the last block gets its second copy. A busy log is
+/// never idle for so long: at most 20 blocks a second are written twice.
 pub(super) const QUIET_TIME: Duration = Duration::from_millis(50);
 
 /// Requests that share one append.
@@ -28,40 +28,40 @@ pub(crate) trait Contents: Send + 'static {
     /// The superblock of the engine's cache.
     type Superblock: LogSuperblock;
 
-    /// A record with whatever decides how long it matters.
+    /// A record, with the state that decides how long it is live.
     type Entry: Send + Sync;
 
     /// The entries of one request.
     type Entries: IntoIterator<Item = Self::Entry> + Send;
 
-    /// Whether a checkpoint is made from the records of the active zone, read
-    /// back; otherwise [`live`](Self::live) knows them all.
+    /// A checkpoint is made from the records of the active zone, read back.
+    /// Otherwise [`live`](Self::live) knows all records.
     const READS_BACK: bool;
 
-    /// Whether a failed group ends the log, because callers rely on records
-    /// that others sent. Otherwise the next group moves to the other zone.
+    /// A failed group ends the log, because callers rely on records that other
+    /// callers sent. Otherwise the next group moves to the other zone.
     const FAILS_FOR_GOOD: bool;
 
     /// The record of an entry.
     fn record(entry: &Self::Entry) -> RecordOf<Self>;
 
-    /// Sees the entries that are about to be written, and may add some.
+    /// Receives the entries of a group before they are written, and may add more.
     fn gather(&mut self, entries: &mut Vec<Self::Entry>);
 
-    /// The records that a checkpoint must hold. Where the log is read back, out
-    /// of `written`: those of the active zone and those about to be written.
+    /// The records that a checkpoint must hold. If the log is read back,
+    /// `written` has the records of the active zone and of the current group.
     fn live(
         &mut self,
         written: Vec<RecordOf<Self>>,
     ) -> impl IntoIterator<Item = RecordOf<Self>, IntoIter: Send> + Send;
 
-    /// Whether all records of the log still matter. Asked before a log is
-    /// settled that has no entries to write; otherwise it moves.
+    /// True if all records of the log are live. Then settling a log without
+    /// entries to write does nothing; otherwise the log moves.
     fn is_settled(&self) -> bool {
         false
     }
 
-    /// Hears the result of a group, before the callers do.
+    /// Receives the result of a group, before the callers do.
     fn written(&mut self, entries: &[Self::Entry], result: &Result<Written, LogError>);
 }
 
@@ -71,20 +71,20 @@ pub(crate) type RecordOf<C> = <<C as Contents>::Superblock as LogSuperblock>::Re
 /// How a group was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
-    /// Behind the last one.
+    /// Behind the previous group.
     Appended,
-    /// In the other zone's checkpoint, where the log now ends at `bytes`.
+    /// To the other zone's checkpoint. The log now ends at `bytes` there.
     Moved { bytes: u64 },
 }
 
-/// What a request asks for besides its records.
+/// The demand of a request besides writing its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Demand {
-    /// Nothing.
+    /// None.
     Append,
-    /// That the log holds no record that does not matter any more.
+    /// Drop the records that are not live.
     Settle,
-    /// That the task ends.
+    /// End the task.
     Close,
 }
 
@@ -104,14 +104,14 @@ impl<C: Contents> fmt::Debug for Queue<C> {
 }
 
 impl<C: Contents> Queue<C> {
-    /// A place in the queue, to be used without waiting; waits while there is none.
+    /// Reserves a place in the queue. Waits while the queue is full.
     pub(crate) async fn place(&self) -> Result<Place<'_, C>, CacheError> {
         let permit = self.0.reserve().await.map_err(|_| CacheError::Closed)?;
         Ok(Place(permit))
     }
 }
 
-/// A place in the queue.
+/// A reserved place in the queue: sending with it does not wait.
 pub(crate) struct Place<'a, C: Contents>(mpsc::Permit<'a, Request<C>>);
 
 impl<C: Contents> Place<'_, C> {
@@ -145,7 +145,7 @@ impl<C: Contents> Place<'_, C> {
     }
 }
 
-/// Tells whether a request is as durable as configured.
+/// Resolves once a request is as durable as configured, or has failed.
 pub(crate) struct Receipt(oneshot::Receiver<Result<(), String>>);
 
 impl Receipt {
@@ -207,7 +207,7 @@ impl<C: Contents> Task<C> {
             self.contents.written(&entries, &result);
             let result = result.map(drop).map_err(|error| error.to_string());
             for done in waiting {
-                // A caller that is gone needs no answer.
+                // A dropped caller needs no response.
                 let _ = done.send(result.clone());
             }
             if closes {
@@ -217,8 +217,8 @@ impl<C: Contents> Task<C> {
         self.complete().await;
     }
 
-    /// Receives requests; returns their number, 0 if there will be none. While
-    /// none come, the log completes its end.
+    /// Receives requests and returns their number, 0 once the queue is closed.
+    /// After [`QUIET_TIME`] without requests, the last block gets its second copy.
     async fn receive(&mut self, requests: &mut Vec<Request<C>>) -> usize {
         if self.log.lacks_copy() {
             tokio::select! {
@@ -256,12 +256,12 @@ impl<C: Contents> Task<C> {
     async fn append(&mut self, records: Vec<RecordOf<C>>) -> Result<Written, LogError> {
         match self.log.commit(&records).await {
             Ok(()) => Ok(Written::Appended),
-            // Full, or failed.
+            // The zone is full, or the append failed.
             Err(_) => self.move_on(records).await,
         }
     }
 
-    /// Moves to the other zone with `records` and all that still matters.
+    /// Moves to the other zone with `records` and all live records.
     async fn move_on(&mut self, records: Vec<RecordOf<C>>) -> Result<Written, LogError> {
         let mut written = Vec::new();
         if C::READS_BACK {

@@ -11,12 +11,12 @@ use super::LogSuperblock;
 /// Bytes read at once: both copies of the longest block, with room to spare.
 const WINDOW_BYTES: u64 = 1 << 20;
 
-/// A position in the log of a metadata zone.
+/// Reads the log of a metadata zone, from its start.
 pub(crate) struct Reader<'a, S> {
     device: &'a SharedDevice,
     zone: ZoneId,
     chain: JournalChain,
-    /// The chain in front of the last block, which decodes its copies.
+    /// The chain before the last block. It decodes further copies of that block.
     before_last: Option<JournalChain>,
     /// End of the last block.
     offset: u64,
@@ -29,7 +29,7 @@ pub(crate) struct Reader<'a, S> {
 pub(crate) struct Block<R> {
     pub(crate) offset: u64,
     pub(crate) records: Vec<R>,
-    /// A damaged copy of this block or of the one before, which stood in between.
+    /// A damaged copy, of this block or of the previous one, between the two.
     pub(crate) damage: Option<Damage>,
 }
 
@@ -65,8 +65,8 @@ impl<'a, S: LogSuperblock> Reader<'a, S> {
         self.offset
     }
 
-    /// The next block, or `None` at the end. It is searched for, because a copy
-    /// of the last block and a damaged copy of the next one may stand before it.
+    /// The next block, or `None` at the end. A copy of the last block and a
+    /// damaged copy of the next one may stand before it, so it is searched for.
     /// The link to its predecessor distinguishes it from all other bytes.
     pub(crate) async fn next(&mut self) -> Result<Option<Block<S::Record>>, DeviceError> {
         let geometry = self.device.geometry();
@@ -87,7 +87,7 @@ impl<'a, S: LogSuperblock> Reader<'a, S> {
             if self.window_start == self.offset || self.offset >= geometry.zone_capacity {
                 return Ok(None);
             }
-            // The window may cut the block off: look again with the block at its start.
+            // The window may end inside the block: read again, from its start.
             let len = WINDOW_BYTES.min(geometry.zone_capacity - self.offset);
             let buf = self.device.allocate(len as usize);
             let at = Address::new(self.zone, self.offset);
@@ -96,8 +96,8 @@ impl<'a, S: LogSuperblock> Reader<'a, S> {
         }
     }
 
-    /// At the end: whether later blocks of the log stand behind it. A later
-    /// block is written only once the next one is durable, so that one is damaged.
+    /// At the end: true if later blocks of the log follow. The log writes a block
+    /// only once the previous one is durable, so the next block is damaged.
     pub(crate) fn goes_on(&self) -> bool {
         let rest = self.rest();
         (0..rest.len())

@@ -1,4 +1,4 @@
-//! Reading a log, and finding the zone that holds when a cache is opened.
+//! Reads a log, and finds the valid one when a cache is opened.
 
 use std::cmp::Reverse;
 
@@ -12,18 +12,19 @@ use super::reader::Reader;
 use super::{LogSuperblock, METADATA, other};
 
 /// Bytes at the beginning of each metadata zone that must be blank before a
-/// device is formatted unasked: file systems, volume managers and partition
-/// tables leave their first bytes blank, but sign somewhere in the first MiB.
+/// device is formatted without consent. File systems, volume managers and
+/// partition tables may leave their first bytes blank, but have a signature
+/// somewhere in the first MiB.
 const FOREIGN_CHECK_BYTES: u64 = 1 << 20;
 
-/// Why the metadata zones say nothing of a cache that could be opened.
+/// The reason why the metadata zones describe no cache that can be opened.
 #[derive(Debug)]
 pub(crate) enum FindError {
     /// The device failed.
     Device(DeviceError),
-    /// A superblock is of another format version.
+    /// A superblock has another format version.
     OtherVersion(LayoutError),
-    /// A zone begins with something else, and no superblock was found.
+    /// A zone begins with foreign data, and neither has a superblock.
     Foreign(LayoutError),
 }
 
@@ -41,7 +42,7 @@ pub(crate) async fn superblocks<S: LogSuperblock>(
     let (mut found, mut foreign) = (Vec::new(), None);
     for zone in METADATA {
         let len = FOREIGN_CHECK_BYTES.min(device.geometry().zone_capacity);
-        // Not skipped when it cannot be read: it may be the newer of the two.
+        // An unreadable zone is an error: it may be the newer of the two.
         let head = device.allocate(len as usize);
         let head = device.read(Address::new(zone, 0), head).await?;
         match S::decode(&head) {
@@ -49,7 +50,7 @@ pub(crate) async fn superblocks<S: LogSuperblock>(
             Err(error @ LayoutError::UnsupportedVersion { .. }) => {
                 return Err(FindError::OtherVersion(error));
             }
-            // A crash cut off a zone that was being begun.
+            // A crash interrupted the beginning of this zone.
             Err(LayoutError::BadChecksum) => {}
             Err(LayoutError::Unexpected(structure)) if structure == S::Record::BLOCK => {}
             Err(_) if holds_only(device, &head, S::Record::BLOCK) => {}
@@ -58,36 +59,35 @@ pub(crate) async fn superblocks<S: LogSuperblock>(
     }
     found.sort_by_key(|(_, superblock): &(_, S)| Reverse(superblock.chain().epoch()));
     match foreign {
-        // Beside a superblock nothing is foreign: a crash left it.
+        // Next to a superblock, other data is the remains of a crash.
         Some(error) if found.is_empty() => Err(FindError::Foreign(error)),
         _ => Ok(found),
     }
 }
 
-/// Whether `head`, the beginning of a metadata zone, holds nothing but `blocks`
-/// and zeros. A crash may keep a block of a log that was being begun, and lose
-/// the superblock before it.
+/// True if `head`, the beginning of a metadata zone, has only `blocks` and
+/// zeros. A crash may keep a block of a new log and lose the superblock before it.
 fn holds_only(device: &SharedDevice, head: &[u8], blocks: Structure) -> bool {
     head.chunks(device.geometry().block_size as usize)
         .map(identify)
         .all(|block| block == Identified::Blank || block == Identified::Claims(blocks))
 }
 
-/// The log that holds.
+/// The valid log.
 #[derive(Debug)]
 pub(crate) struct Found<S: LogSuperblock> {
     pub(crate) zone: ZoneId,
     pub(crate) superblock: S,
-    /// The highest epoch that was read, of a complete zone or not.
+    /// The highest epoch of either zone, complete or not.
     pub(crate) epoch_max: u64,
     pub(crate) records: Vec<S::Record>,
-    /// Records are lost: nothing that they may have spoken of is believed.
+    /// Records are lost: every key that they may have named is suspect.
     pub(crate) damaged: bool,
 }
 
-/// The newest log that is complete and whole, of [`superblocks`]. A damaged log
-/// counts only if there is none: the zone of a complete log was emptied before
-/// the first record that its successor alone holds was acknowledged.
+/// The newest complete and undamaged log among [`superblocks`], otherwise the
+/// newest damaged one. An older complete log may replace a damaged one: its zone
+/// is reset before any record that only its successor has is acknowledged.
 pub(crate) async fn newest<S: LogSuperblock>(
     device: &SharedDevice,
     mut superblocks: Vec<(ZoneId, S)>,
@@ -95,7 +95,7 @@ pub(crate) async fn newest<S: LogSuperblock>(
     let epoch = |superblock: &S| superblock.chain().epoch();
     let epoch_max = superblocks.first().map_or(0, |(_, newest)| epoch(newest));
     if let [(zone, superblock)] = superblocks[..] {
-        // Where the other superblock is damaged, this may be the copy of it.
+        // If the other superblock is damaged, this one may be its copy.
         superblocks.push((other(zone), superblock));
     }
     let mut damaged = None;
@@ -122,11 +122,11 @@ pub(crate) async fn newest<S: LogSuperblock>(
 pub(super) struct Scan<R> {
     /// Its records, without the end of the checkpoint.
     pub(super) records: Vec<R>,
-    /// Whether the checkpoint that the zone begins with is complete.
+    /// The checkpoint at the beginning of the zone is complete.
     pub(super) complete: bool,
-    /// Whether neither copy of a block can be read, and records are missing.
+    /// Records are missing: no copy of some block can be read.
     pub(super) damaged: bool,
-    /// Whether the given end was reached.
+    /// The given end was reached.
     pub(super) reached_end: bool,
 }
 

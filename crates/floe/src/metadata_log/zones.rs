@@ -1,4 +1,4 @@
-//! The two metadata zones, and where the active one ends.
+//! The two metadata zones, and the end of the active one.
 
 use floe_core::ZoneId;
 use floe_core::chunk::Durability;
@@ -11,17 +11,17 @@ use super::{LogError, LogSuperblock, METADATA, other};
 /// Longest append.
 const APPEND_BYTES_MAX: u32 = 128 << 10;
 
-/// Copies of the checkpoint end: it counts as soon as it is on flash.
+/// Copies of the checkpoint end: recovery trusts it as soon as it is on flash.
 const END_COPIES: usize = 2;
 
 /// Records of a checkpoint that are held in memory at once.
 const CHECKPOINT_GROUP: usize = 1 << 14;
 
-/// Attempts to read back a zone that reads otherwise than it was written.
+/// Attempts to read back a zone that does not read as it was written.
 const READ_BACK_ATTEMPTS: usize = 4;
 
-/// Space below the device that each metadata zone keeps. A log goes on where a
-/// disk is full: the records that must be kept fit, and move to the other zone.
+/// Space below the device that each metadata zone reserves. On a full disk the
+/// log continues: the live records fit, and move to the other zone.
 const RESERVED_BYTES: u64 = 1 << 20;
 
 /// The writing end of a log.
@@ -33,15 +33,15 @@ pub(crate) struct Log<S> {
     /// Epoch of the next attempt to begin a zone.
     next_epoch: u64,
     /// An append or a flush failed. The bytes behind the end are unknown, and a
-    /// later flush that succeeds does not vouch for those before it: nothing may
-    /// follow in this zone.
+    /// later successful flush does not cover the earlier writes: nothing more may
+    /// be appended to this zone.
     is_poisoned: bool,
-    /// The last block, until a second copy of it is on flash. Loss of the only
-    /// copy would look like an append that was cut off.
+    /// The last block, until its second copy is on flash. Loss of the only copy
+    /// would look like an interrupted append.
     single: Option<IoData>,
 }
 
-/// The active zone and where it ends.
+/// The active zone and its end.
 #[derive(Clone, Copy, Debug)]
 struct End<S> {
     zone: ZoneId,
@@ -52,7 +52,7 @@ struct End<S> {
 
 impl<S: LogSuperblock> Log<S> {
     /// Begins a log in `zone` with a checkpoint of `records`. The epoch of
-    /// `superblock` is above every one that was read from either zone.
+    /// `superblock` must be above every epoch that was read from either zone.
     pub(crate) async fn begin(
         device: SharedDevice,
         durability: Durability,
@@ -84,12 +84,11 @@ impl<S: LogSuperblock> Log<S> {
         self.end.written_bytes
     }
 
-    /// Appends records behind the last ones, as durable as configured. Each
-    /// block is durable before the next one is written, so a reader that finds a
-    /// later block knows that this one was durable.
+    /// Appends records, as durable as configured. Each block is durable before
+    /// the next one is written, so a later block proves that this one was durable.
     ///
-    /// After an error the bytes behind the end are unknown, and so is the
-    /// durability of the blocks: nothing may follow.
+    /// An error poisons the zone: its bytes behind the end are unknown, and so is
+    /// the durability of the blocks.
     pub(super) async fn commit(&mut self, records: &[S::Record]) -> Result<(), LogError> {
         if self.is_poisoned {
             return Err(LogError::Poisoned);
@@ -109,7 +108,7 @@ impl<S: LogSuperblock> Log<S> {
         Ok(())
     }
 
-    /// Whether only one copy of the last block is on flash.
+    /// True if only one copy of the last block is on flash.
     pub(super) fn lacks_copy(&self) -> bool {
         self.single.is_some() && !self.is_poisoned
     }
@@ -127,7 +126,7 @@ impl<S: LogSuperblock> Log<S> {
         Ok(())
     }
 
-    /// Makes everything appended durable where power loss counts.
+    /// Makes all appends durable, if durability includes a power loss.
     async fn flush(&self) -> Result<(), LogError> {
         if self.durability == Durability::Power {
             self.device.flush().await?;
@@ -175,7 +174,7 @@ impl<S: LogSuperblock> Log<S> {
         for _ in 0..copies {
             self.append_block(&block).await?;
         }
-        // Only now: a block that failed is not part of the chain.
+        // The chain advances last: a failed block is not part of it.
         self.end.chain = chain;
         self.single = (copies == 1).then_some(block);
         Ok(())
@@ -189,7 +188,7 @@ impl<S: LogSuperblock> Log<S> {
         Ok(())
     }
 
-    /// Moves to the other zone, which begins with `records`.
+    /// Moves to the other zone, with `records` as its checkpoint.
     pub(super) async fn checkpoint(
         &mut self,
         records: impl IntoIterator<Item = S::Record, IntoIter: Send>,
@@ -205,12 +204,13 @@ impl<S: LogSuperblock> Log<S> {
         records: impl IntoIterator<Item = S::Record, IntoIter: Send>,
     ) -> Result<(), LogError> {
         self.device.reset(zone).await?;
-        // Until all is done: the new zone may be complete on flash even after an
-        // error, and then a recovery trusts it. The old one takes no more.
+        // Poisoned until all is done: even after an error the new zone may be
+        // complete on flash, and then recovery trusts it. So the old one must
+        // take no more appends.
         self.is_poisoned = true;
         let superblock = self.end.superblock.with_epoch(self.next_epoch);
-        // Each attempt has an epoch of its own: a reset may leave the blocks of
-        // a failed one readable.
+        // Each attempt has its own epoch: a reset may leave the blocks of a
+        // failed attempt readable.
         self.next_epoch += 1;
         let block = self.block(&superblock)?;
         let len = block.len() as u64;
@@ -257,10 +257,9 @@ impl<S: LogSuperblock> Log<S> {
         Ok(self.device.flush().await?)
     }
 
-    /// Empties the zone of the earlier epoch, durably: from now on only the
-    /// active zone vouches for the records. A copy of the superblock takes its
-    /// place. The cache is known by the copy where the superblock in front of
-    /// the log is damaged.
+    /// Durably resets the zone of the earlier epoch, so that only the active zone
+    /// has the records, and writes a copy of the superblock to it. The copy
+    /// identifies the cache if the superblock before the log is damaged.
     async fn retire(&self, zone: ZoneId) -> Result<(), LogError> {
         let copy = self.block(&self.end.superblock)?;
         self.device.reset(zone).await?;
@@ -276,8 +275,8 @@ impl<S: LogSuperblock> Log<S> {
         Ok(block.freeze())
     }
 
-    /// All records of the active zone. A block that reads back wrong looks like
-    /// the end of the log: only the chain tells whether all was read.
+    /// All records of the active zone. A damaged block looks like the end of the
+    /// log, so the chain at the end is compared with the expected one.
     pub(super) async fn read_back(&self) -> Result<Vec<S::Record>, LogError> {
         let End {
             superblock,
@@ -290,18 +289,18 @@ impl<S: LogSuperblock> Log<S> {
             if scan.reached_end {
                 return Ok(scan.records);
             }
-            tracing::warn!("the journal reads back otherwise than it was written");
+            tracing::warn!("the journal does not read back as it was written");
         }
         Err(LogError::ReadBack)
     }
 }
 
-/// Takes the space that a log needs below a device.
+/// Reserves the space below the device that a log needs.
 fn reserve(device: &SharedDevice) {
     let bytes = RESERVED_BYTES.min(device.geometry().zone_capacity);
     for zone in METADATA {
         if let Err(error) = device.reserve(zone, bytes) {
-            tracing::warn!(%error, "no space is set aside for the journal; where it lacks some, writes are refused");
+            tracing::warn!(%error, "no space is reserved for the journal; on a full disk, writes are rejected");
         }
     }
 }

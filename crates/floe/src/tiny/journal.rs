@@ -173,7 +173,7 @@ impl Place<'_> {
     }
 }
 
-/// What a write must wait for before it is acknowledged.
+/// The condition under which a write is acknowledged.
 pub(super) enum Wait {
     /// Nothing.
     Nothing,
@@ -183,7 +183,7 @@ pub(super) enum Wait {
     Earlier(u64),
 }
 
-/// What the journal is to remember.
+/// An entry of the journal.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Entry {
     /// A fence, with what says whether it holds.

@@ -1,6 +1,6 @@
-//! A device that fails as flash below a log may fail: a cut that tears an
-//! append into sectors, failed operations, lost appends, a failed flush after
-//! which the data before it is lost, and one rotten block.
+//! A device with the faults of flash: a power cut that tears an append into
+//! sectors, failed operations, lost appends, a failed flush after which the
+//! data before it is lost, and one rotten block.
 
 use std::io;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-/// The unit in which a drive writes: a cut tears a block between sectors.
+/// The unit in which a drive writes: a power cut tears a block between sectors.
 const SECTOR: usize = 512;
 
 /// Probabilities of faults, per operation.
@@ -26,7 +26,7 @@ pub(super) struct Rates {
     pub(super) flushes: f64,
 }
 
-/// Bytes of a zone that read back otherwise than they were written.
+/// Bytes of a zone that do not read back as they were written.
 #[derive(Clone, Debug)]
 struct Overlay {
     zone: ZoneId,
@@ -45,22 +45,22 @@ pub(super) enum Change {
     Garbage,
 }
 
-/// The faults of a device, over any number of restarts.
+/// The faults of a device, across restarts.
 #[derive(Debug)]
 pub(super) struct Faults {
     random: StdRng,
     pub(super) rates: Rates,
-    /// Operations until the device goes.
+    /// Operations until the device fails for good.
     pub(super) cut_after: Option<u64>,
-    /// Appends until one is acknowledged and lost.
+    /// Appends until one is acknowledged but lost.
     pub(super) lost_append: Option<u64>,
     is_off: bool,
     /// Appended since the last flush.
     unflushed: Vec<(ZoneId, Range<u64>)>,
-    /// What a failed flush was to make durable. It reads well until the power goes.
+    /// Appends before a failed flush. They read well until the power is lost.
     doomed: Vec<(ZoneId, Range<u64>)>,
     overlays: Vec<Overlay>,
-    /// The zone of the block that rotted, until it is reset.
+    /// The zone of the rotten block, until it is reset.
     rotten: Option<ZoneId>,
 }
 
@@ -79,7 +79,7 @@ impl Faults {
         }
     }
 
-    /// The device is opened again, after a loss of power or without one.
+    /// Opens the device again, after a power loss or without one.
     pub(super) fn restart(&mut self, power_loss: bool) {
         self.is_off = false;
         self.cut_after = None;
@@ -107,7 +107,7 @@ impl Faults {
         self.rotten = Some(zone);
     }
 
-    /// Whether a block reads back wrong that was written and flushed.
+    /// True if a block that was written and flushed reads back wrong.
     pub(super) fn is_rotten(&self) -> bool {
         self.rotten.is_some()
     }
@@ -116,7 +116,7 @@ impl Faults {
         self.is_off
     }
 
-    /// Counts an operation that changes the device; whether it is the last.
+    /// Counts an operation that changes the device. Returns true for the last one.
     fn count(&mut self) -> Result<bool, DeviceErrorKind> {
         if self.is_off {
             return Err(DeviceErrorKind::Gone);
@@ -132,7 +132,7 @@ impl Faults {
         self.random.random_bool(rate)
     }
 
-    /// Some of the sectors: all before one place, or each by chance.
+    /// Keeps some of the sectors: a prefix, or each at random.
     fn tear(&mut self, data: &IoData) -> IoData {
         let mut torn = IoBuf::copy_of(data, data.len());
         let is_prefix = self.random.random();
@@ -200,7 +200,7 @@ fn injected() -> DeviceErrorKind {
     DeviceErrorKind::Io(io::Error::other("injected fault"))
 }
 
-/// Fails as a device that goes, once the operation below is over.
+/// Fails as a device that is gone, once the operation below has completed.
 fn gone_after<T: Send + 'static, U: Send + 'static>(
     operation: Operation,
     below: OpFuture<U>,

@@ -1,10 +1,10 @@
-//! The log alone, with records that are numbers, on media that fail.
+//! The log alone, with numbers as records, on faulty media.
 //!
-//! Each run is a row of lives. A life sends groups of numbers in order, and is
-//! cut at any operation. The next one must find what counts: the number of
-//! every group that was acknowledged, in order and once, and no number that was
-//! never sent. It may miss some only if a block of the log rotted, and then it
-//! must know, unless that was the last block and had no time to get its copy.
+//! Each run is a sequence of lives. A life sends groups of numbers in order, and
+//! is cut at a random operation. The next life must find every live number of
+//! the acknowledged groups, in order and once, and no number that was never
+//! sent. Numbers may be missing only if a block of the log is rotten. Then the
+//! log must detect the loss, except of a last block without its second copy.
 
 mod flash;
 
@@ -33,7 +33,7 @@ use super::queue::QUIET_TIME;
 use super::*;
 use flash::{Change, Faults, Flash, Rates};
 
-/// A number counts until as many newer ones were sent: a checkpoint of a few blocks.
+/// A number is live until so many newer ones were sent: a checkpoint of a few blocks.
 const COUNTED: u64 = 700;
 
 const ZONE: u64 = 96 << 10;
@@ -108,7 +108,7 @@ impl LogSuperblock for ToySuperblock {
     }
 }
 
-/// The numbers that count, in memory or read back, as the engines have it.
+/// The live numbers, in memory or read back: the engines do both.
 struct Numbers<const IN_MEMORY: bool> {
     live: Vec<u64>,
     newest: u64,
@@ -153,7 +153,7 @@ fn numbers(records: &[Toy]) -> Vec<u64> {
     records.iter().filter_map(number).collect()
 }
 
-/// Where the log lies.
+/// The medium of the log.
 enum Medium {
     /// In memory; the power can be cut.
     Power(PowerSwitch),
@@ -176,14 +176,14 @@ impl Medium {
     }
 }
 
-/// Groups are longer at times.
+/// Shorter than some groups.
 const APPEND: u64 = 2 * BLOCK;
 
 /// The ends of lives and the faults in them.
 #[derive(Clone, Copy, Debug)]
 struct Lives {
     durability: Durability,
-    /// The power goes, rather than the process alone.
+    /// Lives end with a power loss, not only the end of the process.
     power_loss: bool,
     rates: Rates,
     /// A block rots between two lives, or an append is lost.
@@ -209,16 +209,16 @@ const FAULTY: Rates = Rates {
     flushes: 0.05,
 };
 
-/// Lives after which a block was rotten.
+/// Lives that ended with a rotten block.
 #[derive(Debug, Default)]
 struct Counts {
     rotten: u64,
-    /// Of those, with all that counts.
+    /// Of those, with all live numbers.
     whole: u64,
     forgot: u64,
 }
 
-/// A row of lives.
+/// A sequence of lives.
 struct Run {
     medium: Medium,
     clock: Clock,
@@ -228,9 +228,10 @@ struct Run {
     /// The last number that was sent.
     sent: u64,
     acknowledged: BTreeSet<u64>,
-    /// Numbers from this one on were acknowledged last, and no quiet time followed.
+    /// The first number of the last acknowledged groups, whose block may have no
+    /// second copy: no quiet time followed.
     single_from: u64,
-    /// A first log was begun.
+    /// A log was begun before.
     is_formatted: bool,
     counts: Counts,
 }
@@ -269,7 +270,7 @@ impl Run {
         self.counts
     }
 
-    /// Spoils one block that is not blank, often the last.
+    /// Makes one block that is not blank rotten, often the last.
     async fn rot(&mut self, device: &SharedDevice) {
         let mut blocks = Vec::new();
         for zone in METADATA {
@@ -296,7 +297,7 @@ impl Run {
     async fn life(&mut self, device: SharedDevice) {
         let found = match superblocks::<ToySuperblock>(&device).await {
             Ok(superblocks) => newest(&device, superblocks).await.expect("reads"),
-            // The only superblock is garbage: an engine refuses, until it may format.
+            // The only superblock is garbage: an engine opens it only to format it.
             Err(FindError::Foreign(_)) => None,
             Err(error) => panic!("{error:?}"),
         };
@@ -328,7 +329,7 @@ impl Run {
             return;
         };
         self.is_formatted = true;
-        // Nothing that was found gets lost again.
+        // The next life must find all of these.
         self.acknowledged = live.iter().copied().collect();
         self.single_from = u64::MAX;
         let newest = self.sent;
@@ -338,7 +339,7 @@ impl Run {
         }
     }
 
-    /// Compares what was found with what was acknowledged. Returns what counts.
+    /// Compares the found numbers with the acknowledged ones. Returns the live ones.
     fn check(&mut self, found: Option<&Found<ToySuperblock>>) -> Vec<u64> {
         let is_rotten = self.faults.lock().is_rotten();
         let knows_loss = found.is_none_or(|found| found.damaged);
@@ -364,7 +365,7 @@ impl Run {
         live
     }
 
-    /// Sends groups until the device goes.
+    /// Sends groups until the device fails.
     async fn send<const M: bool>(&mut self, log: Log<ToySuperblock>, numbers: Numbers<M>) {
         let (queue, task) = start(log, numbers, self.clock.clone());
         for _ in 0..60 {
@@ -509,7 +510,7 @@ fn a_rotten_block_is_replaced_by_its_copy_or_known_to_be_lost() {
 }
 
 #[test]
-fn all_at_once() {
+fn all_faults_at_once_lose_nothing_undetected() {
     everywhere(Lives {
         rates: FAULTY,
         rots: true,
@@ -517,9 +518,9 @@ fn all_at_once() {
     });
 }
 
-/// The process dies over a file, whose resets leave old bytes behind.
+/// On a file a reset leaves old bytes behind.
 #[tokio::test]
-async fn a_file_is_found_again() {
+async fn a_log_in_a_file_survives_deaths_of_the_process() {
     for seed in 0..40 {
         let folder = tempfile::tempdir().expect("a folder");
         let lives = Lives {
