@@ -1,5 +1,5 @@
-//! Contents of a file before a cache is made of it. Opening accepts an empty file
-//! or a cache, and inspection changes no file.
+//! Arbitrary contents of a file, opened as a cache. Opening accepts only an empty
+//! file or a cache, and inspection changes no file.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -12,8 +12,8 @@ use floe_fuzz_targets::LAYOUTS;
 
 const BLOCK: usize = 4096;
 
-/// The length in units of 64 KiB and in bytes behind them, then pieces: three
-/// bytes of offset, one of length, the bytes.
+/// The file's length, in units of 64 KiB and further bytes, then pieces: an
+/// offset of three bytes, a length of one, and the bytes.
 fn contents(data: &[u8]) -> Option<Vec<u8>> {
     let (&[units, bytes], mut pieces) = data.split_first_chunk()?;
     let mut contents = vec![0; usize::from(units) * (64 << 10) + usize::from(bytes)];
@@ -28,7 +28,7 @@ fn contents(data: &[u8]) -> Option<Vec<u8>> {
     Some(contents)
 }
 
-/// A path of its own, removed when it is dropped.
+/// A unique path. Drop removes its file.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -41,7 +41,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Nothing is lost by a file that stays behind.
+        // A leftover file does no harm.
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -71,7 +71,7 @@ pub(crate) fn device_contents(data: &[u8]) {
     assert!(after == before, "{opened:?} changed it");
     if opened.is_ok() {
         let is_empty = before.iter().all(|byte| *byte == 0);
-        // Every structure of Floe's begins like this.
+        // Every structure of Floe begins like this.
         let claims = |block: &[u8]| block.starts_with(b"Floe");
         assert!(
             is_empty || before.chunks(BLOCK).any(claims),

@@ -1,7 +1,7 @@
-//! OxCache's frames: requests as the server reads them, answers as a client does.
+//! OxCache's frames: requests read as the server does, responses as a client does.
 //!
-//! An input is read as it is, as a stream of frames, and once more as the
-//! payload of one frame, whose length is put right so that it is reached.
+//! An input is read unchanged as a stream of frames, and once more as the payload
+//! of one frame with the right length, so that the payload's decoder is reached.
 
 use floe_server::oxcache::codec::{
     Decoded, LENGTH_BYTES, REQUEST_BYTES_MAX, Request, Response, decode, decode_response,
@@ -15,7 +15,7 @@ pub(crate) fn oxcache_frames(data: &[u8]) {
     answer(data);
 }
 
-/// As a connection: frame after frame, up to one that is bad or incomplete.
+/// Reads frames as a connection does, up to an invalid or incomplete one.
 fn requests(mut stream: &[u8]) {
     while let Ok(Some(Decoded { request, consumed })) = decode(stream) {
         assert!(consumed > LENGTH_BYTES && consumed <= LENGTH_BYTES + REQUEST_BYTES_MAX);
@@ -63,7 +63,7 @@ fn answer(payload: &[u8]) {
     }
 }
 
-/// A frame's payload, which is all of the rest.
+/// A frame with the rest of the input as its payload.
 fn announced(frame: &[u8]) -> &[u8] {
     let Some((length, payload)) = frame.split_first_chunk::<LENGTH_BYTES>() else {
         panic!("a frame has no length");

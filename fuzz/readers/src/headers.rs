@@ -1,7 +1,7 @@
-//! The headers of S3 requests that Floe reads itself: ranges and conditions.
+//! The headers of S3 requests that Floe parses itself: ranges and conditions.
 //!
-//! An input is lines; a line's first byte chooses the header, the rest is its
-//! value.
+//! An input is lines. The first byte of a line chooses the header, and the rest
+//! is its value.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -21,7 +21,7 @@ const HEADERS: [HeaderName; 6] = [
     IF_RANGE,
 ];
 
-/// Sizes of objects, whose ranges differ most at the ends.
+/// Sizes of objects, at the edges of what ranges can address.
 const SIZES: [u64; 6] = [0, 1, 2, 1000, u64::MAX - 1, u64::MAX];
 
 pub(crate) fn s3_headers(data: &[u8]) {
@@ -34,7 +34,7 @@ pub(crate) fn s3_headers(data: &[u8]) {
 
 fn headers(data: &[u8]) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    // More lines than a request can have are of no use.
+    // No request has more lines.
     for line in data.split(|&byte| byte == b'\n').take(100) {
         let Some((choice, value)) = line.split_first() else {
             continue;

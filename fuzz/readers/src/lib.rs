@@ -1,9 +1,9 @@
-//! Floe's fuzz targets of what comes from clients, origins, files and devices of
-//! others.
+//! Fuzz targets for untrusted input: from clients, origins, files and foreign
+//! devices.
 //!
-//! These need more of Floe than its core, so they live apart from the targets
-//! of the layouts: this crate is a member of the main workspace, whose tests
-//! have built its dependencies already.
+//! They need more of Floe than its core, so they are not in the crate of the
+//! layouts' targets. This crate is a member of the main workspace, so its
+//! dependencies are already built.
 
 mod device;
 mod frames;
@@ -55,7 +55,7 @@ pub const READERS: Collection = Collection {
 /// Runs the target of this name once.
 ///
 /// # Panics
-/// If there is no such target, or if it has found something.
+/// If there is no such target, or if it found a fault.
 pub fn run(name: &str, data: &[u8]) {
     READERS.run(name, data);
 }

@@ -2,7 +2,7 @@
 
 use floe_server::memcached::protocol::{KEY_BYTES_MAX, Request, parse};
 
-/// Every line is read or refused, and what is read keeps the limits.
+/// Every line is parsed or rejected, and a parsed request is within the limits.
 pub(crate) fn memcached_lines(data: &[u8]) {
     for line in data.split(|&byte| byte == b'\n') {
         check(&parse(line), line);
@@ -46,7 +46,7 @@ fn is_key(key: &[u8]) -> bool {
     (1..=KEY_BYTES_MAX).contains(&key.len())
 }
 
-/// Nothing is made up: the words are the line's.
+/// The words of the request are words of the line.
 fn is_in(word: &[u8], line: &[u8]) -> bool {
     line.windows(word.len()).any(|part| part == word)
 }

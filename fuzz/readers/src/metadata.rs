@@ -1,5 +1,5 @@
-//! The metadata records of objects. A record has one encoding: what is read is
-//! written again byte by byte.
+//! The metadata records of objects. A record has one encoding: encoding a decoded
+//! record gives the same bytes.
 
 use std::time::{Duration, UNIX_EPOCH};
 

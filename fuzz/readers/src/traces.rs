@@ -1,14 +1,14 @@
 //! The readers of all trace formats.
 //!
-//! An input's first byte chooses the format. The rest is taken as one line or
-//! record, as a whole trace that may have bad lines and as one that may not,
-//! and as a file whose format is to be recognised.
+//! The first byte of an input chooses the format. The rest is read as one line or
+//! record, as a whole trace with and without bad lines allowed, and as a file of
+//! unknown format.
 
 use floe_eval::trace::{
     BlockRequest, BlockTrace, Decoded, Request, Trace, TraceFormat, TraceOptions,
 };
 
-/// A line may stand for 2^64 requests; a few are as good.
+/// Requests that are read of an input: a line may stand for 2^64.
 const REQUESTS_MAX: usize = 2000;
 
 pub(crate) fn trace_readers(data: &[u8]) {
@@ -36,7 +36,7 @@ pub(crate) fn trace_readers(data: &[u8]) {
     }
 }
 
-/// A reader that skips bad lines gives what a strict one gives, and goes on.
+/// A reader that skips bad lines first returns the requests of a strict one.
 fn check_trace(format: TraceFormat, content: &[u8]) {
     let (Ok(mut strict), Ok(mut lenient)) = (
         open(Some(format), false, content),
@@ -70,7 +70,7 @@ fn check_trace(format: TraceFormat, content: &[u8]) {
     assert!(lenient.consumed_bytes() <= content.len() as u64);
 }
 
-/// Requests to devices lie inside of them, and their volumes have names.
+/// Requests to block devices do not overflow, and their volumes have names.
 fn check_blocks(format: TraceFormat, content: &[u8]) {
     let options = TraceOptions {
         format: Some(format),
@@ -123,7 +123,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// A few lines or records of each kind that a format has, one bad.
+/// Lines or records of each kind that a format has, and an invalid one.
 fn samples(format: TraceFormat) -> Vec<Vec<u8>> {
     let text: &[&str] = match format {
         TraceFormat::MetaCdn => &[
@@ -203,7 +203,7 @@ fn samples(format: TraceFormat) -> Vec<Vec<u8>> {
     text.iter().map(|text| text.as_bytes().to_vec()).collect()
 }
 
-/// Two records of oracleGeneral; keys to every other binary format.
+/// Two records of oracleGeneral. Every other binary format reads them as keys.
 fn binary_sample() -> Vec<u8> {
     let mut bytes = Vec::new();
     for (time, key, size, next) in [(5u32, 42u64, 512u32, 1i64), (6, 42, 512, -1)] {
@@ -215,7 +215,7 @@ fn binary_sample() -> Vec<u8> {
     bytes
 }
 
-/// A header, a record, one of an impossible size, and a cut one.
+/// A header, a record, one of an impossible size, and a truncated one.
 fn hp_srt_sample() -> Vec<u8> {
     let mut bytes = b"$$TR_IOREC-1.3 (made by hand)\0\n\x0c".to_vec();
     let record = [52u32, 0x40001, 2, 3, 1, 9, 4096, 16, 7, 4, 1, 0x1b, 0];
@@ -225,7 +225,7 @@ fn hp_srt_sample() -> Vec<u8> {
     bytes
 }
 
-/// Records of both versions; each is bad to the other's reader.
+/// Records of both versions. Each is invalid for the other's reader.
 fn vscsi_samples() -> Vec<Vec<u8>> {
     let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect();
     vec![

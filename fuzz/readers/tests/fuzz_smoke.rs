@@ -1,5 +1,5 @@
-//! The lists of targets agree, and every target takes its seeds and what
-//! becomes of them. `cargo xtask fuzz-smoke` gives it more time.
+//! The lists of targets agree, and every target survives its seeds and their
+//! mutations. `cargo xtask fuzz-smoke` runs them for longer.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! A crate's fuzz targets, and its program, which runs them without a fuzzer:
-//! no coverage, but any compiler.
+//! The fuzz targets of a crate, and a program that runs them without a fuzzer: it
+//! has no coverage, but works with any compiler.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,14 +11,14 @@ use clap::{Parser, Subcommand};
 
 use crate::smoke::{save, smoke};
 
-/// Something to feed arbitrary bytes to.
+/// A function under test that takes arbitrary bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name, which is also its driver's.
+    /// The name of the target and of its driver.
     pub name: &'static str,
-    /// Takes any bytes; a panic is a finding.
+    /// Takes any bytes. A panic is a finding.
     pub run: fn(&[u8]),
-    /// Sound inputs, which reach deep at once.
+    /// Valid inputs, which reach deep code at once.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
@@ -27,7 +27,7 @@ pub struct Target {
 pub struct Collection {
     /// The crate's name in its drivers.
     pub crate_name: &'static str,
-    /// How its program is started.
+    /// The command that starts its program.
     pub program: &'static str,
     /// The targets.
     pub targets: &'static [Target],
@@ -60,7 +60,7 @@ enum Command {
         /// The input.
         file: PathBuf,
     },
-    /// Write every target's seeds to where `cargo fuzz` looks for them.
+    /// Write the seeds of every target to the folder where `cargo fuzz` reads them.
     Seeds,
     /// List the targets.
     List,
@@ -70,7 +70,7 @@ impl Collection {
     /// Runs the target of this name once.
     ///
     /// # Panics
-    /// If there is no such target, or if it has found something.
+    /// If there is no such target, or if it found a fault.
     pub fn run(&self, name: &str, data: &[u8]) {
         match self.find(name) {
             Ok(target) => (target.run)(data),
@@ -78,8 +78,8 @@ impl Collection {
         }
     }
 
-    /// Feeds changed seeds to every target, for `time` in all; the number of
-    /// targets that failed. It prints what it did.
+    /// Feeds changed seeds to every target, for `time` in all, and prints the
+    /// progress. Returns the number of targets that failed.
     ///
     /// # Errors
     /// If an input that a target failed on cannot be saved.
@@ -97,11 +97,11 @@ impl Collection {
             })
     }
 
-    /// Checks that `fuzz_targets/` and `fuzz/Cargo.toml` have what these
-    /// targets need, and no more that names this crate.
+    /// Checks that `fuzz_targets/` and `fuzz/Cargo.toml` have an entry for each of
+    /// these targets, and no other that names this crate.
     ///
     /// # Errors
-    /// Names the missing entries, or says why the drivers cannot be read.
+    /// If entries are missing, or the drivers cannot be read.
     pub fn check_drivers(&self) -> Result<(), String> {
         let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let read = |path: &Path| {

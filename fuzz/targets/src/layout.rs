@@ -1,8 +1,8 @@
 //! The decoders of everything on flash (`floe_core::layout`).
 //!
-//! An input's first byte chooses the block size. The rest is decoded as it is
-//! and once more with its checksums put right. What a decoder accepts is
-//! checked: it lies within its bounds, and it survives being written again.
+//! The first byte of an input chooses the block size. The rest is decoded
+//! unchanged, and once more with valid checksums. A decoded structure must lie
+//! within its bounds, and encoding and decoding it again must preserve it.
 
 use floe_core::ZoneId;
 use floe_core::hash::{HashSeed, KeyHash};
@@ -47,7 +47,7 @@ pub(crate) fn superblock(data: &[u8]) {
             continue;
         };
         assert_eq!(read.plan.validate(), Ok(()));
-        // Blocks of 2 GiB are sound, but too long to write out here.
+        // Blocks of 2 GiB are valid, but too long to encode here.
         if read.plan.block_size <= 1 << 20 {
             let mut out = vec![0xee; Superblock::encoded_bytes(read.plan.block_size)];
             assert_eq!(read.encode(&mut out), Ok(out.len()));
@@ -119,7 +119,7 @@ pub(crate) fn batch(data: &[u8]) {
         let Ok(header) = BatchHeader::decode(ID, LIFE, block_size, &bytes) else {
             continue;
         };
-        // A scan that hops by batches makes progress, by whole blocks.
+        // A scan hops over a batch by whole blocks, at least one.
         assert!(header.batch_bytes >= header.descriptor_bytes && header.descriptor_bytes > 0);
         assert!(header.batch_bytes.is_multiple_of(block_size));
         if let Ok(batch) = SmallBatch::decode(ID, LIFE, block_size, &bytes) {
@@ -149,7 +149,7 @@ fn check_small(block_size: u32, batch: &SmallBatch<'_>, bytes: &[u8]) {
             }
             None => assert!(end > bytes.len() as u64),
         }
-        // Decoders take a region with spare blocks, which no plan would leave.
+        // Decoders accept a region with spare blocks, which no plan has.
         assert!(plan.try_add(record.key.len(), record.payload_bytes as usize));
     }
     let records = batch.records().count();
@@ -429,7 +429,7 @@ pub(crate) fn slot_table(data: &[u8]) {
     }
 }
 
-/// Any numbers at all make a sound slot geometry or none.
+/// Any numbers make a valid slot geometry or none.
 fn slot_geometry_of(data: &[u8]) {
     let mut numbers = data
         .as_chunks::<8>()
@@ -476,8 +476,7 @@ pub(crate) fn slot_table_seeds() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// The result of encoding something that has a representation; that it has
-/// none is a finding.
+/// The result of encoding a decoded structure. An error is a finding.
 #[track_caller]
 pub(crate) fn encoded<T>(result: Result<T, floe_core::layout::LayoutError>) -> T {
     match result {

@@ -1,8 +1,8 @@
-//! Floe's fuzz targets of the layouts on flash, and what all targets share.
+//! Fuzz targets for the layouts on flash, and the parts that all targets share.
 //!
 //! A target is a name, a function that takes any bytes and must return, and
-//! seeds: sound inputs to start from. `cargo fuzz` drives them with coverage
-//! on a nightly compiler; the program of this crate drives them without on any.
+//! seeds: valid inputs to start from. `cargo fuzz` drives it with coverage on a
+//! nightly compiler, and the program of this crate without coverage on any.
 
 mod collection;
 mod layout;
@@ -87,7 +87,7 @@ const TARGETS: &[Target] = &[
 /// Runs the target of this name once.
 ///
 /// # Panics
-/// If there is no such target, or if it has found something.
+/// If there is no such target, or if it found a fault.
 pub fn run(name: &str, data: &[u8]) {
     LAYOUTS.run(name, data);
 }

@@ -1,9 +1,9 @@
-//! Inputs for the smoke run: seeds, changed a little or a lot.
+//! Inputs for the smoke run: mutated seeds.
 
-/// Longest input made.
+/// Longest input in bytes.
 const INPUT_BYTES_MAX: usize = 64 << 10;
 
-/// Numbers that sit at the edges of what fields can hold.
+/// Numbers at the edges of what fields can hold.
 const EDGES: [u64; 12] = [
     0,
     1,
@@ -26,14 +26,14 @@ pub struct Mutator {
 }
 
 impl Mutator {
-    /// From a seed of its own random numbers.
+    /// Creates a mutator from a seed of its random numbers.
     pub fn new(seed: u64) -> Self {
         Mutator {
             random: fastrand::Rng::with_seed(seed),
         }
     }
 
-    /// One of `seeds`, changed, or now and then plain noise.
+    /// One of `seeds`, mutated, or sometimes random bytes.
     pub fn input(&mut self, seeds: &[Vec<u8>]) -> Vec<u8> {
         let chosen = self.random.choice(seeds);
         let mut input = match chosen {
@@ -82,8 +82,7 @@ impl Mutator {
         }
     }
 
-    /// Puts an edge, or a value near the present one, into a field of 2, 4 or
-    /// 8 bytes.
+    /// Sets a field of 2, 4 or 8 bytes to an edge, or to a value near its own.
     fn change_number(&mut self, input: &mut [u8], at: usize) {
         let width = 1usize << self.random.usize(1..4);
         let Some(field) = input[at..].get_mut(..width) else {

@@ -1,27 +1,27 @@
-//! Checksums put right, so that nonsense reaches the deep parts of a decoder.
+//! Valid checksums over arbitrary bytes, so that they reach the deep parts of a
+//! decoder.
 //!
 //! Written from `docs/format.md`, not with Floe's own encoders: a fuzzer that
-//! seals with the code under test cannot tell when both are wrong.
+//! seals with the code under test misses faults that both share.
 
 use crc32c::{crc32c, crc32c_append};
 
-/// Length of the frame that every structure starts with.
+/// Length in bytes of the frame that every structure starts with.
 const FRAME_BYTES: usize = 24;
 
-/// Length of a batch's header, which its frame covers alone.
+/// Length in bytes of a batch's header, which is all that its frame covers.
 const BATCH_HEADER_BYTES: usize = 72;
 
-/// Length of a page of tiny objects, and of its header.
+/// Lengths in bytes of a page of tiny objects and of its header.
 const PAGE_BYTES: usize = 4096;
 const PAGE_HEADER_BYTES: usize = 24;
 
-/// Format versions: of tiny objects, and of all else.
+/// Format versions of tiny objects, and of everything else.
 const TINY_VERSION: u16 = 1;
 const VERSION: u16 = 2;
 
-/// `data` with a sound frame: magic, the magic's version, a covered length
-/// within `data`, and the checksum for it. Kind, count and all else stay as
-/// they are.
+/// `data` with a valid frame: magic, the version of that magic, a covered length
+/// within `data`, and its checksum. The rest is unchanged.
 pub(crate) fn sealed(id: &[u8; 16], magic: &[u8; 8], data: &[u8]) -> Vec<u8> {
     let mut bytes = data.to_vec();
     bytes.resize(bytes.len().max(FRAME_BYTES), 0);
@@ -34,7 +34,7 @@ pub(crate) fn sealed(id: &[u8; 16], magic: &[u8; 8], data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// As [`sealed`], for batches: the body's checksum is put right first.
+/// As [`sealed`], for batches: the checksum of the body comes first.
 pub(crate) fn sealed_batch(id: &[u8; 16], magic: &[u8; 8], data: &[u8]) -> Vec<u8> {
     let mut bytes = data.to_vec();
     bytes.resize(bytes.len().max(BATCH_HEADER_BYTES), 0);
@@ -50,7 +50,7 @@ pub(crate) fn sealed_batch(id: &[u8; 16], magic: &[u8; 8], data: &[u8]) -> Vec<u
 }
 
 /// `data` as a page of tiny objects with this magic: a used length within it,
-/// the version, and the checksum. Sequence, number and count stay as they are.
+/// the version, and the checksum. The rest is unchanged.
 pub(crate) fn sealed_page(id: &[u8; 16], magic: &[u8; 2], data: &[u8]) -> Vec<u8> {
     let mut page = data.to_vec();
     page.resize(PAGE_BYTES, 0);

@@ -1,4 +1,4 @@
-//! Targets fed with changed seeds for a while.
+//! The smoke run: every target with mutated seeds, for a given time.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use std::{fs, io};
 
 use crate::{Collection, Mutator, Target};
 
-/// Longest time that one input may take: more is a hang.
+/// Longest time that one input may take. A longer one counts as a hang.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Feeds `targets` for `time` in all; the number of those that failed.
+/// Feeds `targets` for `time` in all. Returns the number of those that failed.
 pub(crate) fn smoke(
     collection: &Collection,
     targets: &[&Target],
@@ -45,7 +45,7 @@ struct Finding {
     input: Vec<u8>,
 }
 
-/// Feeds a target for so long, its seeds first; the number of inputs.
+/// Feeds a target for `time`, its seeds first. Returns the number of inputs.
 fn smoke_one(target: &Target, time: Duration, seed: u64) -> Result<u64, Finding> {
     let seeds = (target.seeds)();
     let mut mutator = Mutator::new(seed);
@@ -57,7 +57,7 @@ fn smoke_one(target: &Target, time: Duration, seed: u64) -> Result<u64, Finding>
             None => mutator.input(&seeds),
         };
         let began = Instant::now();
-        // Targets keep no state, so a panic leaves none broken.
+        // Targets have no state that a panic could break.
         let outcome = catch_unwind(AssertUnwindSafe(|| (target.run)(&input)));
         let what = match outcome {
             Err(_) => "panicked",

@@ -1,7 +1,7 @@
 //! The decoders of tiny objects (`floe_core::layout::tiny`).
 //!
-//! Inputs are decoded as they are and once more with their checksums put
-//! right. What a decoder accepts survives being written again.
+//! Inputs are decoded unchanged, and once more with valid checksums. Encoding and
+//! decoding a decoded structure again must preserve it.
 
 use floe_core::hash::{HashSeed, KeyHash};
 use floe_core::layout::tiny::{
@@ -116,7 +116,7 @@ pub(crate) fn page(data: &[u8]) {
                 Content::Tombstone(_) => &[][..],
                 Content::Object { key, .. } => key,
             };
-            // Itself, or something of the same name before it.
+            // The object itself, or one with the same key before it.
             let hit = page.find(object.hash(SEED), key);
             assert!(hit.is_some_and(|hit| hit.slot <= slot));
         }
@@ -176,12 +176,12 @@ pub(crate) fn index(data: &[u8]) {
             let mut out = vec![0xee; PAGE_BYTES];
             encoded(head.encode(ID, &mut out));
             assert_eq!(IndexHead::decode(ID, &out), Ok(head));
-            // Whatever the page holds, it names set-groups that there are.
+            // Any page names only set-groups that exist.
             out.iter_mut()
                 .zip(data.iter().rev())
                 .for_each(|(to, from)| *to ^= from);
             let page = SetFilters::of_page(head.columns, head.rows, head.probes, &out);
-            // More probes or columns than there are is what recovery refuses.
+            // Recovery rejects more probes or columns than exist.
             assert!(page.is_some() || head.probes > 20 || head.columns > 512);
             if let Some(page) = page {
                 let hashes = data.chunks(8).map(|key| KeyHash::of(HashSeed(1), key));
@@ -225,7 +225,7 @@ pub(crate) fn index_seeds() -> Vec<Vec<u8>> {
         encoded(head.encode(ID, &mut out));
         out
     };
-    // Fingerprints, and a row whose last byte is not all columns.
+    // Fingerprints, and a row whose last byte has spare columns.
     vec![page, out, with(180, 20, 0), with(65, 20, 7)]
 }
 

@@ -1,5 +1,5 @@
-//! The lists of targets agree, and every target takes its seeds and what
-//! becomes of them.
+//! The lists of targets agree, and every target survives its seeds and their
+//! mutations.
 
 use std::time::Duration;
 
