@@ -35,12 +35,12 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Opens the cache, asks, and closes it.
+/// Opens the cache, runs the query, and closes the cache.
 async fn query(lake: &Path, cache: &Path) -> Result<(ObjectStats, String)> {
     let origin = Arc::new(LocalFileSystem::new_with_prefix(lake)?);
     let cache = CacheConfig::file(cache, ByteSize::gib(1));
     let mut objects = ObjectConfig::default();
-    // Files of a lake never change under one name.
+    // Files of a lake are never overwritten.
     objects.consistency = Consistency::Immutable;
     let store = CachedStore::open(origin, "lake", &cache, objects).await?;
 

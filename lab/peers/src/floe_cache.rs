@@ -1,5 +1,5 @@
-//! Floe's `Store`: the RAM tier over the chunk engine on one file, with its
-//! defaults but for what must be equal.
+//! Floe's `Store`: the RAM tier over the chunk engine on one file, with default
+//! settings except those that must be equal for all peers.
 
 use std::path::Path;
 
@@ -13,13 +13,13 @@ use floe_device::{Clock, DeviceConfig};
 
 use crate::peer::Sizes;
 
-/// foyer's block size, which is to foyer what a zone is to Floe.
+/// foyer's block size. A block of foyer corresponds to a zone of Floe.
 const ZONE: ByteSize = ByteSize::mib(16);
 
 #[derive(Clone)]
 pub struct FloeCache {
     store: Store,
-    /// Whether what a put replaces may come back after a crash.
+    /// A replaced value may come back after a crash.
     relaxed: bool,
 }
 

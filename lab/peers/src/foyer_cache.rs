@@ -1,5 +1,5 @@
-//! foyer, with its defaults but for what must be equal: sizes, direct I/O,
-//! values written to flash when they are inserted.
+//! foyer, with default settings except those that must be equal for all peers:
+//! sizes, direct I/O, and a write to flash on insertion.
 
 use std::hash::Hash;
 use std::path::Path;
@@ -20,14 +20,14 @@ pub enum FoyerIo {
     Uring,
 }
 
-/// foyer's own documentation asks for larger queues where bursts come.
+/// foyer's documentation recommends larger queues for bursts.
 const QUEUE_BYTES: usize = 64 << 20;
 const URING_DEPTH: usize = 64;
 
 #[derive(Clone)]
 pub struct FoyerCache(HybridCache<u64, Bytes>);
 
-/// An open cache of any keys.
+/// An open cache.
 pub async fn build<K: StorageKey + Hash>(
     folder: &Path,
     sizes: Sizes,

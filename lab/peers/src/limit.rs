@@ -23,7 +23,7 @@ pub struct Ring {
     pub get_cpu_us: f64,
 }
 
-/// Reads at random places of a file of the caches' size.
+/// Reads at random offsets of a file as large as the caches.
 pub fn ring(data: &Path, sizes: Sizes, pressure: Pressure) -> Result<Ring> {
     let path = data.join("ring");
     fill(&path, sizes.flash_bytes)?;
@@ -43,7 +43,7 @@ pub fn ring(data: &Path, sizes: Sizes, pressure: Pressure) -> Result<Ring> {
     })
 }
 
-/// Writes every byte: holes would be read without any I/O.
+/// Writes every byte, because reads of holes cause no I/O.
 fn fill(path: &Path, bytes: u64) -> Result<()> {
     const STEP_BYTES: usize = 1 << 20;
     let mut file = File::create(path)?;
@@ -55,7 +55,7 @@ fn fill(path: &Path, bytes: u64) -> Result<()> {
     Ok(file.sync_all()?)
 }
 
-/// One row for each limit that can be measured here.
+/// One row for each limit that this machine can measure.
 pub fn rows(arguments: &Arguments, value_kib: usize) -> Result<Vec<Value>> {
     let data = tempfile::Builder::new()
         .prefix("peers-")

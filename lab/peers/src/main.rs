@@ -1,8 +1,8 @@
-//! Floe against foyer on the same file system, with the same sizes, workload
-//! and number of threads; with a raw io_uring loop and fio as the limit.
+//! Floe and foyer on the same file system, with the same sizes, workload and
+//! number of threads. A raw io_uring loop and fio show the limit.
 //!
-//! Every peer runs in processes of its own, in turns (A B C A B C …);
-//! the figures are medians over the turns.
+//! Every peer runs in its own processes, in turns (A B C A B C …). The figures
+//! are medians over the turns.
 
 mod floe_cache;
 mod foyer_cache;
@@ -30,13 +30,13 @@ struct Arguments {
     /// Print one JSON object per row instead of a Markdown table.
     #[arg(long)]
     json: bool,
-    /// One short round.
+    /// Run one short round.
     #[arg(long)]
     quick: bool,
-    /// Rounds; figures are medians.
+    /// Rounds. Figures are medians over them.
     #[arg(long, default_value_t = 3)]
     rounds: u32,
-    /// The folder whose file system is used.
+    /// A folder on the file system to use.
     #[arg(long, default_value = "target")]
     folder: PathBuf,
     /// Flash of each cache in MiB.
@@ -61,22 +61,22 @@ struct Arguments {
     part: Option<Part>,
 }
 
-/// The part of the work that a peer's own process does.
+/// A part of the work, which runs in a process of its own.
 #[derive(Subcommand)]
 enum Part {
-    /// Burst, gets, mixed.
+    /// Run burst, gets and mixed.
     Load { name: Name, data: PathBuf },
-    /// Burst only, leaving a cache behind.
+    /// Run only the burst, and leave the cache on flash.
     Fill { name: Name, data: PathBuf },
-    /// Open what is there.
+    /// Open the cache on flash.
     Reopen {
         name: Name,
         data: PathBuf,
         entries: u64,
     },
-    /// The raw io_uring loop.
+    /// Run the raw io_uring loop.
     Ring { data: PathBuf },
-    /// foyer behind memcached's protocol, until standard input ends.
+    /// Serve foyer behind memcached's protocol, until standard input ends.
     Serve {
         socket: PathBuf,
         data: PathBuf,
@@ -100,7 +100,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// One part of one peer, in this process; prints its result as JSON.
+/// Runs one part of one peer in this process, and prints its result as JSON.
 fn run_part(arguments: &Arguments, part: &Part) -> Result<()> {
     let sizes = Sizes {
         flash_bytes: arguments.flash_mib << 20,
@@ -171,7 +171,7 @@ fn compare(arguments: &Arguments) -> Result<()> {
     show(arguments.json, &rows)
 }
 
-/// All parts of one peer on fresh folders.
+/// Runs all parts of one peer in fresh folders.
 fn one_turn(arguments: &Arguments, name: Name, value_kib: usize) -> Result<Value> {
     std::fs::create_dir_all(&arguments.folder)?;
     let fresh = || {

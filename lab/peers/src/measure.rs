@@ -1,4 +1,4 @@
-//! The kernel's account of the resources that this process used.
+//! The resources that this process used, as counted by the kernel.
 
 use std::fs;
 use std::time::{Duration, Instant};

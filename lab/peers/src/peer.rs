@@ -1,4 +1,4 @@
-//! The caches that are compared, behind the few calls that all have.
+//! The compared caches behind one interface.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::foyer_cache::{FoyerCache, FoyerIo};
 /// The caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Name {
-    /// Floe's `Store` as it is by default: what an acknowledged put replaced
-    /// stays dead even after a crash.
+    /// Floe's `Store` with its defaults: a value that an acknowledged put replaced
+    /// does not come back, even after a crash.
     Floe,
-    /// The same without that promise, which foyer does not make either.
+    /// The same without that guarantee, which foyer does not give.
     FloeRelaxed,
     /// foyer's block engine over its pread/pwrite thread pool.
     FoyerPsync,
@@ -34,7 +34,7 @@ impl Name {
     }
 }
 
-/// Sizes that every cache is given.
+/// Sizes of every cache.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     pub flash_bytes: u64,
@@ -50,7 +50,7 @@ pub enum Cache {
 }
 
 impl Cache {
-    /// Opens what lies in `folder`, or makes it.
+    /// Opens the cache in `folder`, or creates one.
     pub async fn open(name: Name, folder: &Path, sizes: Sizes) -> Result<Self> {
         Ok(match name {
             Name::Floe => Cache::Floe(FloeCache::open(folder, sizes, false).await?),
@@ -71,7 +71,7 @@ impl Cache {
         }
     }
 
-    /// Inserts; `false` where the cache says that it did not take the value.
+    /// Inserts a value. Returns `false` if the cache reports a rejection.
     pub async fn put(&self, key: u64, value: Bytes) -> Result<bool> {
         match self {
             Cache::Floe(cache) => cache.put(key, value).await,
@@ -79,7 +79,7 @@ impl Cache {
         }
     }
 
-    /// Writes everything out and lets go of the files.
+    /// Writes everything to flash and closes the files.
     pub async fn close(self) -> Result<()> {
         match self {
             Cache::Floe(cache) => cache.close().await,
@@ -88,7 +88,7 @@ impl Cache {
     }
 }
 
-/// Waits until nothing more is being written: no growth for a while.
+/// Waits until the process has written nothing more for a while.
 pub async fn settle() -> Result<()> {
     const STEP: Duration = Duration::from_millis(250);
     const CALM_STEPS: u32 = 4;

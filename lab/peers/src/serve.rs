@@ -1,7 +1,6 @@
-//! foyer behind the least of memcached's text protocol that a comparison
-//! needs: `get`, `set`, `delete`, `stats`, on a Unix socket. So it is asked
-//! the same way as servers are; what the protocol costs is counted with it,
-//! as it is with them.
+//! foyer behind the part of memcached's text protocol that a comparison needs:
+//! `get`, `set`, `delete` and `stats`, on a Unix socket. The figures include the
+//! cost of the protocol, as they do for servers.
 
 use std::path::Path;
 
@@ -17,7 +16,7 @@ use crate::peer::Sizes;
 
 type Items = HybridCache<Bytes, Bytes>;
 
-/// Longest line; the longest value is bounded by the client, which is ours.
+/// Longest line in bytes. The client, which is ours, limits the values.
 const LINE_BYTES_MAX: usize = 4096;
 
 /// Serves until standard input ends.
@@ -72,7 +71,7 @@ async fn connection(mut stream: UnixStream, items: Items) -> Result<()> {
     }
 }
 
-/// Gets that follow each other wait for flash together; the rest takes turns.
+/// Consecutive gets read flash concurrently. Other requests run one at a time.
 async fn answer(items: &Items, requests: Vec<Request>, output: &mut BytesMut) -> Result<()> {
     let mut gets: Vec<Bytes> = Vec::new();
     for request in requests {
@@ -111,7 +110,7 @@ async fn answer_gets(items: &Items, gets: &mut Vec<Bytes>, output: &mut BytesMut
     Ok(())
 }
 
-/// The next whole request of `input`, taken off it.
+/// Takes the next complete request off `input`.
 fn parse(input: &mut BytesMut) -> Result<Option<Request>> {
     let Some(end) = input.iter().position(|&byte| byte == b'\n') else {
         if input.len() > LINE_BYTES_MAX {
@@ -143,7 +142,7 @@ fn parse(input: &mut BytesMut) -> Result<Option<Request>> {
             input.advance(end + 1);
             let value = input.split_to(len).freeze();
             input.advance(2);
-            // A slice would keep the whole read buffer alive.
+            // A copy: a slice would keep the whole read buffer alive.
             Ok(Some(Request::Set(name, Bytes::copy_from_slice(&value))))
         }
         ["stats"] => {

@@ -1,4 +1,4 @@
-//! The phases that every peer goes through, each in a process of its own.
+//! The phases that every peer runs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use serde::{Deserialize, Serialize};
 use crate::measure::{Usage, Used, resident_bytes};
 use crate::peer::{Cache, Name, Sizes, settle};
 
-/// The part of flash that the burst fills: no peer has to evict.
+/// The share of flash that the burst fills, so small that no peer evicts.
 const FILL: f64 = 0.6;
-/// The mixed phase's keys, over those that fit: eviction runs.
+/// The keys of the mixed phase, relative to those that fit, so that peers evict.
 const MIXED_SPREAD: f64 = 1.5;
 const MIXED_PUT_PERCENT: u32 = 30;
-/// YCSB's skew.
+/// The skew of YCSB.
 const ZIPF_SKEW: f64 = 0.99;
 
-/// How hard and how long.
+/// The load and the duration of a phase.
 #[derive(Clone, Copy, Debug)]
 pub struct Pressure {
     /// Operations in flight.
@@ -61,7 +61,7 @@ pub struct Reopened {
     pub found_percent: f64,
 }
 
-/// Burst, steady gets, mixed; leaves the burst's entries closed on flash.
+/// Runs burst, steady gets and mixed, and closes the cache.
 pub async fn load(name: Name, folder: &Path, sizes: Sizes, pressure: Pressure) -> Result<Loaded> {
     let cache = Cache::open(name, folder, sizes).await?;
     let values = Arc::new(Values::new(sizes.value_bytes));
@@ -74,7 +74,7 @@ pub async fn load(name: Name, folder: &Path, sizes: Sizes, pressure: Pressure) -
         bail!("{}: nothing of the burst can be read back", name.label());
     }
 
-    // Gets are compared on equal contents: what the burst lost is inserted again, slowly.
+    // Gets need equal contents: entries that the burst lost are inserted again, slowly.
     let found = fill_up(&cache, &values, entries, before_drop, pressure.depth).await?;
     let picks = Picks::Uniform(found);
     let steady = timed(&cache, &values, picks, 0, pressure).await?;
@@ -110,7 +110,7 @@ pub async fn load(name: Name, folder: &Path, sizes: Sizes, pressure: Pressure) -
     })
 }
 
-/// The burst alone, closed: what [`reopen`] opens.
+/// Runs only the burst, and closes the cache for [`reopen`].
 pub async fn fill(name: Name, folder: &Path, sizes: Sizes, pressure: Pressure) -> Result<u64> {
     let cache = Cache::open(name, folder, sizes).await?;
     let values = Arc::new(Values::new(sizes.value_bytes));
@@ -122,7 +122,7 @@ pub async fn fill(name: Name, folder: &Path, sizes: Sizes, pressure: Pressure) -
     Ok(found.len() as u64)
 }
 
-/// Opens what lies in `folder` and measures what that cost.
+/// Opens the cache in `folder` and measures the cost.
 pub async fn reopen(name: Name, folder: &Path, sizes: Sizes, entries: u64) -> Result<Reopened> {
     let began = Usage::now()?;
     let cache = Cache::open(name, folder, sizes).await?;
@@ -145,7 +145,7 @@ pub async fn reopen(name: Name, folder: &Path, sizes: Sizes, entries: u64) -> Re
     })
 }
 
-/// Values that are cheap to make and can be told apart.
+/// Distinguishable values that are cheap to make.
 struct Values {
     noise: Vec<u8>,
     len: usize,
@@ -166,7 +166,7 @@ impl Values {
         value.freeze()
     }
 
-    /// Cheap enough not to count: the key and the value's end.
+    /// Compares only the key and the value's end, at negligible cost.
     fn check(&self, key: u64, value: &[u8]) -> Result<()> {
         let start = key as usize % self.len;
         let end = &self.noise[start + self.len - 24..start + self.len - 8];
@@ -254,7 +254,7 @@ async fn present(
     Ok(found)
 }
 
-/// Inserts what is missing at a rate that every peer keeps up with.
+/// Inserts the missing entries at a rate that every peer sustains.
 async fn fill_up(
     cache: &Cache,
     values: &Arc<Values>,
@@ -285,7 +285,7 @@ async fn fill_up(
     Ok(found)
 }
 
-/// How keys are chosen.
+/// The distribution of keys.
 #[derive(Clone)]
 enum Picks {
     Uniform(Vec<u64>),
@@ -323,7 +323,7 @@ struct Timed {
     latency: Histogram<u64>,
 }
 
-/// `depth` tasks, each one operation after the other, for the phase's seconds.
+/// Runs `depth` tasks, each one operation after the other, for the phase's seconds.
 async fn timed(
     cache: &Cache,
     values: &Arc<Values>,
