@@ -1,4 +1,4 @@
-//! `floe bench --target` against Floe's own server, and `floe bench --origin`.
+//! `floe bench --target` with Floe's own server, and `floe bench --origin`.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use common::{SMALL_CACHE, Serving, floe, get, lab, run};
 
-/// Objects that follow from their keys, sizes as the keys say.
+/// Objects whose contents and sizes derive from their keys.
 const EMULATED: &str = "\
 [origin]
 kind = \"emulated\"
@@ -35,7 +35,7 @@ fn sample(metrics: &str, line: &str) -> f64 {
     number.trim().parse().expect("a number")
 }
 
-/// Reads through a frontend that had this result.
+/// The count of reads through a frontend that had this result.
 fn reads(metrics: &str, frontend: &str, result: &str) -> f64 {
     let labels = format!("{{frontend=\"{frontend}\",result=\"{result}\"}}");
     sample(
@@ -53,7 +53,7 @@ fn metrics(serving: &Serving) -> String {
 }
 
 #[test]
-fn the_s3_server_is_driven_and_tells_hits_from_misses() {
+fn a_bench_of_the_s3_server_reports_hits_and_misses() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("floe.toml"), EMULATED).unwrap();
     let serving = serve(folder.path(), "FLOE_CONFIG", "floe.toml");
@@ -84,7 +84,7 @@ fn the_s3_server_is_driven_and_tells_hits_from_misses() {
     assert_eq!(figure("requests"), Some(400.0));
     assert_eq!(figure("failed"), Some(0.0));
     let misses = figure("hit_ratio").map(|ratio| (1.0 - ratio) * 400.0);
-    // Those who wait for another's miss miss as well.
+    // Readers that wait for another reader's miss count as misses, too.
     assert!((39.0..200.0).contains(&misses.unwrap()), "{misses:?}");
     assert!(figure("miss_latency_p50").unwrap() >= 4.0);
     assert!(figure("hit_latency_p50").unwrap() < figure("miss_latency_p50").unwrap());
@@ -104,7 +104,7 @@ fn the_s3_server_is_driven_and_tells_hits_from_misses() {
     assert!(sample(&metrics, seconds) >= 0.004 * count("miss"));
     let all = "floe_request_duration_seconds_count{frontend=\"s3\",method=\"get\"}";
     assert!(sample(&metrics, all) >= 800.0);
-    // Other bytes than these objects have.
+    // Not the bytes of these objects.
     bench(&[
         "--requests",
         "40",
@@ -123,7 +123,7 @@ fn the_s3_server_is_driven_and_tells_hits_from_misses() {
 }
 
 #[test]
-fn buckets_and_credentials_that_a_server_refuses_are_named() {
+fn errors_name_buckets_and_credentials_that_a_server_rejects() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir_all(folder.path().join("floe-data/origin/there")).unwrap();
     let serving = serve(folder.path(), "FLOE_S3_KEYS", "me:long-enough");
@@ -158,7 +158,7 @@ fn buckets_and_credentials_that_a_server_refuses_are_named() {
 }
 
 #[test]
-fn the_memcached_server_is_driven_and_tells_hits_from_misses() {
+fn a_bench_of_the_memcached_server_reports_hits_and_misses() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = floe(folder.path());
     command.env("FLOE_MEMCACHED_LISTEN", "127.0.0.1:0");
@@ -215,7 +215,7 @@ fn the_memcached_server_is_driven_and_tells_hits_from_misses() {
 }
 
 #[test]
-fn the_socket_of_oxcache_is_driven_by_an_experiment() {
+fn an_experiment_drives_the_socket_of_oxcache() {
     let folder = tempfile::tempdir().unwrap();
     let config = format!("{EMULATED}[oxcache]\npath = \"oxcache.sock\"\nbucket = \"bench\"\n");
     fs::write(folder.path().join("floe.toml"), config).unwrap();
@@ -251,7 +251,7 @@ cache = { target = \"unix:oxcache.sock\", remote = { pipeline = 4 } }
 }
 
 #[test]
-fn ctrl_c_prints_what_was_measured() {
+fn ctrl_c_prints_the_figures_so_far() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = lab(folder.path());
     command.args(["bench", "--device-kind", "memory", "--device-size", "32MiB"]);

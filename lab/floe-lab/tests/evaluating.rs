@@ -122,7 +122,7 @@ fn a_bench_on_a_file_removes_it() {
 }
 
 #[test]
-fn a_bench_does_not_wipe_what_it_did_not_make() {
+fn a_bench_does_not_overwrite_an_existing_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("precious");
     fs::write(&path, b"precious data").unwrap();
@@ -135,7 +135,7 @@ fn a_bench_does_not_wipe_what_it_did_not_make() {
 }
 
 #[test]
-fn senseless_runs_are_refused() {
+fn invalid_runs_are_usage_errors() {
     let folder = tempfile::tempdir().unwrap();
     for (arguments, parts) in [
         (
@@ -198,7 +198,7 @@ fn a_replay_counts_misses() {
             .find(|row| row["case"] == case && row["metric"] == "misses");
         row.unwrap_or_else(|| panic!("no {case} in {rows:?}"))["measured"].as_f64()
     };
-    // Two places: LRU keeps 1 when 3 comes, FIFO does not.
+    // With room for two, LRU keeps 1 when 3 arrives, and FIFO does not.
     assert_eq!(misses("lru 2"), Some(4.0));
     assert_eq!(misses("fifo 2"), Some(5.0));
 }
@@ -321,9 +321,10 @@ reason = "half of the keys do not fit"
     run(folder.path(), &judged).expect(5, &listed);
 }
 
-/// Written, then read: the run is that of the flags, and so are its series.
+/// A workload written to files and read again gives the run and the series of
+/// the flags.
 #[test]
-fn workload_files_and_series_are_the_papers() {
+fn workload_files_and_series_have_the_formats_of_the_papers() {
     let folder = tempfile::tempdir().unwrap();
     let requests = ["--requests", "500", "--items", "300", "--unscrambled"];
     let write = [&["bench", "--write-workload", "w.bin"][..], &requests].concat();
@@ -370,7 +371,7 @@ fn workload_files_and_series_are_the_papers() {
     let read = run(folder.path(), &read).expect(0, &["500 requests"]);
     assert_eq!(figures(&drawn.out), figures(&read.out));
 
-    // Without fonts, figures are not drawn; the series are written all the same.
+    // Without fonts no figures are drawn, but the series are written.
     run(folder.path(), &["report", "results", "--export", "files"]);
     let series = folder.path().join("files/series");
     let csv = fs::read_to_string(series.join("bench.zncache.csv")).unwrap();

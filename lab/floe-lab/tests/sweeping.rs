@@ -1,5 +1,5 @@
-//! Sweeps of an experiment's cases: shards, resuming, merging, and the recipes
-//! that are shipped for them.
+//! Sweeps of an experiment's cases: shards, resuming, merging, and the shipped
+//! recipes for them.
 
 mod common;
 
@@ -52,7 +52,7 @@ fn folder_said(out: &str) -> PathBuf {
 }
 
 #[test]
-fn a_sweep_is_run_in_any_way_with_the_same_figures() {
+fn whole_sharded_and_resumed_sweeps_give_the_same_figures() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     fs::write(at("sweep.toml"), SWEEP).unwrap();
@@ -78,7 +78,7 @@ fn a_sweep_is_run_in_any_way_with_the_same_figures() {
     run(folder.path(), &["report", first, second]).expect(0, &["parts/merged/report.html"]);
     assert_eq!(figures, measured(&at("parts/merged")));
 
-    // The flag says the same as the position.
+    // The flag is equivalent to the positional argument.
     let arguments = [
         "bench",
         "--experiment",
@@ -91,7 +91,7 @@ fn a_sweep_is_run_in_any_way_with_the_same_figures() {
 }
 
 #[test]
-fn senseless_sweeps_are_refused() {
+fn invalid_sweeps_are_usage_errors() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("sweep.toml"), SWEEP).unwrap();
     for (arguments, parts) in [
@@ -129,7 +129,7 @@ fn senseless_sweeps_are_refused() {
 }
 
 #[test]
-fn the_commit_is_the_builds() {
+fn rows_name_the_commit_of_the_build() {
     let folder = tempfile::tempdir().unwrap();
     let one = SWEEP.replace("[1.0, 2.0, 3.0]", "[1.0]");
     fs::write(folder.path().join("sweep.toml"), one).unwrap();
@@ -168,7 +168,7 @@ fn the_recipe_for_one_machine_runs_resumes_and_merges() {
     let figures = measured(&merged);
     assert_eq!(figures.iter().filter(|row| row.1 == "hit_ratio").count(), 3);
 
-    // Broken off: one shard's case and report are gone.
+    // An interrupted run: one shard's case and report are missing.
     let shard = fs::read_dir(folder.path().join("out/shard-2-of-2")).unwrap();
     let shard = shard.last().unwrap().unwrap().path();
     fs::remove_dir_all(shard.join("cases")).unwrap();
@@ -190,7 +190,7 @@ fn the_recipes_for_clusters_are_well_formed() {
         .arg(recipes.join("slurm.sbatch"))
         .output();
     assert!(checked.unwrap().status.success());
-    // A task of the array, run as Slurm would.
+    // A task of the array, as Slurm runs it.
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("sweep.toml"), SWEEP).unwrap();
     let mut task = Command::new("sh");
@@ -203,12 +203,12 @@ fn the_recipes_for_clusters_are_well_formed() {
         .arg(recipes.join("slurm.sbatch"))
         .args(["sweep.toml", "out"]);
     said(task.output().unwrap()).expect(0, &["out/shard-2-of-3/sweep-"]);
-    // Requeued, it goes on in its folder.
+    // A requeued task resumes in its folder.
     said(task.output().unwrap()).expect(0, &["out/shard-2-of-3/sweep-"]);
     let made = fs::read_dir(folder.path().join("out/shard-2-of-3")).unwrap();
     assert_eq!(made.count(), 1);
 
-    // The pod's script, cut out of the job.
+    // The pod's script, extracted from the job.
     let job = fs::read_to_string(recipes.join("kubernetes.yaml")).unwrap();
     let script = job.split("- |\n").nth(1).unwrap();
     let script = script.split("          resources:").next().unwrap();
@@ -268,7 +268,7 @@ fn two_sets_are_compared_and_exported() {
         "report", &before, &after, "--out", "both", "--export", "files",
     ];
     let said = run(folder.path(), &arguments);
-    // Without fonts, figures are not drawn as PNG; that is said.
+    // Without fonts no PNG is drawn, and a message says so.
     if said.code != 0 {
         assert!(said.err.contains("font"), "{said:#?}");
         return;

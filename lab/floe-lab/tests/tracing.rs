@@ -17,7 +17,7 @@ fn json(folder: &Path, arguments: &[&str]) -> serde_json::Value {
 }
 
 #[test]
-fn a_trace_is_described() {
+fn trace_stat_prints_figures_and_writes_a_report() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a.iolog"), TRACE).unwrap();
     let stat = ["trace", "stat", "a.iolog"];
@@ -38,7 +38,7 @@ fn a_trace_is_described() {
 }
 
 #[test]
-fn a_trace_is_converted_there_and_back() {
+fn conversions_keep_requests_and_report_losses() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a.iolog"), TRACE).unwrap();
     let there = ["trace", "convert", "a.iolog", "a.oracleGeneral.zst"];
@@ -67,7 +67,7 @@ fn a_trace_is_converted_there_and_back() {
 }
 
 #[test]
-fn a_trace_has_a_miss_ratio_curve() {
+fn trace_mrc_prints_a_miss_ratio_curve() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a.iolog"), TRACE).unwrap();
     let mrc = ["trace", "mrc", "a.iolog", "--compare", "--points", "4"];
@@ -92,7 +92,7 @@ fn a_trace_has_a_miss_ratio_curve() {
 }
 
 #[test]
-fn units_that_content_does_not_tell_are_asked_for() {
+fn an_error_asks_for_the_unit_that_the_content_does_not_determine() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a.trace"), "938513000 4 8 16 0\n").unwrap();
     let stat = ["trace", "stat", "a.trace"];

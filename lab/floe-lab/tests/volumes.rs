@@ -7,8 +7,8 @@ use std::fs;
 
 use common::run;
 
-/// Reads and writes of 4 KiB, scattered over 1 GiB, one each ms, in the format of MSR
-/// Cambridge.
+/// Reads and writes of 4 KiB, scattered over 1 GiB, one per ms, in the format of
+/// MSR Cambridge.
 fn trace() -> String {
     let mut lines = String::new();
     for at in 0..5000_u64 {

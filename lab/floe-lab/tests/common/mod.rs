@@ -1,6 +1,6 @@
-//! Runs the real binaries and looks at their output.
+//! Runs the real binaries and checks their output.
 
-#![allow(dead_code, unused_imports)] // Not every test file uses everything.
+#![allow(dead_code, unused_imports)] // No test file uses all of it.
 
 use std::path::Path;
 use std::process::Command;
