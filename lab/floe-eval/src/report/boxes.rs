@@ -1,4 +1,4 @@
-//! Box plots as SVG: a row per case, because the names of cases are long.
+//! Box plots as SVG. Each case has a row, because the names of cases are long.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use super::text::escape;
 /// A box plot.
 #[derive(Clone, Debug)]
 pub(crate) struct BoxChart {
-    /// Its name as a file.
+    /// The name of its file.
     pub(crate) name: String,
     pub(crate) title: String,
     /// The label of the horizontal axis, with its unit.
@@ -19,11 +19,11 @@ pub(crate) struct BoxChart {
     pub(crate) boxes: Vec<BoxMark>,
 }
 
-/// A box: what lies between the quartiles, its median, and whiskers.
+/// A box between the quartiles, with the median and whiskers.
 #[derive(Clone, Debug)]
 pub(crate) struct BoxMark {
     pub(crate) name: String,
-    /// As a line's.
+    /// The number of its colour, as for lines.
     pub(crate) style: usize,
     pub(crate) low: f64,
     pub(crate) quartile1: f64,

@@ -1,6 +1,5 @@
-//! Line charts as SVG. Everything a chart needs is in its markup, so that a
-//! figure looks the same in a report and as a file. What it refuses to know:
-//! where numbers come from.
+//! Line charts as SVG. The markup of a chart is self-contained, so a figure looks
+//! the same in a report and as a file. Must not depend on: the source of numbers.
 
 use std::fmt::Write as _;
 
@@ -11,7 +10,7 @@ use super::text::escape;
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) name: String,
-    /// The number of its colour and dashes; a name has one number in all charts.
+    /// The number of its colour and dashes. A name has one number in all charts.
     pub(crate) style: usize,
     pub(crate) points: Vec<(f64, f64)>,
 }
@@ -35,8 +34,8 @@ impl Axis {
         }
     }
 
-    /// Whether places are names in no order, so that a line between two of
-    /// them would say nothing. What begins with a digit is a size or a count.
+    /// True if places are names without an order, so that a line between two
+    /// would be meaningless. A size or a count begins with a digit.
     fn is_nominal(&self) -> bool {
         let mut names = self.named_ticks.iter();
         names.any(|(_, name)| !name.starts_with(|first: char| first.is_ascii_digit()))
@@ -57,9 +56,9 @@ impl Axis {
 /// A chart.
 #[derive(Clone, Debug)]
 pub(crate) struct Chart {
-    /// Its name as a file.
+    /// The name of its file.
     pub(crate) name: String,
-    /// A second line says what of.
+    /// The title. A second line names the subject.
     pub(crate) title: String,
     pub(crate) x: Axis,
     pub(crate) y: Axis,
@@ -72,18 +71,19 @@ const LEFT: f64 = 70.0;
 const RIGHT: f64 = 30.0;
 const TOP: f64 = 48.0;
 const BOTTOM: f64 = 52.0;
-/// The width of a letter of the labels, in the widest of the usual fonts.
+/// Width of a label's letter in the widest of the usual fonts.
 pub(crate) const LETTER: f64 = 7.3;
-/// The width of most letters, on average over a name.
+/// Mean width of a letter over a name.
 const LETTER_MEAN: f64 = 6.4;
-/// Of longer names under an axis the end is shown, which tells cases apart.
+/// Longest name under an axis. Longer ones show only their end, which
+/// distinguishes cases.
 const NAME_MAX: usize = 30;
-/// How far names that would run into each other are turned, in degrees.
+/// Rotation of names that would overlap, in degrees.
 const TURNED: f64 = 38.0;
-/// Above so many points, markers only blur a line.
+/// Most points of a line with markers. More markers would hide the line.
 const MARKERS_MAX: usize = 40;
 
-/// Colours that differ in lightness as well, for light and dark pages.
+/// Colours that also differ in lightness, for light and dark pages.
 pub(crate) const STYLE: &str = "\
 .fl{font:12px system-ui,-apple-system,'Segoe UI',Roboto,sans-serif;\
 --ink:#1c2430;--faint:#5b6675;--grid:#e3e7ec;--back:#ffffff;\
@@ -116,11 +116,11 @@ pub(crate) const LIGHT: [(&str, &str); 12] = [
     ("c7", "#6d5ae0"),
 ];
 
-/// The colours' number; lines beyond it repeat them with dashes.
+/// Number of colours. Further lines repeat them with dashes.
 pub(crate) const COLOURS: usize = 8;
 
 impl Chart {
-    /// Whether there is anything to show.
+    /// True if it has nothing to show.
     pub(crate) fn is_empty(&self) -> bool {
         self.lines.iter().all(|line| line.points.is_empty())
     }
@@ -159,7 +159,7 @@ impl Chart {
         svg
     }
 
-    /// Lines that fit next to each other under a figure.
+    /// Legend entries that fit next to each other under a figure.
     fn legend_rows(&self) -> Vec<Vec<&Line>> {
         let mut rows: Vec<Vec<&Line>> = Vec::new();
         let mut x = f64::INFINITY;
@@ -178,7 +178,7 @@ impl Chart {
     }
 }
 
-/// A title and, below it, what it is of.
+/// A title and, below it, its subject.
 pub(crate) fn title(text: &str, x: f64) -> String {
     let (title, of) = text.split_once('\n').unwrap_or((text, ""));
     let mut svg = format!(
@@ -200,7 +200,7 @@ pub(crate) fn style() -> &'static str {
     STYLE
 }
 
-/// Dashes of a style: none for the first round of colours.
+/// The dashes of a line: none for the first round of colours.
 pub(crate) fn dashes(style: usize) -> &'static str {
     match style / COLOURS % 4 {
         0 => "",
@@ -236,9 +236,9 @@ struct Plot {
     y: Scale,
     /// The vertical axis's position.
     left: f64,
-    /// Of the chart without its legend.
+    /// The height of the chart without its legend.
     height: f64,
-    /// Whether names under the axis are turned, as they would run into each other.
+    /// Names under the axis are rotated, because they would overlap.
     turns_names: bool,
 }
 
@@ -251,7 +251,7 @@ impl Plot {
                 .filter(|value| value.is_finite())
                 .collect::<Vec<f64>>()
         };
-        // Names are shown where nothing was found, too.
+        // Names without values are shown, too.
         let mut across = values(|point| point.0);
         across.extend(chart.x.named_ticks.iter().map(|(place, _)| place));
         let mut plot = Plot {
@@ -265,7 +265,7 @@ impl Plot {
         plot
     }
 
-    /// Makes room for turned names, which go down and to the left.
+    /// Makes room for rotated names, which extend down and to the left.
     fn make_room(&mut self, chart: &Chart) {
         let ticks = chart.x.ticks(&self.x, 8);
         let (widest, closest) = self.spread(&ticks);
@@ -281,7 +281,7 @@ impl Plot {
             .max(HEIGHT - BOTTOM + 18.0 + longest * down + 30.0);
         let beyond = |tick: &Tick| {
             let share = self.x.share(tick.value);
-            // The position that it would begin at with the axis at zero.
+            // The position where it would begin with the axis at zero.
             (length(tick) * across + 4.0 - share * (WIDTH - RIGHT)) / (1.0 - share).max(0.1)
         };
         self.left = ticks
@@ -291,7 +291,7 @@ impl Plot {
             .min(WIDTH / 2.0);
     }
 
-    /// The widest label, and how close together the closest two places are.
+    /// The width of the widest label, and the least distance of two places.
     fn spread(&self, ticks: &[Tick]) -> (f64, f64) {
         let width = |tick: &Tick| LETTER * tick.label.chars().count() as f64 + 6.0;
         let widest = ticks.iter().map(width).fold(0.0, f64::max);
@@ -304,7 +304,7 @@ impl Plot {
         self.left + self.x.share(x) * (WIDTH - self.left - RIGHT)
     }
 
-    /// The vertical axis of a page grows downwards, a chart's upwards.
+    /// A position on the page, whose vertical axis points down; a chart's points up.
     fn py(&self, y: f64) -> f64 {
         HEIGHT - BOTTOM - self.y.share(y) * (HEIGHT - TOP - BOTTOM)
     }
@@ -339,8 +339,8 @@ impl Plot {
         );
     }
 
-    /// Leaves out every other label if labels would overlap. Names are all
-    /// needed, and are turned instead.
+    /// Leaves out every other label if labels would overlap. Names are rotated
+    /// instead, because all are needed.
     fn x_ticks(&self, chart: &Chart, bottom: f64, svg: &mut String) {
         let ticks = chart.x.ticks(&self.x, 8);
         let (widest, closest) = self.spread(&ticks);
@@ -410,7 +410,7 @@ impl Plot {
     }
 }
 
-/// A name that leaves room for the figure: its end tells cases apart.
+/// The end of a name, which distinguishes cases, so that the figure has room.
 pub(crate) fn end_of(name: &str) -> String {
     let letters = name.chars().count();
     match letters > NAME_MAX {

@@ -1,5 +1,5 @@
-//! Two sets of results side by side: every figure that both have, with ratio
-//! and difference; and what was drawn over time, in one chart.
+//! Two sets of results side by side: every common figure with ratio and
+//! difference, and the series over time in common charts.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ use crate::error::EvalError;
 use crate::experiment::PanelKind;
 use crate::results::{Provenance, Row};
 
-/// The figures that a reader looks at first.
+/// The most important figures, which come first.
 const FIRST: [&str; 8] = [
     "get_throughput",
     "request_rate",
@@ -29,7 +29,7 @@ const FIRST: [&str; 8] = [
     "device_write_amplification",
     "miss_ratio",
 ];
-/// Cases that are drawn; all are in the tables.
+/// Most cases in charts. The tables have all.
 const CASES_DRAWN_MAX: usize = 24;
 const TOLD_MAX: usize = 20;
 
@@ -38,7 +38,7 @@ const TOLD_MAX: usize = 20;
 pub struct Comparison {
     first: Side,
     second: Side,
-    /// Figures that both have.
+    /// The common figures.
     pub pairs: Vec<Pair>,
     only_first: Vec<String>,
     only_second: Vec<String>,
@@ -60,19 +60,19 @@ pub struct Pair {
     pub case: String,
     /// The metric.
     pub metric: String,
-    /// In which unit.
+    /// The unit.
     pub unit: String,
     /// The first set's value.
     pub first: f64,
     /// The second set's value.
     pub second: f64,
-    /// The second divided by the first; none where the first is zero.
+    /// The second divided by the first; `None` if the first is zero.
     pub ratio: Option<f64>,
     /// The second less the first.
     pub difference: f64,
 }
 
-/// A fact of where a row comes from.
+/// A part of a row's provenance.
 type FactOf = fn(&Provenance) -> String;
 
 impl Comparison {
@@ -91,7 +91,7 @@ impl Comparison {
         let mut pairs: Vec<Pair> = Vec::new();
         let mut seen = std::collections::BTreeSet::new();
         for row in &first.rows {
-            // A row may be there twice, beside two published figures.
+            // A figure with two published values has two rows.
             if let (true, Some(other)) = (seen.insert(key(row)), theirs.get(&key(row))) {
                 pairs.push(Pair::new(row, other));
             }
@@ -170,7 +170,7 @@ impl Comparison {
         export::write_all(&tables, &self.figures(), &csv, folder)
     }
 
-    /// The figures one looks at first, for a terminal.
+    /// The most important figures as text for a terminal.
     pub fn text(&self) -> String {
         let told: Vec<&Pair> = self
             .pairs
@@ -309,7 +309,7 @@ impl Comparison {
         table
     }
 
-    /// Both sets' throughput and latency of every case that both ran.
+    /// Throughput and latency of both sets, for every common case.
     fn figures(&self) -> Vec<Figure> {
         let (Some(first), Some(second)) = (&self.first.data, &self.second.data) else {
             return Vec::new();
@@ -367,7 +367,7 @@ impl Side {
                 .to_string_lossy()
                 .into_owned(),
             rows: rows.collect::<Result<_, _>>()?,
-            // Without it there are no charts, and all figures.
+            // Without it there are no charts, but all figures.
             data: path.is_dir().then(|| read_data(path).ok()).flatten(),
         })
     }
@@ -408,8 +408,8 @@ impl Pair {
     }
 }
 
-/// The key by which two rows are the same figure. The experiment's name is no part of
-/// it: a common comparison is with a copy of a file that has one change.
+/// The identity of a figure. It excludes the experiment's name: most comparisons
+/// are with a copy of the experiment that has one change.
 fn key(row: &Row) -> (&str, &str, &str) {
     (&row.case, &row.metric, &row.unit)
 }

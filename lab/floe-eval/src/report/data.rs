@@ -1,4 +1,4 @@
-//! Everything that a report shows, before it is drawn.
+//! The content of a report, before it is drawn.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::replay::ReplayResult;
 use crate::results::{Provenance, Row, replay_figures, run_figures};
 use crate::run::RunResult;
 
-/// Everything that a report shows.
+/// The content of a report.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReportData {
     /// The experiment's name, a part of file names.
@@ -31,7 +31,7 @@ pub struct ReportData {
     pub panels: Vec<Panel>,
     /// Every figure.
     pub rows: Vec<Row>,
-    /// Cases that have not run, where the report is of a part.
+    /// Cases that have not run, if the report is of a part.
     #[serde(default)]
     pub missing: Vec<String>,
 }
@@ -52,9 +52,9 @@ pub struct Panel {
 /// A line or box of a panel.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PanelLine {
-    /// The run's place in [`ReportData::runs`].
+    /// The run's index in [`ReportData::runs`].
     pub run: usize,
-    /// The settings that tell it apart.
+    /// The settings that distinguish it.
     pub name: String,
 }
 
@@ -67,10 +67,9 @@ pub struct Curve {
     pub x_label: String,
     /// The label of the vertical axis, with its unit.
     pub y_label: String,
-    /// Places of the horizontal axis with names of their own; none for round
-    /// numbers.
+    /// Named places of the horizontal axis. If empty, ticks are at round numbers.
     pub x_ticks: Vec<(f64, String)>,
-    /// Whether the vertical axis is logarithmic.
+    /// The vertical axis is logarithmic.
     pub y_is_log: bool,
     /// The lines.
     pub lines: Vec<CurveLine>,

@@ -78,8 +78,8 @@ pub(super) fn write_all(
     Ok(())
 }
 
-/// `<case>.zncache.csv` and `<case>.oxcache.json` of every run with bins, where
-/// what is no letter, digit, dot or dash of a case's name is an underscore.
+/// `<case>.zncache.csv` and `<case>.oxcache.json` of every run with bins. In the
+/// case's name, underscores replace all but letters, digits, dots and dashes.
 fn series(data: &ReportData, folder: &Path) -> Result<(), EvalError> {
     for run in data.runs.iter().filter(|run| !run.bins.is_empty()) {
         std::fs::create_dir_all(folder).map_err(EvalError::file("create", folder))?;
@@ -99,10 +99,10 @@ fn series(data: &ReportData, folder: &Path) -> Result<(), EvalError> {
     Ok(())
 }
 
-/// The figure in light colours, written out: many programs know no variables.
+/// The figure in light colours, without variables, which many programs lack.
 fn plain(svg: &str) -> String {
     let mut svg = svg.to_owned();
-    // The colours of dark pages, up to the end of their block.
+    // Removes the block with the colours of dark pages.
     if let Some((from, end)) = svg.find(DARK_FROM).and_then(|from| {
         let end = from + svg[from..].find("}}")? + 2;
         Some((from, end))
@@ -120,7 +120,7 @@ fn plain(svg: &str) -> String {
     )
 }
 
-/// How figures are drawn: with the machine's fonts.
+/// The options for drawing figures with the machine's fonts.
 fn options() -> Result<Options<'static>, EvalError> {
     let mut fonts = fontdb::Database::new();
     fonts.load_system_fonts();
@@ -164,7 +164,7 @@ fn png(svg: &str, options: &Options<'_>) -> Result<Vec<u8>, String> {
     pixels.encode_png().map_err(|error| error.to_string())
 }
 
-/// Every row with everything that is known of it.
+/// Every row with all of its fields.
 fn rows_csv(rows: &[Row]) -> String {
     let mut text = String::from(
         "experiment,case,metric,unit,measured,kind,paper,relative_error,verdict,known,source,commit,config_digest,seed,device,machine,date\r\n",

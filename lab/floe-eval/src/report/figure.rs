@@ -7,8 +7,8 @@ use super::text::{Unit, rate_unit, time_unit};
 use crate::metrics::{Measures, Series, SeriesKind};
 use crate::run::RunResult;
 
-/// A span of latencies so wide that small ones would lie on the floor of a
-/// linear axis.
+/// Ratio of the largest to the smallest latency from which the axis is
+/// logarithmic, so that small ones remain visible.
 pub(super) const LOG_FROM_SPAN: f64 = 30.0;
 
 /// A figure of either kind.
@@ -96,7 +96,7 @@ pub(super) fn time_chart(
     }
 }
 
-/// How the values of a series are shown.
+/// The presentation of a series' values.
 pub(super) struct ValueAxis {
     pub(super) label: String,
     pub(super) factor: f64,
@@ -125,7 +125,7 @@ impl ValueAxis {
     }
 }
 
-/// The unit in which a run of so many seconds is read best.
+/// The best unit for a run of so many seconds.
 fn clock_unit(seconds: f64) -> Unit {
     let (name, factor) = match seconds {
         s if s > 4.0 * 3600.0 => ("h", 1.0 / 3600.0),

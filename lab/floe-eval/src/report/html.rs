@@ -1,4 +1,4 @@
-//! The page. All of its style, script and figures are inside of it.
+//! The page, with its style, script and figures inside.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ use crate::run::RunResult;
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// More rows than this are folded.
+/// Rows from which a table is folded.
 const ROWS_SHOWN_MAX: usize = 40;
 
 /// The whole page.
@@ -40,7 +40,7 @@ pub(super) fn page(data: &ReportData) -> String {
     frame(&data.title, &body)
 }
 
-/// A page with this title around what is in it.
+/// A page with this title and body.
 pub(super) fn frame(title: &str, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -96,7 +96,7 @@ pub(super) fn section(title: &str, body: &str, page: &mut String) {
     }
 }
 
-/// The numbers that one looks for first; only for a single run.
+/// The most important numbers, only for a single run.
 fn cards(runs: &[RunResult]) -> String {
     let [run] = runs else { return String::new() };
     let mut cards = String::from("<div class=\"cards\">");
@@ -141,7 +141,7 @@ fn runs(data: &ReportData, page: &mut String) {
     latency.retain(|figure| !figure.is_empty());
     let latency = grid(&latency, &names);
     let latencies: String = tables::latencies(&data.runs).iter().map(titled).collect();
-    // With panels of its own, an experiment has said what is worth a look.
+    // The panels of an experiment are its most important charts.
     let is_folded = !data.panels.is_empty();
     let fold = |name: &str, body: String| match is_folded && !body.is_empty() {
         true => format!("<details><summary>{name} of all cases</summary>{body}</details>"),

@@ -51,11 +51,11 @@ impl ReportData {
         Ok(page)
     }
 
-    /// Measured figures beside those that judge them, for a terminal: a table for
-    /// each source, published ones first, then derived ones, then goals, how many of
-    /// each hold, and an empty line. Empty where nothing is judged.
+    /// Measured figures next to their references, for a terminal: a table for each
+    /// source (published, then derived, then goals), the number of each that hold,
+    /// and an empty line. Empty if no figure has a reference.
     pub fn published_text(&self) -> String {
-        /// Rows of a table that one can still look through.
+        /// Most rows of a table.
         const ROWS_MAX: usize = 60;
         let tables = verdicts::tables(&self.rows);
         if tables.is_empty() {
@@ -80,7 +80,7 @@ impl ReportData {
         self.rows.iter().filter(|row| row.paper.is_some())
     }
 
-    /// The report as one HTML page that refers to nothing outside of itself.
+    /// The report as one self-contained HTML page.
     pub fn html(&self) -> String {
         html::page(self)
     }

@@ -41,7 +41,7 @@ fn figure(panel: &Panel, data: &ReportData) -> Option<Figure> {
     })
 }
 
-/// A panel of a series that is over something other than time.
+/// A panel of a series that is not over time.
 fn extra_figure(panel: &Panel, data: &ReportData) -> Option<Figure> {
     let lines = panel.lines.iter().enumerate().filter_map(|(style, line)| {
         let run = data.runs.get(line.run)?;
@@ -52,7 +52,7 @@ fn extra_figure(panel: &Panel, data: &ReportData) -> Option<Figure> {
     Some(Figure::Lines(extra_chart(name, &panel.group, &lines)?))
 }
 
-/// A chart for each of the series over something other than time, a line per run.
+/// A chart for each series that is not over time, a line per run.
 pub(super) fn extra_series(runs: &[RunResult]) -> Vec<Figure> {
     let mut names: Vec<&str> = Vec::new();
     for series in runs.iter().flat_map(|run| &run.series) {
@@ -69,7 +69,7 @@ pub(super) fn extra_series(runs: &[RunResult]) -> Vec<Figure> {
     names.iter().filter_map(of).collect()
 }
 
-/// A series of a run and how it is drawn.
+/// A series of a run and its presentation.
 struct ExtraLine<'a> {
     name: String,
     style: usize,
@@ -160,7 +160,7 @@ fn distribution(series: &Series, run: &RunResult) -> Distribution {
     }
 }
 
-/// The share of values that are at most so great, a line per run.
+/// The cumulative share of values, a line per run.
 fn cumulative(
     name: String,
     title: String,
@@ -223,8 +223,8 @@ fn drawn(series: &Series, runs: &[(String, &RunResult)]) -> (Vec<Distribution>, 
     (distributions, axis)
 }
 
-/// An axis of values, chosen by what lies between the 1st and 99th percentile:
-/// a single outlier must not press everything else together.
+/// An axis of values, chosen by the range from the 1st to the 99th percentile: a
+/// single outlier must not compress the rest.
 fn axis(series: &Series, distributions: &[Distribution]) -> ValueAxis {
     let inner = distributions.iter().flat_map(|distribution| {
         let points = distribution.points();

@@ -1,6 +1,6 @@
-//! Scales of axes and where their ticks are.
+//! Scales of axes and their ticks.
 
-/// How values spread over an axis.
+/// The kind of a scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScaleKind {
     /// From zero.
@@ -30,11 +30,11 @@ pub(crate) struct Tick {
 }
 
 impl Scale {
-    /// A scale that shows all of `values` that it can.
+    /// A scale for all of `values` that its kind can show.
     pub(crate) fn fit(values: &[f64], kind: ScaleKind) -> Self {
         let largest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         match kind {
-            // Shares that are all small would otherwise be a line on the floor.
+            // Small shares would otherwise be a flat line at zero.
             ScaleKind::Percent if largest > 0.0 && largest < 0.5 => {
                 Scale::linear(kind, 0.0, largest, 6.0)
             }
@@ -104,12 +104,12 @@ impl Scale {
         share.clamp(0.0, 1.0)
     }
 
-    /// Whether a value has a place here at all.
+    /// True if the scale can show the value.
     pub(crate) fn shows(&self, value: f64) -> bool {
         value.is_finite() && (self.kind != ScaleKind::Log || value > 0.0)
     }
 
-    /// A value as text, exact enough for this scale.
+    /// A value as text, with the precision of this scale.
     pub(crate) fn label(&self, value: f64) -> String {
         match self.kind {
             ScaleKind::Percent => format!("{} %", short(100.0 * value)),
@@ -138,7 +138,7 @@ pub(crate) fn ticks(scale: &Scale, count: usize) -> Vec<Tick> {
     values.into_iter().map(tick).collect()
 }
 
-/// Powers of ten, with 2 and 5 between them where there are few.
+/// Powers of ten, with their multiples by 2 and 5 if there are few.
 fn log_ticks(scale: &Scale) -> Vec<f64> {
     let decades = (scale.high / scale.low).log10().round() as i32;
     let within: &[f64] = if decades <= 2 {

@@ -1,5 +1,5 @@
-//! A table, and how it is written: in pages, Markdown, CSV and LaTeX. What it
-//! refuses to know: what is in it.
+//! A table, written to pages, Markdown, CSV and LaTeX. Must not depend on: the
+//! meaning of its cells.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use super::text::escape;
 /// A table of texts.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Table {
-    /// Its name as a file.
+    /// The name of its file.
     pub(crate) name: String,
     pub(crate) title: String,
     pub(crate) head: Vec<String>,
@@ -29,7 +29,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// The table without columns in which no row has anything.
+    /// The table without empty columns.
     pub(crate) fn without_empty_columns(mut self) -> Self {
         let has = |at: usize| self.rows.iter().any(|row| row[at] != "–");
         let kept: Vec<bool> = (0..self.head.len()).map(|at| at == 0 || has(at)).collect();
@@ -64,8 +64,8 @@ impl Table {
         html + "</tbody></table></div>"
     }
 
-    /// For a terminal: the title, then columns of equal width, those of numbers
-    /// to the right. At most `rows_max` rows are told.
+    /// Text for a terminal: the title, then aligned columns, numbers to the right.
+    /// At most `rows_max` rows are shown.
     pub(crate) fn plain(&self, rows_max: usize) -> String {
         let rows = &self.rows[..self.rows.len().min(rows_max)];
         let columns: Vec<(usize, bool)> = (0..self.head.len())
@@ -110,7 +110,7 @@ impl Table {
         text
     }
 
-    /// As RFC 4180 has it.
+    /// CSV as in RFC 4180.
     pub(crate) fn csv(&self) -> String {
         let line = |cells: &[String]| {
             let cells: Vec<String> = cells.iter().map(|cell| csv_field(cell)).collect();
@@ -138,13 +138,13 @@ impl Table {
     }
 }
 
-/// Whether a cell shows a number, with or without a unit, or none.
+/// True if a cell shows a number, with or without a unit, or is empty.
 fn is_number(cell: &str) -> bool {
     let unsigned = cell.trim_start_matches(['+', '-', '−']);
     unsigned.starts_with(|first: char| first.is_ascii_digit()) || matches!(cell, "" | "–")
 }
 
-/// A field of a CSV file, quoted where it must be.
+/// A field of a CSV file, quoted if necessary.
 pub(crate) fn csv_field(text: &str) -> String {
     match text.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),

@@ -24,7 +24,7 @@ pub(super) fn all(data: &ReportData) -> Vec<Table> {
     tables
 }
 
-/// A table per series of latencies that occurred.
+/// A table per recorded series of latencies.
 pub(super) fn latencies(runs: &[RunResult]) -> Vec<Table> {
     let mut tables = Vec::new();
     for series in &SERIES {
@@ -57,7 +57,7 @@ fn latency_row(run: &RunResult, summary: &LatencySummary) -> Vec<String> {
     row
 }
 
-/// Throughput, hit ratios and what they cost.
+/// Throughput, hit ratios and their cost.
 pub(super) fn costs(runs: &[RunResult]) -> Table {
     let or_none = |text: Option<String>| text.unwrap_or_else(|| "–".into());
     let head = [
@@ -100,8 +100,7 @@ pub(super) fn costs(runs: &[RunResult]) -> Table {
     table.without_empty_columns()
 }
 
-/// Whether a run took time that was measured: an engine on modelled flash has
-/// none.
+/// True if a run measured time. A run on modelled flash does not.
 pub(super) fn is_timed(run: &RunResult) -> bool {
     run.whole.requests_per_s > 0.0
 }

@@ -132,12 +132,12 @@ fn places_that_have_an_order_are_joined_and_names_are_not() {
     assert_eq!(sizes.matches('L').count(), 1, "{sizes}");
     let engines = path_over(["Log", "Set", "Nemo", "Floe"]);
     assert_eq!(engines.matches('L').count(), 0, "{engines}");
-    // The first place has nothing, and is there all the same.
+    // The first place has no value, but is shown.
     assert!(sizes.starts_with("M210.0 "), "{sizes}");
 }
 
 #[test]
-fn what_was_not_timed_is_not_shown_as_nothing() {
+fn untimed_runs_show_no_latencies_or_throughput() {
     let mut untimed = run("modelled");
     untimed.whole.requests_per_s = 0.0;
     untimed.whole.get_bytes_per_s = 0.0;
@@ -192,7 +192,7 @@ fn the_page_refers_to_nothing_outside() {
 }
 
 #[test]
-fn a_folder_that_holds_no_results_is_named() {
+fn errors_name_a_folder_without_results() {
     let folder = tempfile::tempdir().expect("a folder");
     let error = report(folder.path()).expect_err("nothing there");
     assert!(error.to_string().contains("data.json"));
@@ -211,7 +211,7 @@ fn table() -> table::Table {
 }
 
 #[test]
-fn tables_are_written_for_each_reader() {
+fn tables_are_written_as_csv_markdown_and_latex() {
     assert_eq!(table().csv(), "case,value|x\r\n\"a, \"\"b\"\"\",1 µs\r\n");
     assert_eq!(
         table().markdown(),
@@ -228,7 +228,7 @@ fn tables_are_written_for_each_reader() {
 }
 
 #[test]
-fn exports_need_nothing_but_themselves() {
+fn exported_files_are_self_contained() {
     let folder = tempfile::tempdir().expect("a folder");
     match export(&data(), folder.path()) {
         Ok(()) => {
@@ -244,7 +244,7 @@ fn exports_need_nothing_but_themselves() {
                 assert!(seen > 20, "{seen} pixels of {red:x}{green:x}{blue:x}");
             }
         }
-        // A machine without fonts says so, and has all the rest.
+        // Without fonts the export is an error that says so, after all other files.
         Err(error) => assert!(error.to_string().contains("font"), "{error}"),
     }
     for name in [
@@ -315,7 +315,7 @@ fn two_sets_are_compared() {
 }
 
 #[test]
-fn distributions_are_kept_and_drawn() {
+fn distributions_have_quantiles_and_are_drawn_as_boxes() {
     let values: Vec<f64> = (1..=1000).map(f64::from).collect();
     let distribution = Distribution::of_values(&values);
     assert_eq!(distribution.at(0.0), Some(1.0));
@@ -342,14 +342,14 @@ fn distributions_are_kept_and_drawn() {
         .find(|f| f.name() == "box-get-latency-a-group")
         .expect("there");
     assert!(boxes.svg(true).contains("…") && boxes.svg(true).contains("p99: "));
-    // Beside panels the charts of all cases are folded; no fold is empty.
+    // With panels, the charts of all cases are folded. No fold is empty.
     let page = data.html();
     assert!(page.contains("Charts of all cases"), "{page}");
     assert!(!page.contains("Over operations"), "{page}");
 }
 
 #[test]
-fn a_table_for_a_terminal_is_aligned_and_says_what_it_leaves_out() {
+fn a_table_for_a_terminal_is_aligned_and_counts_omitted_rows() {
     let mut table = table::Table::new("t", "A title", &["case", "measured", "verdict"]);
     for (case, measured, verdict) in [
         ("a", "1.5 µs", "holds"),

@@ -22,14 +22,14 @@ pub(crate) fn escape(text: &str) -> String {
     safe
 }
 
-/// A unit to show values in, and what to multiply them with.
+/// A unit to show values in, and the factor to multiply them with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Unit {
     pub(crate) name: &'static str,
     pub(crate) factor: f64,
 }
 
-/// The unit in which a time of `ms` milliseconds is read best.
+/// The best unit for a time of `ms` milliseconds.
 pub(crate) fn time_unit(ms: f64) -> Unit {
     let (name, factor) = match ms {
         ms if ms >= 10_000.0 => ("s", 1e-3),
@@ -39,7 +39,7 @@ pub(crate) fn time_unit(ms: f64) -> Unit {
     Unit { name, factor }
 }
 
-/// The unit in which a rate of bytes per second is read best.
+/// The best unit for a rate of bytes per second.
 pub(crate) fn rate_unit(bytes_per_s: f64) -> Unit {
     const KIB: f64 = 1024.0;
     let (name, factor) = match bytes_per_s {
@@ -51,19 +51,19 @@ pub(crate) fn rate_unit(bytes_per_s: f64) -> Unit {
     Unit { name, factor }
 }
 
-/// Milliseconds with the unit that fits.
+/// Milliseconds in the best unit.
 pub(crate) fn time(ms: f64) -> String {
     let unit = time_unit(ms);
     format!("{} {}", short(ms * unit.factor), unit.name)
 }
 
-/// A rate with the unit that fits.
+/// A rate in the best unit.
 pub(crate) fn rate(bytes_per_s: f64) -> String {
     let unit = rate_unit(bytes_per_s);
     format!("{} {}", short(bytes_per_s * unit.factor), unit.name)
 }
 
-/// A number of bytes with the unit that fits.
+/// A number of bytes in the best unit.
 pub(crate) fn bytes(bytes: f64) -> String {
     rate(bytes).trim_end_matches("/s").to_owned()
 }
@@ -73,7 +73,7 @@ pub(crate) fn percent(share: f64) -> String {
     format!("{:.2} %", 100.0 * share)
 }
 
-/// A value of a unit of results, with the unit in which it is read best.
+/// A value of a unit of results, in the best unit.
 pub(crate) fn value(value: f64, unit: &str) -> String {
     match unit {
         "ms" => time(value),

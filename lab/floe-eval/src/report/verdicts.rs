@@ -1,4 +1,4 @@
-//! How measured figures are judged: tables, counts and surprises.
+//! Verdicts on measured figures: tables, counts and surprises.
 
 use super::table::Table;
 use super::text::value;
@@ -8,7 +8,7 @@ use crate::results::Row;
 const CONTEXT: &str = "for orientation";
 const DIFFERS: &str = "DIFFERS";
 
-/// Measured figures beside those that judge them: a table per kind and source, in the
+/// Measured figures next to their references: a table per kind and source, in the
 /// order of kinds, then the reasons of the rows that are known to differ.
 pub(super) fn tables(rows: &[Row]) -> Vec<Table> {
     let mut tables: Vec<Table> = Vec::new();
@@ -75,7 +75,7 @@ fn known(rows: &[Row]) -> Table {
     table
 }
 
-/// How many of the figures of each kind hold, a sentence each.
+/// A sentence for each kind, with the number of its figures that hold.
 pub(super) fn judgement(rows: &[Row]) -> String {
     let sentences: Vec<String> = Kind::ALL
         .into_iter()

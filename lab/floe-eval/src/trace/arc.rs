@@ -1,5 +1,5 @@
-//! ARC `.lis`: `start_block n_blocks ignored request_number`; each line stands
-//! for reads of `n_blocks` consecutive 512-byte pages.
+//! ARC `.lis`: `start_block n_blocks ignored request_number`. Each line reads
+//! `n_blocks` consecutive pages of 512 bytes.
 
 use super::fields::{self, number};
 use super::request::Decoded;

@@ -1,4 +1,4 @@
-//! Fields of a binary record, read one after the other.
+//! The fields of a binary record, read in order.
 
 /// The rest of a record. Reading past its end is an error.
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);

@@ -1,24 +1,24 @@
 //! The text that Linux' blkparse prints:
 //! `major,minor cpu sequence seconds pid action rwbs sector + sectors [process]`.
 //! Sectors are 512 bytes, time is decimal seconds. One request causes several
-//! events, of which one kind is read: Q (queued, as applications ask) or D
-//! (dispatched, as the device is asked, after merging). A flush that rides on a
-//! write is not told apart from the write.
+//! events, of which one kind is read: Q (queued by an application) or D
+//! (dispatched to the device, after merging). A write with a flush counts as a
+//! write.
 
 use super::fields;
 use super::request::{BlockOp, Decoded, Key, SECTOR_BYTES};
 
-/// One line; requests are what was queued.
+/// One line, with queued requests.
 pub(super) fn decode_queued(line: &[u8]) -> Result<Decoded, String> {
     decode(line, "Q")
 }
 
-/// One line; requests are what was dispatched to the device.
+/// One line, with requests dispatched to the device.
 pub(super) fn decode_dispatched(line: &[u8]) -> Result<Decoded, String> {
     decode(line, "D")
 }
 
-/// Lines that do not start with a device belong to the summary at the end.
+/// Lines that do not start with a device belong to the final summary.
 fn decode(line: &[u8], wanted: &str) -> Result<Decoded, String> {
     let line = fields::text(line)?;
     let mut words = line.split_ascii_whitespace();
@@ -60,8 +60,8 @@ fn is_device(word: &str) -> bool {
         .is_some_and(|(major, minor)| major.parse::<u32>().is_ok() && minor.parse::<u32>().is_ok())
 }
 
-/// The operation that the letters tell: a flush comes first, then D discards, W
-/// writes or R reads. Commands of other kinds (N) and of no length have none.
+/// The operation of these letters: a flush comes first, then D discards, W writes
+/// or R reads. Commands of other kinds (N) and without a length have none.
 fn operation(rwbs: &str, has_range: bool) -> Option<BlockOp> {
     let is_flush = rwbs.starts_with('F');
     match rwbs.trim_start_matches('F').chars().next() {

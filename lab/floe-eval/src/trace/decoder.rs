@@ -15,7 +15,7 @@ impl TraceFormat {
     /// with a header the line is taken as the header. Pure and total.
     ///
     /// # Errors
-    /// The reason why it makes no sense.
+    /// The reason why it is invalid.
     pub fn decode_one(self, record: &[u8]) -> Result<Decoded, String> {
         Decoder::new(self).decode(record)
     }
@@ -23,7 +23,7 @@ impl TraceFormat {
 
 type Decode = dyn FnMut(&[u8]) -> Result<Decoded, String> + Send;
 
-/// A format with what it remembers between lines.
+/// A format with its state between lines.
 pub(super) struct Decoder {
     cut: Cut,
     decode: Box<Decode>,
@@ -75,7 +75,7 @@ impl Decoder {
         }
     }
 
-    /// How the content is cut.
+    /// The framing of the content.
     pub(super) fn cut(&self) -> Cut {
         self.cut
     }
@@ -106,7 +106,7 @@ fn records(bytes: usize, decode: fn(&[u8]) -> Result<Decoded, String>) -> Decode
     }
 }
 
-/// Lines of a table whose first one names the columns.
+/// Lines of a table. The first one names the columns.
 fn rows<const N: usize>(
     mut table: Table<N>,
     decode: fn([&str; N]) -> Result<Decoded, String>,

@@ -1,7 +1,7 @@
 //! The ASCII format that DiskSim, SSDsim and MQSim share:
 //! `arrival device sector sectors flags`, with sectors of 512 bytes. Bit 0 of
 //! the flags, which are hexadecimal, reads. Arrival is milliseconds in DiskSim's
-//! traces and nanoseconds in MQSim's: the line does not tell, so that each is a
+//! traces and nanoseconds in MQSim's. Lines do not name the unit, so each is a
 //! format of its own.
 
 use super::fields::{self, NS_PER_MS, number};

@@ -1,10 +1,10 @@
-//! Traces that cannot be read.
+//! Errors of traces.
 
 use std::path::PathBuf;
 
 use super::format::TraceFormat;
 
-/// The reason why a trace cannot be read, or not to its end.
+/// The reason why a trace cannot be read, or only in part.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The file cannot be opened.
@@ -19,13 +19,13 @@ pub enum TraceError {
     /// Reading or decompressing failed.
     #[error("cannot read the trace after byte {after_byte} of its (decompressed) content")]
     Read {
-        /// How far reading got.
+        /// The offset that reading reached.
         after_byte: u64,
         /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// Neither name nor content tells the format.
+    /// Neither name nor content determines the format.
     #[error(
         "cannot tell the format of {path}: {why}; name it with --format (one of {})",
         TraceFormat::names()
@@ -46,7 +46,7 @@ pub enum TraceError {
         /// Its format.
         format: TraceFormat,
     },
-    /// A line or record makes no sense.
+    /// A line or record is invalid.
     #[error(
         "{unit} {number} (byte {byte}): {reason}; fix it, choose another --format, or count and skip such {unit}s with --skip-bad"
     )]

@@ -1,4 +1,4 @@
-//! Fields of a text line: finding and parsing them with reasons that name them.
+//! Fields of a text line: found and parsed, with errors that name the field.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(super) fn text(line: &[u8]) -> Result<&str, String> {
     std::str::from_utf8(line).map_err(|_| "the line is not UTF-8 text".to_owned())
 }
 
-/// Parses a whole number and names the field when it is none.
+/// Parses a whole number. The error names the field.
 pub(super) fn number<T: std::str::FromStr>(name: &str, field: &str) -> Result<T, String> {
     field.trim().parse().map_err(|_| {
         format!(
@@ -38,7 +38,7 @@ pub(super) fn hexadecimal(name: &str, field: &str) -> Result<u64, String> {
     })
 }
 
-/// A whole number of `unit`s, in what a unit consists of.
+/// A whole number of `unit`s, in the parts that a unit has.
 pub(super) fn scaled(name: &str, field: &str, unit: u64) -> Result<u64, String> {
     number::<u64>(name, field)?
         .checked_mul(unit)
@@ -56,8 +56,8 @@ pub(super) fn decimal_seconds_ns(name: &str, field: &str) -> Result<u64, String>
     decimal_ns(name, field, NS_PER_S)
 }
 
-/// A decimal number of times `unit_ns`, at most a second, in nanoseconds; digits
-/// beyond the ninth and parts of nanoseconds are dropped.
+/// A decimal multiple of `unit_ns`, which is at most a second, in nanoseconds.
+/// Digits beyond the ninth and parts of nanoseconds are dropped.
 pub(super) fn decimal_ns(name: &str, field: &str, unit_ns: u64) -> Result<u64, String> {
     let fail = || {
         format!(
@@ -81,7 +81,7 @@ pub(super) fn decimal_ns(name: &str, field: &str, unit_ns: u64) -> Result<u64, S
         .ok_or_else(fail)
 }
 
-/// An operation that is either of two.
+/// One of two operations.
 pub(super) fn read_or_write(field: &str) -> Result<BlockOp, String> {
     match field.trim() {
         "r" | "R" | "Read" => Ok(BlockOp::Read),
@@ -127,7 +127,7 @@ fn exactly<'a, const N: usize>(mut given: impl Iterator<Item = &'a str>) -> Opti
     given.next().is_none().then_some(fields)
 }
 
-/// A time to live in whole seconds, where zero and negative mean none.
+/// A time to live in whole seconds. Zero and negative numbers mean none.
 pub(super) fn ttl(field: &str) -> Result<Option<Duration>, String> {
     let seconds: i64 = number("the TTL", field)?;
     Ok(u64::try_from(seconds)
@@ -136,7 +136,7 @@ pub(super) fn ttl(field: &str) -> Result<Option<Duration>, String> {
         .map(Duration::from_secs))
 }
 
-/// At most a few words of a field, for messages.
+/// The beginning of a field, for messages.
 pub(super) fn excerpt(field: &str) -> String {
     const CHARS_MAX: usize = 40;
     if field.chars().count() <= CHARS_MAX {
@@ -156,7 +156,7 @@ pub(super) struct Table<const N: usize> {
 }
 
 impl<const N: usize> Table<N> {
-    /// A table with columns of these `names`, of which those in `required` must be there.
+    /// A table with columns of these `names`. Those in `required` must exist.
     pub(super) fn new(names: [&'static str; N], required: &'static [&'static str]) -> Self {
         Table {
             names,
@@ -184,7 +184,7 @@ impl<const N: usize> Table<N> {
 struct Columns<const N: usize>([Option<usize>; N]);
 
 impl<const N: usize> Columns<N> {
-    /// Finds `names` in a header; those in `required` must be there.
+    /// Finds `names` in a header. Those in `required` must exist.
     fn find(
         header: &str,
         names: [&'static str; N],

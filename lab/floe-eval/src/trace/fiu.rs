@@ -1,7 +1,7 @@
 //! FIU traces (SRCMap, deduplication), text:
 //! `time pid process block blocks op major minor md5`. Time is nanoseconds,
-//! a block 512 bytes. The traces come as parts of tar archives: what tar writes
-//! between the lines is no request.
+//! a block 512 bytes. The traces are parts of tar archives, and the headers of tar
+//! between the lines are skipped.
 
 use super::fields::{self, number};
 use super::request::{BlockOp, Decoded, Key, SECTOR_BYTES};

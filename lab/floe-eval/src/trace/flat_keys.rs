@@ -1,4 +1,4 @@
-//! Files that are nothing but keys of a fixed width: cache2k (32-bit
+//! Files that have only keys of a fixed width: cache2k (32-bit
 //! big-endian), Corda (64-bit big-endian), ZNCache workloads and LIRS2 (32-bit
 //! little-endian).
 

@@ -104,7 +104,7 @@ impl TraceFormat {
         NAMES.into_iter().map(|(format, _)| format)
     }
 
-    /// The name it parses from.
+    /// The name that parses to it.
     pub fn name(self) -> &'static str {
         // Every variant is in the table; a test walks it.
         NAMES
@@ -118,8 +118,8 @@ impl TraceFormat {
         NAMES.map(|(_, name)| name).join(", ")
     }
 
-    /// Whether requests are ranges of a few devices, so that a cache of them
-    /// works on blocks rather than on whole keys.
+    /// True if requests are ranges of a few devices, so that their cache holds
+    /// blocks instead of whole keys.
     pub fn is_block_trace(self) -> bool {
         match self {
             TraceFormat::MetaCdn
@@ -154,8 +154,8 @@ impl TraceFormat {
         }
     }
 
-    /// Whether a [`BlockTrace`](super::BlockTrace) reads this format: block
-    /// traces, and lists of sectors, whose requests are objects otherwise.
+    /// True if a [`BlockTrace`](super::BlockTrace) reads this format: block
+    /// traces, and lists of sectors, which other readers take as objects.
     pub fn has_blocks(self) -> bool {
         self.is_block_trace() || matches!(self, TraceFormat::Arc | TraceFormat::Lbn)
     }
@@ -167,7 +167,7 @@ impl fmt::Display for TraceFormat {
     }
 }
 
-/// Why a text names no format.
+/// The error of a text that names no format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a trace format; choose one of {names}", names = TraceFormat::names())]
 pub struct UnknownFormat(String);

@@ -7,7 +7,7 @@
 use super::fields::{self, NS_PER_US, number};
 use super::request::{BlockOp, Decoded, Key};
 
-/// A log with what its lines say of later ones.
+/// A log, with the state that its lines set for later ones.
 #[derive(Default)]
 pub(super) struct Iolog {
     version: Option<Version>,

@@ -1,5 +1,5 @@
-//! Bare lists of logical block numbers, one a line. Each is a read of one block
-//! of 512 bytes: the lists tell neither operation nor length.
+//! Bare lists of logical block numbers, one per line. Each is a read of one block
+//! of 512 bytes: the lists have neither operation nor length.
 
 use super::fields::{self, number};
 use super::request::Decoded;

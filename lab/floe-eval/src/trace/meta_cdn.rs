@@ -57,7 +57,7 @@ fn operation(field: &str) -> Result<Op, String> {
     }
 }
 
-/// A number that is -1 (or absent) where it is not known.
+/// A number that is -1 or absent if it is unknown.
 fn optional(field: &str, name: &str) -> Result<Option<u64>, String> {
     match field.trim() {
         "" | "-" => Ok(None),
@@ -65,8 +65,8 @@ fn optional(field: &str, name: &str) -> Result<Option<u64>, String> {
     }
 }
 
-/// `start..=end`; an absent end means the rest of the object. Real traces ask
-/// past an object's end: such requests are kept as they are.
+/// `start..=end`. An absent end means the rest of the object. Real traces have
+/// ranges past an object's end, which are kept.
 fn range(
     start: Option<u64>,
     end: Option<u64>,

@@ -1,10 +1,9 @@
 //! Recorded requests, read one at a time from public trace formats.
 //!
-//! Each format is a file that turns one line or record into requests and knows
-//! nothing else. Opening, decompressing, counting and recovering from bad
-//! lines happen here, once. Memory does not grow with the trace: a line is at
-//! most [`LINE_BYTES_MAX`] long, and records that stand for many requests are
-//! expanded as they are consumed.
+//! Each format is a file that only decodes one line or record into requests. This
+//! module opens, decompresses and counts, and recovers from bad lines. Memory
+//! does not grow with the trace: a line has at most [`LINE_BYTES_MAX`], and a
+//! record of many requests is expanded as they are consumed.
 
 mod alibaba;
 mod arc;
@@ -60,12 +59,11 @@ use source::Records;
 pub struct TraceOptions {
     /// The format; `None` recognises it by name and content.
     pub format: Option<TraceFormat>,
-    /// Count and skip lines and records that make no sense, instead of failing.
+    /// Count and skip invalid lines and records, instead of failing.
     pub skip_bad: bool,
 }
 
-/// A trace being read: an iterator over its requests. After an error it is
-/// over.
+/// A trace being read: an iterator over its requests, which ends after an error.
 pub struct Trace {
     format: TraceFormat,
     decoder: Decoder,
@@ -128,7 +126,7 @@ impl Trace {
         self.format
     }
 
-    /// Lines or records that were skipped because they made no sense.
+    /// Invalid lines or records that were skipped.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }

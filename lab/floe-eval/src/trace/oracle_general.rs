@@ -7,7 +7,7 @@ use super::request::{Decoded, Key, Op, Request};
 /// Bytes of a record.
 pub(super) const RECORD_BYTES: usize = 24;
 
-/// One record. The next access is knowledge of the future and not passed on.
+/// One record. The next access is knowledge of the future, and is dropped.
 pub(super) fn decode(record: &[u8]) -> Result<Decoded, String> {
     let record: &[u8; RECORD_BYTES] = record.try_into().map_err(|_| {
         format!(

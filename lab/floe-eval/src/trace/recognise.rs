@@ -7,11 +7,11 @@ use super::format::TraceFormat;
 use super::request::Decoded;
 use super::{etw, hp_srt, vscsi};
 
-/// Lines of the head that are looked at where the first does not tell.
+/// Lines of the head that are examined if the first is ambiguous.
 const LINES_MAX: usize = 64;
 
-/// Recognises the format of the file at `path` that starts with `head`: by
-/// content where that is telling, by name for bare keys.
+/// Recognises the format of the file at `path` that starts with `head`, by its
+/// content, or by its name for bare keys.
 pub(super) fn recognise(path: &Path, head: &[u8]) -> Result<TraceFormat, TraceError> {
     let unrecognised = |why: &str| TraceError::Unrecognised {
         path: path.to_owned(),
@@ -78,7 +78,7 @@ fn by_name(path: &Path) -> Option<TraceFormat> {
         .map(|(_, format)| format)
 }
 
-/// Recognises text; the error says why it cannot be told.
+/// Recognises the format of text. The error has the reason for a failure.
 fn by_lines(head: &[u8]) -> Result<TraceFormat, &'static str> {
     const NO_SHAPE: &str = "its first lines are of no known shape";
     let mut useful = lines(head).filter(|line| !matches!(line.trim_ascii(), b"" | b"*"));
@@ -86,7 +86,7 @@ fn by_lines(head: &[u8]) -> Result<TraceFormat, &'static str> {
     if let Some(format) = by_header(first.trim()) {
         return Ok(format);
     }
-    // Stricter formats first: a line of one is never a line of an earlier one.
+    // Stricter formats come first: no line of a format is one of an earlier format.
     let strict = [
         TraceFormat::Twitter,
         TraceFormat::Msr,
@@ -114,7 +114,7 @@ fn by_lines(head: &[u8]) -> Result<TraceFormat, &'static str> {
     by_numbers(first).unwrap_or(Err(NO_SHAPE))
 }
 
-/// Recognises a first line that is no request.
+/// Recognises the format by a first line that is no request.
 fn by_header(first: &str) -> Option<TraceFormat> {
     let columns: Vec<&str> = first.split(',').map(str::trim).collect();
     let has = |names: &[&str]| {
@@ -143,8 +143,8 @@ fn by_header(first: &str) -> Option<TraceFormat> {
     }
 }
 
-/// A size that is no multiple of 512 is in sectors. That all are is likely only
-/// of bytes, but no proof.
+/// A size that is no multiple of 512 is in sectors. If all are multiples, they are
+/// probably in bytes.
 fn tencent_cbs(head: &[u8]) -> Result<TraceFormat, &'static str> {
     let is_in_sectors = lines(head).take(LINES_MAX).any(|line| {
         let request = TraceFormat::TencentCbsBytes.decode_one(line);
@@ -160,7 +160,7 @@ fn tencent_cbs(head: &[u8]) -> Result<TraceFormat, &'static str> {
     }
 }
 
-/// Nothing but numbers: one in a line, four, or five.
+/// Lines of only numbers: one, four or five per line.
 fn by_numbers(line: &str) -> Option<Result<TraceFormat, &'static str>> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let are_whole = fields.iter().all(|field| field.parse::<u64>().is_ok());
@@ -176,7 +176,7 @@ fn by_numbers(line: &str) -> Option<Result<TraceFormat, &'static str>> {
     }
 }
 
-/// Whether `line` is a request of `format`.
+/// True if `line` is a request of `format`.
 fn is_one(format: TraceFormat, line: &[u8]) -> bool {
     matches!(
         format.decode_one(line),
@@ -196,7 +196,7 @@ fn lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
         .take(LINES_MAX)
 }
 
-/// The version that every record of the head has.
+/// The version, if every record of the head has the same.
 fn vscsi_version(head: &[u8]) -> Option<TraceFormat> {
     fn all<const N: usize>(head: &[u8], format: TraceFormat) -> bool {
         let (records, _) = head.as_chunks::<N>();
@@ -215,8 +215,8 @@ fn vscsi_version(head: &[u8]) -> Option<TraceFormat> {
     }
 }
 
-/// Times never run backwards and the next access lies in the future: a chance
-/// in millions for other content.
+/// True if times ascend and every next access lies in the future, which other
+/// content meets only once in millions.
 fn is_oracle_general(head: &[u8]) -> bool {
     let (records, _) = head.as_chunks::<24>();
     let mut last_time = 0;

@@ -42,8 +42,8 @@ pub enum Op {
     Delete,
 }
 
-/// A byte range of an object. One that runs to an end that the trace does not
-/// tell has the largest possible length.
+/// A byte range of an object. If the trace does not have the end, the length is
+/// the largest possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ByteRange {
     /// First byte.
@@ -53,7 +53,7 @@ pub struct ByteRange {
 }
 
 impl ByteRange {
-    /// `length` bytes at `offset`, shortened where their end would overflow.
+    /// `length` bytes at `offset`, shortened if their end would overflow.
     pub fn new(offset: u64, length: u64) -> Self {
         ByteRange {
             offset,
@@ -70,22 +70,22 @@ impl ByteRange {
 /// One request of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// When, in nanoseconds of the trace's own time; its zero is the trace's.
+    /// Time in nanoseconds since the trace's own zero.
     pub time_ns: Option<u64>,
     /// The key.
     pub key: Key,
     /// The operation.
     pub op: Op,
-    /// Bytes of the whole object, where the trace tells.
+    /// Bytes of the whole object, if the trace has them.
     pub size: Option<u64>,
-    /// The bytes of it; `None` for all.
+    /// The range of the object; `None` for all of it.
     pub range: Option<ByteRange>,
-    /// How long the object may be kept, where the trace tells.
+    /// Time to live of the object, if the trace has it.
     pub ttl: Option<Duration>,
 }
 
 impl Request {
-    /// A read of a whole object about which nothing else is known.
+    /// A read of a whole object, without further properties.
     pub fn get(key: Key) -> Self {
         Request {
             time_ns: None,
@@ -102,7 +102,7 @@ impl Request {
 /// [`BlockTrace`](super::BlockTrace) numbers the volumes from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockRequest<Volume = u32> {
-    /// When, in nanoseconds of the trace's own time; its zero is the trace's.
+    /// Time in nanoseconds since the trace's own zero.
     pub time_ns: Option<u64>,
     /// The volume.
     pub volume: Volume,

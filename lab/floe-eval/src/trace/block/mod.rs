@@ -9,8 +9,8 @@ use std::path::Path;
 use super::request::{BlockOp, BlockRequest, Decoded, Key, SECTOR_BYTES};
 use super::{Trace, TraceError, TraceFormat, TraceOptions};
 
-/// A block trace being read: an iterator over its requests. After an error it is
-/// over.
+/// A block trace being read: an iterator over its requests, which ends after an
+/// error.
 ///
 /// Volumes are numbered from 0 in the order of their first requests. Times are
 /// the trace's own, which in some (Tencent CBS) run backwards;
@@ -58,7 +58,7 @@ impl BlockTrace {
         })
     }
 
-    /// Gives requests whose time lies before an earlier request's that time.
+    /// Makes times monotonic: a request has at least the time of the one before it.
     #[must_use]
     pub fn clamp_times(mut self) -> Self {
         self.latest_ns = Some(0);
@@ -70,7 +70,7 @@ impl BlockTrace {
         self.trace.format()
     }
 
-    /// Lines or records that were skipped because they made no sense.
+    /// Invalid lines or records that were skipped.
     pub fn skipped(&self) -> u64 {
         self.trace.skipped()
     }
@@ -99,7 +99,7 @@ impl BlockTrace {
                 Some(Decoded::Run(first, sectors)) if sectors > 0 => {
                     Some((self.numbered(run(first, sectors)), 1))
                 }
-                // Formats with blocks decode to nothing else.
+                // Block formats decode only to these.
                 Some(_) => None,
             };
         }

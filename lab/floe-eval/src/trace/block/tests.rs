@@ -1,5 +1,5 @@
 //! Lines of each block format. Those of MSR, Alibaba, SYSTOR, ETW and iolog
-//! are made by hand from the published descriptions: no sample is at hand.
+//! follow the published descriptions, because no sample was available.
 
 use super::*;
 use crate::trace::{ByteRange, Op, Request};
@@ -244,7 +244,7 @@ fn hp_srt_has_a_header_and_sized_records() {
         content.extend(words.take(size as usize));
     };
     record(56, 0x40001, 3, [4096, 16], 0x0800_0107, 0x1b);
-    // Of another type.
+    // A record of another type.
     record(52, 0x40002, 3, [4096, 16], 0x0800_0107, 0x1b);
     record(52, 0x40001, 4, [1024, 17], 0x0800_0108, 0x1a);
     // The raw device of the first volume.
