@@ -1,5 +1,5 @@
-//! Foreign data on a real block device, made by the tools that make it or by
-//! their formats. `cargo xtask devices` gives it a loop device.
+//! Foreign data on a real block device, written by the usual tools or in their
+//! formats. `cargo xtask devices` provides a loop device.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -54,8 +54,9 @@ impl Device {
         open(&config, &Clock::real()).map(drop)
     }
 
-    /// Whether opening names `what`, and changes nothing.
-    fn refuses(&self, what: &str) {
+    /// Asserts that opening fails with an error that names `what`, and changes
+    /// nothing.
+    fn assert_rejected(&self, what: &str) {
         let before = std::fs::read(&self.path).unwrap();
         match self.open() {
             Err(OpenDeviceError::ForeignData { what: found, .. }) => assert_eq!(found, what),
@@ -66,7 +67,7 @@ impl Device {
     }
 }
 
-/// Runs a tool of the system's; says loudly if it is not there.
+/// Runs a tool of the system. Prints a warning if it is not installed.
 fn run(tool: &str, arguments: &[&str], device: &Path) -> bool {
     let status = Command::new(tool)
         .args(arguments)
@@ -127,7 +128,7 @@ fn foreign_data_is_named_and_left_alone() {
     for (what, parts) in cases {
         device.wipe();
         device.write(parts);
-        device.refuses(what);
+        device.assert_rejected(what);
     }
     for (tool, arguments, what) in [
         (
@@ -139,7 +140,7 @@ fn foreign_data_is_named_and_left_alone() {
     ] {
         device.wipe();
         if run(tool, arguments, &device.path) {
-            device.refuses(what);
+            device.assert_rejected(what);
         }
     }
     device.wipe();
@@ -175,5 +176,5 @@ fn a_mounted_device_is_in_use() {
     let kept = std::fs::read_to_string(folder.path().join("file")).unwrap();
     assert_eq!(kept, "theirs");
     drop(mounted);
-    device.refuses("an ext2, ext3 or ext4 file system");
+    device.assert_rejected("an ext2, ext3 or ext4 file system");
 }

@@ -21,7 +21,7 @@ fn small(kind: DeviceKind) -> DeviceConfig {
     }
 }
 
-/// A device inside every wrapper, none of which may change what it does.
+/// A device inside every wrapper. None may change its behaviour.
 fn wrapped(device: SharedDevice) -> SharedDevice {
     let metered = Arc::new(Metered::new(device, Clock::real()));
     let recorded = Arc::new(Recorded::new(metered, Clock::real(), 100));
@@ -73,7 +73,7 @@ fn sim_in_real_time() {
     }
 }
 
-/// A simulated SSD that does not take long in real time.
+/// A simulated SSD that is fast in real time.
 fn quick(zoned: bool) -> SimConfig {
     SimConfig {
         zoned,
@@ -174,8 +174,8 @@ fn file_threads() {
     });
 }
 
-/// Overwrites the block device that `FLOE_TEST_BLOCK_DEVICE` names, of at
-/// least 8 MiB; `cargo xtask devices` gives it a loop device over a scratch file.
+/// Overwrites the block device that `FLOE_TEST_BLOCK_DEVICE` names, of at least
+/// 8 MiB. `cargo xtask devices` provides a loop device over a scratch file.
 #[test]
 #[ignore = "needs a scratch block device in FLOE_TEST_BLOCK_DEVICE"]
 fn block_device() {

@@ -112,7 +112,7 @@ fn reopening_keeps_data_and_forgets_write_pointers() {
         device.append(ZoneId(1), data.clone(), HERE).await.unwrap();
         device.flush().await.unwrap();
     });
-    // Larger on the second opening: extended, not wiped.
+    // A larger size on the second opening extends the file and keeps its data.
     let config = DeviceConfig {
         size: Some(ByteSize::mib(12)),
         ..config
@@ -132,7 +132,7 @@ fn reopening_keeps_data_and_forgets_write_pointers() {
         device.reset(ZoneId(1)).await.unwrap();
         device.append(ZoneId(1), data.clone(), HERE).await.unwrap();
     });
-    // Without a size, all of the file; with a smaller one, part of it.
+    // Without a size the device is all of the file; with a smaller one, a part.
     for (size, zones) in [(None, 12), (Some(ByteSize::mib(3)), 3)] {
         let config = DeviceConfig {
             size,
@@ -202,7 +202,7 @@ fn reserved_space_is_taken_at_once_and_kept_when_its_zone_is_reset() {
 }
 
 #[test]
-fn only_one_may_use_a_file() {
+fn a_second_device_on_a_file_is_rejected() {
     let directory = tempfile::tempdir().unwrap();
     let config = config(directory.path());
     runtime().block_on(async {
@@ -218,7 +218,7 @@ fn only_one_may_use_a_file() {
 }
 
 #[test]
-fn more_operations_than_the_ring_has_room_for_all_succeed() {
+fn more_operations_than_fit_the_ring_all_succeed() {
     with_both_methods(|_, config| {
         runtime().block_on(async {
             let device = FileDevice::open(&config).unwrap();
@@ -243,7 +243,7 @@ fn more_operations_than_the_ring_has_room_for_all_succeed() {
 }
 
 #[test]
-fn a_dropped_device_sees_its_operations_through() {
+fn dropping_a_device_completes_its_operations() {
     with_both_methods(|_, config| {
         runtime().block_on(async {
             let device = FileDevice::open(&config).unwrap();
@@ -278,7 +278,7 @@ fn a_runtime_that_ends_leaves_the_device_usable_from_another() {
         drop(first);
         runtime().block_on(async {
             for append in appends {
-                // Threads of a runtime that ended may not have started at all.
+                // Threads of a runtime that ended may never have started.
                 let result = append.await;
                 assert!(result.is_ok() || io == IoChoice::Threads, "{result:?}");
             }
@@ -290,7 +290,7 @@ fn a_runtime_that_ends_leaves_the_device_usable_from_another() {
 }
 
 #[test]
-fn several_runtimes_may_share_a_device_even_while_some_stand_still() {
+fn runtimes_share_a_device_even_while_some_are_blocked() {
     let directory = tempfile::tempdir().unwrap();
     let config = DeviceConfig {
         io: IoChoice::Uring,
@@ -335,7 +335,7 @@ fn several_runtimes_may_share_a_device_even_while_some_stand_still() {
 }
 
 #[test]
-fn without_a_runtime_operations_fail_clearly() {
+fn operations_outside_a_runtime_are_errors() {
     with_both_methods(|_, config| {
         let device = FileDevice::open(&config).unwrap();
         let flush = device.flush();
@@ -359,7 +359,7 @@ fn without_a_runtime_operations_fail_clearly() {
 }
 
 #[test]
-fn impossible_configurations_name_cause_and_cure() {
+fn errors_of_invalid_configurations_name_cause_and_remedy() {
     let directory = tempfile::tempdir().unwrap();
     let good = config(directory.path());
 
@@ -497,7 +497,7 @@ fn direct_and_buffered_see_the_same_bytes() {
 }
 
 #[test]
-fn zones_fit_the_device_where_nobody_gave_a_size() {
+fn the_default_zone_size_fits_the_device() {
     let zone = |size: ByteSize| {
         let config = DeviceConfig {
             zone_size: None,

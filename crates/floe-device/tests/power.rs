@@ -1,5 +1,5 @@
-//! Power losses: what was flushed survives, the rest in part, and a zone's
-//! write pointer always fits its data.
+//! Power losses: flushed data survives, other data may survive in part, and a
+//! zone's write pointer always matches its data.
 
 use std::collections::HashMap;
 
@@ -36,7 +36,7 @@ fn whole_ssd(model: SimModel) -> DeviceConfig {
     let zone = ByteSize(1536 << 10);
     DeviceConfig {
         kind: DeviceKind::Sim,
-        // Conventional drives have a superblock of a row at least.
+        // A superblock of a conventional drive has at least a row.
         size: Some(match model {
             SimModel::Zn540 => ByteSize(4 * zone.bytes()),
             _ => ByteSize::mib(400),
@@ -58,7 +58,7 @@ fn whole_ssd(model: SimModel) -> DeviceConfig {
 struct Oracle {
     device: SharedDevice,
     allowed: HashMap<(u32, u64), Vec<u64>>,
-    /// Whether completed writes are stable at once.
+    /// Completed writes are stable at once.
     write_through: bool,
     tag: u64,
 }
@@ -134,8 +134,8 @@ impl Oracle {
         }
     }
 
-    /// Starts appends that the power loss will interrupt. They may land in
-    /// any order, so any of their blocks is allowed from the pointer on.
+    /// Starts appends that the power loss will interrupt. They may be written in
+    /// any order, so each block behind the pointer may have any of their contents.
     async fn start_some(&mut self, random: &mut Xoshiro256PlusPlus) {
         let report = self.device.report().await.unwrap();
         let write_through = std::mem::take(&mut self.write_through);
@@ -159,7 +159,8 @@ impl Oracle {
         self.write_through = write_through;
     }
 
-    /// Compares the survivor with what is allowed, and goes on from there.
+    /// Checks that every surviving block has an allowed value, and takes it as the
+    /// only one.
     async fn check(&mut self, device: SharedDevice) {
         self.device = device;
         for report in self.device.report().await.unwrap() {
@@ -276,7 +277,7 @@ fn memory_survives() {
 }
 
 #[test]
-fn the_fuse_cuts_the_power_at_the_chosen_operation() {
+fn the_power_is_cut_at_the_chosen_operation() {
     virtual_time::run(3, |clock| async move {
         let (device, power) = SimDevice::with_power(&config(true, true), &clock).unwrap();
         power.crash_after(3, 9);
@@ -293,7 +294,7 @@ fn the_fuse_cuts_the_power_at_the_chosen_operation() {
 }
 
 #[test]
-fn the_same_seed_leaves_the_same_survivor() {
+fn one_seed_always_gives_the_same_surviving_data() {
     let survivor = |seed| {
         virtual_time::run(seed, |clock| async move {
             let (device, power) = SimDevice::with_power(&config(false, true), &clock).unwrap();

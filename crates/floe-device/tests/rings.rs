@@ -13,7 +13,7 @@ const ZONES: u32 = 8;
 const HERE: Placement = Placement(0);
 const CHOICES: [RingChoice; 3] = [RingChoice::Auto, RingChoice::Shared, RingChoice::PerThread];
 
-/// One test at a time: one of them counts the rings of the process.
+/// Serializes the tests, because one of them counts the rings of the process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -91,8 +91,8 @@ fn threads_with_a_runtime_each_work_side_by_side() {
     });
 }
 
-/// Twice over: empties the zone, appends a hundred blocks at once and reads
-/// them back as tasks of their own.
+/// Twice: resets the zone, appends a hundred blocks concurrently, and reads each
+/// back in its own task.
 async fn fill_and_check(device: Arc<FileDevice>, zone: ZoneId) {
     for round in 0..2_u8 {
         device.reset(zone).await.unwrap();
@@ -116,7 +116,7 @@ async fn fill_and_check(device: Arc<FileDevice>, zone: ZoneId) {
 }
 
 #[test]
-fn operations_may_be_awaited_on_another_thread_than_they_were_started_on() {
+fn operations_can_be_awaited_on_another_thread() {
     with_each_choice(|rings, device| {
         let (give, take) = mpsc::channel();
         let starter = {
@@ -128,7 +128,7 @@ fn operations_may_be_awaited_on_another_thread_than_they_were_started_on() {
                         give.send(device.append(ZoneId(0), block(i), HERE)).unwrap();
                         tokio::task::yield_now().await;
                     }
-                    // The runtime ends while the last ones are under way.
+                    // The runtime ends while the last appends are in flight.
                 });
             })
         };
@@ -148,7 +148,7 @@ fn operations_may_be_awaited_on_another_thread_than_they_were_started_on() {
 }
 
 #[test]
-fn a_runtime_that_ends_leaves_writes_and_the_reset_behind_them_to_be_seen_through() {
+fn writes_and_the_reset_behind_them_complete_after_their_runtime_ends() {
     with_each_choice(|rings, device| {
         for new_runtime in [current_thread, multi_thread] {
             let first = new_runtime();
@@ -175,7 +175,7 @@ fn a_runtime_that_ends_leaves_writes_and_the_reset_behind_them_to_be_seen_throug
 }
 
 #[test]
-fn a_reset_waits_for_writes_that_went_through_other_rings() {
+fn a_reset_waits_for_writes_on_other_rings() {
     with_each_choice(|rings, device| {
         let both = Arc::new(Barrier::new(2));
         let writer = {
@@ -210,7 +210,7 @@ fn a_reset_waits_for_writes_that_went_through_other_rings() {
 }
 
 #[test]
-fn blocking_threads_of_a_runtime_use_the_device_too() {
+fn blocking_threads_of_a_runtime_can_use_the_device() {
     with_each_choice(|rings, device| {
         current_thread().block_on(async {
             device.reset(ZoneId(0)).await.unwrap();
@@ -232,7 +232,7 @@ fn blocking_threads_of_a_runtime_use_the_device_too() {
 }
 
 #[test]
-fn rings_go_with_their_runtimes() {
+fn a_ring_is_closed_with_its_runtime() {
     let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let device = device(directory.path(), RingChoice::Auto);
@@ -256,7 +256,7 @@ fn rings_go_with_their_runtimes() {
                 }
             });
         }
-        // A ring with something in flight goes when that is over.
+        // A ring with operations in flight is closed once they complete.
         while ends_busy && rings_of_this_process() > before {
             std::thread::yield_now();
         }
@@ -267,7 +267,7 @@ fn rings_go_with_their_runtimes() {
 }
 
 #[test]
-fn a_dropped_device_waits_for_the_rings_of_all_runtimes() {
+fn dropping_a_device_waits_for_the_rings_of_all_runtimes() {
     with_each_choice(|_, device| {
         let runtimes = [current_thread(), current_thread(), multi_thread()];
         let mut appends = Vec::new();
@@ -278,7 +278,7 @@ fn a_dropped_device_waits_for_the_rings_of_all_runtimes() {
                     .extend((0..50).map(|_| device.append(ZoneId(zone), block(zone as u8), HERE)));
             });
         }
-        // The runtimes stand still: the drop of the device completes their
+        // The runtimes are blocked: dropping the device completes their
         // operations.
         drop(device);
         current_thread().block_on(async {

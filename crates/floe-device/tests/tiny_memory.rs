@@ -1,9 +1,9 @@
-//! The memory that engines for tiny objects count, against what the allocator
-//! says that they hold: keys, values, and everything that rewrites and cleaning
-//! keep while the device works.
+//! The memory that the tiny engines report, compared with the allocator's count:
+//! keys, values, and everything that rewrites and cleaning keep while the device
+//! works.
 //!
-//! An allocator that counts is `unsafe`, so this test is of the one crate that may
-//! hold it.
+//! A counting allocator is `unsafe`, so this test belongs to the one crate that
+//! may have such code.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -19,13 +19,13 @@ use floe_core::tiny::{
 use rand::{RngExt as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// The system's allocator, which counts what each thread holds.
+/// The system's allocator with a count of the bytes that each thread holds.
 struct Counting;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Bytes that the allocator keeps beside each allocation.
+/// Bytes of the allocator's overhead for each allocation.
 const HEADER_BYTES: i64 = 8;
 
 thread_local! {
@@ -39,14 +39,14 @@ fn count(pointer: *mut u8, sign: i64) {
     }
     // SAFETY: `pointer` is of a live allocation of the system's allocator.
     let usable = unsafe { libc::malloc_usable_size(pointer.cast()) };
-    // A thread that is ending counts no more.
+    // An ending thread has no counter any more.
     let _ = HELD.try_with(|held| held.set(held.get() + sign * (usable as i64 + HEADER_BYTES)));
 }
 
-// SAFETY: every call is the system allocator's; counting allocates nothing.
+// SAFETY: every call goes to the system's allocator; counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promises are those that `System` asks for.
+        // SAFETY: the caller guarantees what `System` requires.
         let pointer = unsafe { System.alloc(layout) };
         count(pointer, 1);
         pointer
@@ -80,7 +80,7 @@ const SLOT_BYTES: usize = 8192;
 const HEAD_BYTES: usize = 16;
 const IS_TOMBSTONE: u8 = 1;
 
-/// Flash in one allocation, so that what is written and read changes no count.
+/// Flash in one allocation, so that reads and writes change no count.
 struct Media {
     bytes: Vec<u8>,
     is_index: Vec<bool>,
@@ -132,7 +132,7 @@ impl Media {
         Page::Objects(objects)
     }
 
-    /// A prediction is kept one higher, so that a head of zeroes ends the page.
+    /// A prediction is stored one higher, so that a head of zeros ends the page.
     fn objects(mut rest: &[u8]) -> impl Iterator<Item = Object> + '_ {
         std::iter::from_fn(move || {
             let (head, after) = rest.split_at_checked(HEAD_BYTES)?;
@@ -147,14 +147,14 @@ impl Media {
                 tombstone: head[12] == IS_TOMBSTONE,
                 prediction,
                 record: record.into(),
-                // The record has a byte more: the key's length.
+                // The record has another byte: the key's length.
                 ..Object::sized(KeyHash(hash), len.saturating_sub(1) as u32)
             })
         })
     }
 }
 
-/// An engine, its flash, and what was held before it was made.
+/// An engine, its flash, and the bytes held before its creation.
 struct Driver<E: Engine> {
     engine: E,
     stripe: E::Stripe,
@@ -163,17 +163,17 @@ struct Driver<E: Engine> {
     search: Search,
     scratch: E::Scratch,
     random: Xoshiro256PlusPlus,
-    /// Content of the values.
+    /// The bytes of all values.
     bytes: Vec<u8>,
     before: i64,
     samples: u32,
     samples_in_work: u32,
 }
 
-/// Samples that are wanted of each kind.
+/// Samples to take of each kind.
 const SAMPLES: u32 = 16;
 
-/// Samples are compared once so much is held; fixed tables are all there is before.
+/// Samples are compared from this size on: a smaller engine has only fixed tables.
 const COMPARED_FROM_BYTES: i64 = 64 << 10;
 
 impl<E: Engine> Driver<E> {
@@ -197,9 +197,9 @@ impl<E: Engine> Driver<E> {
         }
     }
 
-    /// Compares the two counts; says whether there was enough to compare.
+    /// Compares the two counts. Returns false if the engine is too small for it.
     fn sample(&mut self, when: &str) -> bool {
-        // A search is its driver's.
+        // The driver counts the search.
         self.search = Search::new();
         self.scratch = E::Scratch::default();
         let memory = self.engine.memory(&self.stripe);
@@ -216,8 +216,8 @@ impl<E: Engine> Driver<E> {
         true
     }
 
-    /// Does one task; says whether there was one. Some are looked at while the
-    /// device has done its part and the engine does not know yet.
+    /// Executes one task, if there is one. Some samples are taken after the device
+    /// has executed it and before the engine learns of that.
     fn step(&mut self) -> bool {
         let Some(Task { id, work }) = self.engine.next_task(&mut self.stripe) else {
             return false;
@@ -240,7 +240,7 @@ impl<E: Engine> Driver<E> {
                 }
             }
         }
-        // Often until there are some, for looking takes as long as many tasks.
+        // Samples first come often, then rarely: one takes as long as many tasks.
         let one_in = if self.samples_in_work < SAMPLES {
             8
         } else {
@@ -303,8 +303,8 @@ impl<E: Engine> Driver<E> {
             .end_search(stripe, search, &mut self.scratch, found);
     }
 
-    /// Fills the flash with objects of about `mean` bytes, with
-    /// overwrites, deletes and searches.
+    /// Fills the flash with objects of about `mean` bytes, with overwrites, deletes
+    /// and searches.
     fn run(&mut self, mean: usize) {
         let flash_bytes = self.flash.pages() as usize * 4096;
         let keys = (2 * flash_bytes / mean) as u64;
@@ -354,7 +354,7 @@ const IN_PLACE: Flash = Flash {
 };
 
 #[test]
-fn nemo_counts_the_memory_that_it_holds() {
+fn nemo_reports_the_memory_that_it_holds() {
     for config in [NemoConfig::default(), NemoConfig::published()] {
         let plan = NemoPlan::new(&config, &FLASH).expect("a plan");
         check(FLASH, || Nemo::new(plan.clone()));
@@ -362,7 +362,7 @@ fn nemo_counts_the_memory_that_it_holds() {
 }
 
 #[test]
-fn log_counts_the_memory_that_it_holds() {
+fn log_reports_the_memory_that_it_holds() {
     for readmit_hit in [false, true] {
         let config = LogConfig {
             segment_pages: 8,
@@ -375,7 +375,7 @@ fn log_counts_the_memory_that_it_holds() {
 }
 
 #[test]
-fn set_counts_the_memory_that_it_holds() {
+fn set_reports_the_memory_that_it_holds() {
     for policy in [SetPolicy::Fifo, SetPolicy::Rrip] {
         let config = SetConfig {
             over_provisioning_percent: 0,
@@ -389,7 +389,7 @@ fn set_counts_the_memory_that_it_holds() {
 }
 
 #[test]
-fn kangaroo_counts_the_memory_that_it_holds() {
+fn kangaroo_reports_the_memory_that_it_holds() {
     for sets in [SetStorage::InPlace, SetStorage::Zoned] {
         let config = KangarooConfig {
             set_storage: sets,
@@ -405,7 +405,7 @@ fn kangaroo_counts_the_memory_that_it_holds() {
 }
 
 #[test]
-fn fairywren_counts_the_memory_that_it_holds() {
+fn fairywren_reports_the_memory_that_it_holds() {
     let config = FairyWrenConfig {
         over_provisioning_percent: 20,
         ..FairyWrenConfig::default()

@@ -1,4 +1,4 @@
-//! Measurements, records and faults of the wrappers.
+//! The wrappers: meters, records and injected faults.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -27,7 +27,7 @@ fn device(clock: &Clock, kind: DeviceKind) -> SharedDevice {
 }
 
 #[test]
-fn meters_see_latency_bytes_errors_and_what_is_in_flight() {
+fn meters_count_latency_bytes_errors_and_operations_in_flight() {
     virtual_time::run(1, |clock| async move {
         let metered = Metered::new(device(&clock, DeviceKind::Sim), clock.clone());
         let meters = Arc::clone(metered.meters());
@@ -55,7 +55,7 @@ fn meters_see_latency_bytes_errors_and_what_is_in_flight() {
             (1, 1)
         );
         assert_eq!(read.latency.count(), 9);
-        // 70 us of sensing each, one after the other on one unit.
+        // 70 us of sensing for each, one at a time on one unit.
         let slowest = read.latency.quantile(1.0);
         assert!((560..700).contains(&slowest.as_micros()), "{slowest:?}");
         let append = meters.of(Operation::Append).latency.mean();
@@ -64,7 +64,7 @@ fn meters_see_latency_bytes_errors_and_what_is_in_flight() {
 }
 
 #[test]
-fn a_record_is_bounded_complete_and_the_same_every_time() {
+fn a_record_is_bounded_complete_and_deterministic() {
     let record = || {
         virtual_time::run(1, |clock| async move {
             let device = device(&clock, DeviceKind::Sim);
@@ -137,7 +137,7 @@ async fn provoke(clock: Clock, seed: u64, faults: Faults, count: u64) -> (u64, u
 }
 
 #[test]
-fn faults_come_at_their_rates_and_by_seed() {
+fn faults_have_their_rates_and_follow_the_seed() {
     let faults = Faults {
         read_errors: 0.1,
         append_errors: 0.1,
@@ -191,7 +191,7 @@ fn bad_zones_fail_and_so_does_everything_after_a_number_of_operations() {
 }
 
 #[test]
-fn a_torn_write_in_place_keeps_what_was_behind_it() {
+fn a_torn_write_in_place_keeps_the_old_blocks_behind_the_tear() {
     virtual_time::run(1, |clock| async move {
         let below = device(&clock, DeviceKind::Memory);
         let faults = Faults {
