@@ -3,9 +3,9 @@
 //! `cargo bench -p floe-core --bench volume [-- --quick] [--json]`
 //!
 //! * A lookup inside one region at 10 M blocks of four sizes, and each further
-//!   block of the region, beside one random read of an array as large as the
-//!   metadata. Each lookup and each read waits for the one before it.
-//! * A read that hits, with its changes to both orders.
+//!   block of the region, compared with one random read of an array as large as
+//!   the metadata. Each lookup and each read depends on the previous one.
+//! * A read hit, with its updates of both orders.
 //! * Requests with misses and evictions, as in a simulation.
 //! * RAM per block by sizes, density and levels.
 //!
@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 
 const REGION: u64 = 256 << 10;
 
-/// Block sizes of a region in KiB; regions take turns. 17 blocks in four regions.
+/// Block sizes in KiB of four regions, which repeat: 17 blocks in four regions.
 const MIX: [&[u64]; 4] = [
     &[256],
     &[32, 32, 64, 128],
@@ -89,7 +89,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 fn filled(regions: u64, level: Level) -> Cache {
     let config = Config {
         level,
-        // Every block fits, with a few open groups.
+        // Room for every block and a few open groups.
         ..Config::adacache(ByteSize((regions + 64) * REGION))
     };
     let mut cache = Cache::new(&Plan::new(&config).expect("the sizes and the capacity work"));
@@ -204,7 +204,7 @@ fn level_name(level: Level) -> &'static str {
     }
 }
 
-/// Random numbers, each of which waits for a result.
+/// Random numbers, each of which depends on the previous result.
 struct Chain {
     random: Xoshiro256PlusPlus,
     number: u64,
@@ -218,7 +218,7 @@ impl Chain {
     }
 
     fn follow(&mut self, result: u64) {
-        // Zero, but only the result can tell.
+        // Always zero, but the compiler cannot know.
         let zero = black_box(result) >> 63;
         self.number = self.random.next_u64() ^ zero;
     }

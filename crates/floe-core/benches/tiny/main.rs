@@ -4,17 +4,17 @@
 //!
 //! * Operations per second and core of the five engines on modelled flash, by
 //!   CPU time of the thread; the median of batches. An operation is a get or an
-//!   insert that the memory tier did not answer; a get that misses is followed
-//!   by an insert, which counts as another.
-//! * The CPU time of the model alone, with the engine's answers read from a
-//!   tape; the median of replays. The model keeps pages and returns them, and
+//!   insert that the memory tier did not serve. An insert follows each get that
+//!   misses, and counts as another operation.
+//! * The CPU time of the model alone, with the engine's responses read from a
+//!   tape; the median of replays. The model stores pages and returns them, and
 //!   is part of the figure above.
 //! * Requests of the whole mix per second: Nemo behind its memory tier, which
-//!   answers most gets.
-//! * The filters of 1,000 sets searched for one key: as bit slices in pages or
-//!   fingerprints, as Nemo has them here, and one by one, as published.
-//! * A hit in the memory tier, a hit in a set-group in memory, and a miss that
-//!   the filters find.
+//!   serves most gets.
+//! * A search of the filters of 1,000 sets for one key: as bit slices in pages
+//!   or fingerprints, as in Floe's Nemo, and one by one, as published.
+//! * A hit in the memory tier, a hit in a set-group in memory, and a miss after a
+//!   search of the filters.
 //!
 //! Every row is one JSON object or, without `--json`, one line of text.
 
@@ -41,7 +41,7 @@ struct Options {
     json: bool,
     only: Option<String>,
     flash: Flash,
-    /// Operations measured, and operations taped.
+    /// Operations to measure, and operations to tape.
     operations: usize,
     taped: usize,
     /// Bytes inserted before the measurement, as a share of the flash.
@@ -49,10 +49,10 @@ struct Options {
     rounds: usize,
 }
 
-/// A fixed time: nothing expires.
+/// The time is fixed: nothing expires.
 const NOW: u32 = 1;
 
-/// True of every plan here.
+/// The message if a plan of this bench does not fit.
 const FITS: &str = "the bench's plan fits its flash";
 
 fn main() {
@@ -62,8 +62,8 @@ fn main() {
     let options = Options {
         json: given("--json"),
         only: after("--only"),
-        // About as many zones as 360 GB has in zones of the ZN540, and as much
-        // flash as in the experiments.
+        // About as many zones as 360 GB of a ZN540, and as much flash as in the
+        // experiments.
         flash: Flash {
             zones: 334,
             zone_pages: if is_quick { 64 } else { 144 },
@@ -172,7 +172,7 @@ impl Options {
         mix.fill(&mut requests, self.taped);
         let pages = counted.bytes_written() / PAGE_BYTES as u64;
         let model_ns = model_alone(model, &requests);
-        // The engine's own time is too small a difference to report.
+        // The engine's own time is too small to report as a difference.
         let alone = Some(ns - model_ns).filter(|alone| *alone > ns / 10.0);
         self.show(&json!({
             "engine": name,
@@ -203,11 +203,12 @@ impl Options {
     }
 }
 
-/// Requests between two readings of the clock: several set-groups are filled
-/// and written in that time.
+/// Requests between two readings of the clock: enough to fill and write several
+/// set-groups.
 const BATCH: usize = 1 << 16;
 
-/// Of batches or replays: other processes that share the caches slow some of them.
+/// The median of batches or replays: other processes that share the CPU's caches
+/// slow some of them.
 fn median(mut all: Vec<f64>) -> f64 {
     all.sort_unstable_by(f64::total_cmp);
     all[all.len() / 2]
@@ -228,8 +229,8 @@ fn ask<E: Engine>(model: &mut Model<E>, requests: &[Request]) -> usize {
     operations
 }
 
-/// Nemo behind its memory tier, as in a cache: objects read from flash stay in
-/// memory for a while, and written keys leave it.
+/// Nemo behind its memory tier, as in a cache: objects read from flash enter the
+/// tier, and written keys leave it.
 fn behind_memory(options: &Options) {
     let flash_bytes = options.flash.pages() * PAGE_BYTES as u64;
     let mut mix = Mix::new(flash_bytes);
@@ -262,7 +263,7 @@ fn behind_memory(options: &Options) {
     }));
 }
 
-/// The answers to requests.
+/// The results of requests.
 #[derive(Debug, Default)]
 struct Answers {
     gets: usize,
@@ -296,7 +297,7 @@ impl Answers {
     }
 }
 
-/// The cost of the model for each operation.
+/// The CPU cost of the model per operation.
 fn model_alone<E: Engine>(model: Model<E>, requests: &[Request]) -> f64 {
     let before = model.fork(Player::new(Tape::default()));
     let mut recorded = model.map_engine(Recorded::new);
@@ -319,8 +320,7 @@ const REPLAYS: usize = 9;
 const FILTERS: usize = 1000;
 /// Objects of 246 bytes in a full set.
 const OBJECTS: u64 = 16;
-/// Sets whose filters are searched in turn, so that they do not all stay in the
-/// nearest cache.
+/// Sets whose filters are searched in turn, so that not all fit the L1 cache.
 const ASKED_SETS: u64 = 64;
 
 fn filters(options: &Options) {
@@ -359,7 +359,7 @@ fn filters(options: &Options) {
             row_of_filters(options, name, bits, is_there, ns, found);
         }
     }
-    // As published: 72 bytes for 40 objects, 50 filters to a page.
+    // As published: filters of 72 bytes for 40 objects, 50 in a page.
     for (name, bytes, expected) in [
         ("one by one, 72 bytes", 72, 40),
         ("one by one, 32 bytes", 32, 16),
@@ -399,7 +399,7 @@ fn row_of_filters(options: &Options, name: &str, bits: f64, is_there: bool, ns: 
     }));
 }
 
-/// Objects among which lookups search.
+/// Objects that the lookups choose from.
 const RESIDENT: u64 = 100_000;
 
 fn lookups(options: &Options) {
@@ -430,7 +430,7 @@ fn lookups(options: &Options) {
         show(name, ns);
     }
 
-    // A set-group of 64 MiB, filled to a third.
+    // A third of a set-group of 64 MiB.
     let flash = Flash {
         zones: 16,
         zone_pages: 16_384,

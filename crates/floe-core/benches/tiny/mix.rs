@@ -1,7 +1,7 @@
 //! The requests that reach an engine, in a mix like that of Nemo's evaluation (§5.1):
 //! Twitter's clusters 14, 29, 34 and 52 over four key spaces, behind a memory
-//! tier of 2 % of the flash. `floe_eval` has the mix with all that is known of
-//! it; this one is as uneven and as large and costs nothing to set up.
+//! tier of 2 % of the flash. `floe_eval` has the full mix. This one has the same
+//! skew and size, without the cost of setting it up.
 
 use floe_core::hash::KeyHash;
 use rand::{RngExt, SeedableRng};
@@ -20,7 +20,7 @@ pub(crate) struct Request {
 
 /// The memory tier's size, as a share of the flash.
 const TIER_SHARE: f64 = 0.02;
-/// Bytes that an object takes there beside its own.
+/// Overhead in bytes of each object in the memory tier.
 const TIER_ENTRY_BYTES: f64 = 160.0;
 /// The mean object of Nemo's evaluation.
 pub(crate) const OBJECT_BYTES: f64 = 246.0;
@@ -44,7 +44,7 @@ pub(crate) struct Mix {
 }
 
 struct Part {
-    /// Draws below this value, and above the previous part's, go to this part.
+    /// Draws from the previous part's value up to this one select this part.
     up_to: f64,
     number: u64,
     popularity: Zipf,
@@ -85,8 +85,8 @@ impl Mix {
         Request::new(scatter(rank ^ part.number << 56 ^ space << 48), is_get)
     }
 
-    /// Adds requests that the memory tier does not answer to `requests`, until
-    /// there are `count` of them.
+    /// Adds requests that the memory tier does not serve to `requests`, until it
+    /// has `count`.
     pub(crate) fn fill(&mut self, requests: &mut Vec<Request>, count: usize) {
         while requests.len() < count {
             let request = self.draw();
@@ -97,7 +97,7 @@ impl Mix {
             if request.is_get {
                 requests.push(request);
             }
-            // An object that was read is in memory and need not be written again.
+            // A read object enters memory and needs no further write.
             if let Some(left) = self.tier.keep(hash, !request.is_get) {
                 requests.push(Request::new(left, false));
             }
@@ -134,7 +134,7 @@ pub(crate) fn scatter(number: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Zipf's law by inversion of its continuous form; accurate enough for a mix.
+/// Zipf's law by inversion of its continuous form: accurate enough for a mix.
 struct Zipf {
     exponent: f64,
     span: f64,
@@ -192,7 +192,7 @@ impl Tier {
         })
     }
 
-    /// Keeps an object. Returns the evicted object if it must be written.
+    /// Inserts an object. Returns the evicted object if it must be written.
     fn keep(&mut self, hash: u64, is_dirty: bool) -> Option<u64> {
         let set = self.set(hash);
         if let Some(way) = set.iter_mut().find(|way| way.hash == hash) {

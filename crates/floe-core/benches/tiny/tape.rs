@@ -1,5 +1,5 @@
-//! The cost of the model itself: the answers of an engine are taped, and played
-//! back to a second model by an engine that does nothing else.
+//! The cost of the model itself: one engine's responses are recorded on a tape,
+//! and an engine that only replays the tape drives a second model.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -10,9 +10,9 @@ use floe_core::tiny::{
     Step, Stripe, Task, TaskId,
 };
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug)]
-enum Answer {
+enum Response {
     Accepted,
     Busy,
     /// The next step of a search, with its numbers of index pages and pages of
@@ -21,10 +21,10 @@ enum Answer {
     Task(Option<Task>),
 }
 
-/// Answers, in order.
+/// Responses, in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tape {
-    answers: VecDeque<Answer>,
+    responses: VecDeque<Response>,
     pages: VecDeque<PageAddress>,
 }
 
@@ -33,12 +33,13 @@ impl Tape {
         self.pages.extend(&search.index_pages);
         self.pages.extend(&search.pages);
         let (index, objects) = (search.index_pages.len(), search.pages.len());
-        self.answers.push_back(Answer::Step(step, index, objects));
+        self.responses
+            .push_back(Response::Step(step, index, objects));
         step
     }
 
     fn step(&mut self, search: &mut Search) -> Step {
-        let Some(Answer::Step(step, index, objects)) = self.answers.pop_front() else {
+        let Some(Response::Step(step, index, objects)) = self.responses.pop_front() else {
             panic!("the tape has no step here");
         };
         search.index_pages.clear();
@@ -49,7 +50,7 @@ impl Tape {
     }
 }
 
-/// An engine whose answers are recorded on a tape.
+/// An engine with a tape of its responses.
 #[derive(Debug)]
 pub(crate) struct Recorded<E> {
     engine: E,
@@ -57,7 +58,7 @@ pub(crate) struct Recorded<E> {
 }
 
 impl<E: Engine> Recorded<E> {
-    /// Records the answers of `engine` from now on.
+    /// Starts to record the responses of `engine`.
     pub(crate) fn new(engine: E) -> Self {
         Recorded {
             engine,
@@ -65,7 +66,7 @@ impl<E: Engine> Recorded<E> {
         }
     }
 
-    /// Its answers.
+    /// The recorded responses.
     pub(crate) fn into_tape(self) -> Tape {
         self.tape.into_inner()
     }
@@ -81,9 +82,9 @@ impl<E: Engine> Engine for Recorded<E> {
 
     fn insert(&self, stripe: &mut E::Stripe, object: Object, now_seconds: u32) -> Insert {
         let insert = self.engine.insert(stripe, object, now_seconds);
-        self.tape.borrow_mut().answers.push_back(match insert {
-            Insert::Accepted(_) => Answer::Accepted,
-            Insert::Busy(_) => Answer::Busy,
+        self.tape.borrow_mut().responses.push_back(match insert {
+            Insert::Accepted(_) => Response::Accepted,
+            Insert::Busy(_) => Response::Busy,
         });
         insert
     }
@@ -121,8 +122,8 @@ impl<E: Engine> Engine for Recorded<E> {
 
     fn next_task(&mut self, stripe: &mut E::Stripe) -> Option<Task> {
         let task = self.engine.next_task(stripe);
-        let answer = Answer::Task(task.clone());
-        self.tape.get_mut().answers.push_back(answer);
+        let response = Response::Task(task.clone());
+        self.tape.get_mut().responses.push_back(response);
         task
     }
 
@@ -139,13 +140,13 @@ impl<E: Engine> Engine for Recorded<E> {
     }
 }
 
-/// An engine that repeats the answers of another one.
+/// An engine that replays the responses of another one.
 #[derive(Debug)]
 pub(crate) struct Player {
     tape: RefCell<Tape>,
 }
 
-/// An object, whichever is asked for.
+/// The object that every lookup returns.
 #[derive(Debug)]
 pub(crate) struct Always(Object);
 
@@ -156,7 +157,7 @@ impl Stripe for Always {
 }
 
 impl Player {
-    /// Plays `tape`.
+    /// Creates an engine that replays `tape`.
     pub(crate) fn new(tape: Tape) -> Self {
         Player {
             tape: RefCell::new(tape),
@@ -173,9 +174,9 @@ impl Engine for Player {
     }
 
     fn insert(&self, _: &mut Always, object: Object, _: u32) -> Insert {
-        match self.tape.borrow_mut().answers.pop_front() {
-            Some(Answer::Accepted) => Insert::Accepted(Accepted::default()),
-            Some(Answer::Busy) => Insert::Busy(object),
+        match self.tape.borrow_mut().responses.pop_front() {
+            Some(Response::Accepted) => Insert::Accepted(Accepted::default()),
+            Some(Response::Busy) => Insert::Busy(object),
             other => panic!("an insert was answered with {other:?}"),
         }
     }
@@ -199,8 +200,8 @@ impl Engine for Player {
     fn end_search(&mut self, _: &mut Always, _: &mut Search, _: &mut (), _: Found) {}
 
     fn next_task(&mut self, _: &mut Always) -> Option<Task> {
-        match self.tape.get_mut().answers.pop_front() {
-            Some(Answer::Task(task)) => task,
+        match self.tape.get_mut().responses.pop_front() {
+            Some(Response::Task(task)) => task,
             other => panic!("a task was answered with {other:?}"),
         }
     }
