@@ -97,7 +97,7 @@ fn fuzz_layouts(targets: &[&str], seconds: u64) -> anyhow::Result<()> {
 /// Without the readers there is little to build.
 const LAYOUTS_ONLY: [&str; 3] = ["--no-default-features", "--sanitizer", "none"];
 
-/// Whether a fuzzer can run here; otherwise the reason.
+/// Checks that a fuzzer can run here. The error has the reason.
 fn fuzzer() -> Result<(), String> {
     if !nightly() {
         return Err(

@@ -62,7 +62,7 @@ fn refusal(package: &Value, allowed: &[String]) -> Option<String> {
     }
 }
 
-/// Whether `allowed` satisfies an SPDX expression. A slash is an old form of `OR`.
+/// True if `allowed` satisfies an SPDX expression. A slash is an old form of `OR`.
 fn satisfied(expression: &str, allowed: &[String]) -> bool {
     let spaced = expression
         .replace('(', " ( ")

@@ -124,7 +124,7 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Whether `program --version` succeeds.
+/// True if `program --version` succeeds.
 pub fn available(program: &str) -> bool {
     Command::new(program)
         .arg("--version")

@@ -31,13 +31,13 @@ pub struct Verdict {
     pub experiment: String,
     /// The number of figures that hold, a sentence per kind.
     pub sentences: Vec<String>,
-    /// Whether the figures that differ are exactly the expected ones.
+    /// The figures that differ are exactly the expected ones.
     pub is_as_expected: bool,
     /// Duration of the step, including its build.
     pub took: Duration,
 }
 
-/// Whether a printed line counts the figures that hold.
+/// True if a printed line counts the figures that hold.
 pub fn is_count(line: &str) -> bool {
     line.contains(" judged figures hold")
 }

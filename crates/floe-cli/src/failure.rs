@@ -90,7 +90,7 @@ impl Failure {
         self
     }
 
-    /// Whether the command line or the configuration is invalid.
+    /// True if the command line or the configuration is invalid.
     pub fn is_usage(&self) -> bool {
         self.exit == Exit::Usage
     }

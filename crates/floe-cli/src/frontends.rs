@@ -63,7 +63,7 @@ fn s3() -> Result<Section, String> {
             Key::new(
                 "anonymous",
                 Kind::Choice(ANONYMOUS),
-                "Whether requests without a signature are served. When not set: `loopback` if there are no `s3.keys`, `s3.listen` is a loopback address and the origin is the directory in the data directory, otherwise `false`.",
+                "Serve requests without a signature. When not set: `loopback` if there are no `s3.keys`, `s3.listen` is a loopback address and the origin is the directory in the data directory, otherwise `false`.",
             ),
             Key::new(
                 "keys",
@@ -242,12 +242,12 @@ fn memcached() -> Result<Section, String> {
             Key::new(
                 "anonymous",
                 Kind::Choice(WITHOUT_PASSWORD),
-                "Whether clients are served without a password if `memcached.auth_file` is not set.",
+                "Serve clients without a password if `memcached.auth_file` is not set.",
             ),
             Key::new(
                 "flush_all",
                 Kind::Bool,
-                "Whether to execute `flush_all`. `false` rejects it, like memcached's `-F`.",
+                "Execute `flush_all`. `false` rejects it, like memcached's `-F`.",
             ),
             Key::new(
                 "tls_certificate",
@@ -282,7 +282,7 @@ fn admin() -> Result<Section, String> {
             Key::new(
                 "public",
                 Kind::Bool,
-                "Whether other machines may reach `admin.listen`: the frontend has no authentication.",
+                "Allow other machines to reach `admin.listen`, although the frontend has no authentication.",
             ),
         ],
     )

@@ -127,13 +127,13 @@ pub(crate) struct Plan {
     pub(crate) origin: OriginConfig,
     pub(crate) server: ServerConfig,
     pub(crate) log: LogConfig,
-    /// Whether the cache is a file in the data directory.
+    /// The cache is a file in the data directory.
     pub(crate) path_is_ours: bool,
-    /// Whether the device's size is a default, which may be reduced.
+    /// The device's size is a default, which may be reduced.
     pub(crate) size_is_ours: bool,
-    /// Whether the origin is the directory in the data directory.
+    /// The origin is the directory in the data directory.
     pub(crate) origin_is_ours: bool,
-    /// Whether the item size is a default, which may be reduced.
+    /// The item size is a default, which may be reduced.
     pub(crate) item_size_is_ours: bool,
 }
 
@@ -366,7 +366,7 @@ fn flag_argument(section: &Section, key: &Key) -> Arg {
     argument.allow_negative_numbers(true)
 }
 
-/// Whether a flag without a value means `true`.
+/// True if a flag without a value means `true`.
 fn is_switch(key: &Key) -> bool {
     match key.kind {
         Kind::Bool => true,

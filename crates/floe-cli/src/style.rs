@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal as _};
 
-/// Whether to use colours.
+/// The style of output for people.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
     colour: bool,

@@ -27,7 +27,7 @@ fn write(folder: &Path, level: &str, secret: &str, password: &str, rest: &str) {
     .unwrap();
 }
 
-/// Whether memcached's users have this name and password.
+/// True if memcached's users have this name and password.
 fn authenticates(serving: &Serving, password: &str) -> bool {
     let address = serving.announced["memcached"].as_str().unwrap();
     let mut stream = TcpStream::connect(address).unwrap();

@@ -132,7 +132,7 @@ impl std::ops::Deref for Head {
     }
 }
 
-/// Whether `words`, whole words, are those of the stream from `state` on.
+/// True if `words`, whole words, are those of the stream from `state` on.
 /// Without branches, for speed.
 fn is_made_up(mut state: u64, words: &[u8]) -> bool {
     let mut difference = 0;

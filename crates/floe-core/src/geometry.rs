@@ -59,9 +59,9 @@ pub struct Geometry {
     pub max_active_zones: Option<u32>,
     /// Most bytes of one append; a multiple of `block_size`.
     pub max_append_bytes: u32,
-    /// Whether `write` may go to any block of a zone, in any order.
+    /// `write` may go to any block of a zone, in any order.
     pub random_writes: bool,
-    /// Whether the device itself chooses where an append lands (ZNS zone
+    /// The device itself chooses where an append lands (ZNS zone
     /// append). Otherwise the driver emulates append with a write pointer.
     pub native_append: bool,
     /// Number of placement handles (FDP reclaim-unit handles) to choose from;
@@ -112,7 +112,7 @@ impl Geometry {
         offset - offset % u64::from(self.block_size)
     }
 
-    /// Whether `offset` and `len` are whole blocks.
+    /// True if `offset` and `len` are whole blocks.
     pub fn is_aligned(&self, offset: u64, len: u64) -> bool {
         let block = u64::from(self.block_size);
         offset.is_multiple_of(block) && len.is_multiple_of(block)

@@ -72,7 +72,7 @@ impl List {
         self.oldest
     }
 
-    /// Whether the list has no element.
+    /// True if the list has no element.
     pub fn is_empty(&self) -> bool {
         self.newest == NONE
     }

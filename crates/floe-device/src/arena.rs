@@ -45,7 +45,7 @@ struct State {
 #[derive(Clone, Debug)]
 struct Span {
     class: Option<u8>,
-    /// Whether the span is on its class's partial list.
+    /// The span is on its class's partial list.
     listed: bool,
     free: u16,
     bitmap: [u64; WORDS],

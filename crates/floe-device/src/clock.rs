@@ -30,7 +30,7 @@ impl Clock {
         }
     }
 
-    /// Whether this is virtual time.
+    /// True if this is virtual time.
     pub fn is_virtual(&self) -> bool {
         matches!(self, Clock::Virtual(_))
     }

@@ -20,7 +20,7 @@ pub enum DeviceKind {
     Sim,
 }
 
-/// Whether to bypass the page cache.
+/// The use of the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direct {
@@ -92,12 +92,12 @@ pub struct DeviceConfig {
     pub max_active_zones: Option<u32>,
     /// Most bytes of one append; lowered to the zone capacity.
     pub max_append: ByteSize,
-    /// Whether to bypass the page cache.
+    /// Bypass the page cache.
     pub direct: Direct,
-    /// Whether a zone reset frees the zone's space (hole or discard).
+    /// Free a zone's space when it is reset (hole or discard).
     pub discard: bool,
-    /// Whether to allocate all space when the device is opened, so that a full
-    /// file system shows then and not later. Only useful without `discard`.
+    /// Allocate all space when the device is opened, to detect a full file system
+    /// early. Only useful without `discard`.
     pub preallocate: bool,
     /// How operations reach the kernel.
     pub io: IoChoice,
@@ -107,15 +107,15 @@ pub struct DeviceConfig {
     pub registered_buffers: ByteSize,
     /// The simulated SSD, if `kind` is `sim`.
     pub sim: SimConfig,
-    /// Whether to open and extend a file with foreign data. Not a user setting:
-    /// set it for a device that will be wiped.
+    /// Open and extend a file with foreign data. Not a user setting: set it for a
+    /// device that will be wiped.
     #[serde(skip)]
     pub accept_foreign: bool,
     /// Longest value of which a zone of a default size should hold several. Not
     /// a user setting: it follows from the chunk size.
     #[serde(skip)]
     pub value_size: ByteSize,
-    /// Whether the block size is that of the cache on the device or, for a new
+    /// The block size is that of the cache on the device or, for a new
     /// cache, the largest block that the drive writes atomically. Not a user
     /// setting: true if the user set no block size. A regular file, or a drive
     /// that does not report it, keeps `block_size`.

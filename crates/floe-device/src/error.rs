@@ -105,7 +105,7 @@ impl DeviceError {
         }
     }
 
-    /// Whether the device had no space left.
+    /// True if the device had no space left.
     pub fn is_no_space(&self) -> bool {
         matches!(self.kind, DeviceErrorKind::NoSpace)
     }

@@ -60,7 +60,7 @@ impl PowerSwitch {
         self.0.lock().media().set_fuse(operations, seed);
     }
 
-    /// Whether the power is off.
+    /// True if the power is off.
     pub fn is_off(&self) -> bool {
         self.0.lock().media().is_off()
     }

@@ -61,10 +61,10 @@ impl SimModel {
 pub struct SimConfig {
     /// The model of the simulated SSD.
     pub model: SimModel,
-    /// Whether the SSD is zoned: writes go only to the write pointer, and zones
+    /// The SSD is zoned: writes go only to the write pointer, and zones
     /// keep their states over a restart. Otherwise it is conventional.
     pub zoned: bool,
-    /// Whether the device chooses the address of appends. Default: as `zoned`.
+    /// The device chooses the address of appends. Default: as `zoned`.
     pub native_append: Option<bool>,
     /// Placement handles (reclaim-unit handles) that the device offers.
     pub placement_handles: u16,
@@ -86,7 +86,7 @@ pub struct SimConfig {
     pub read_bandwidth: ByteSize,
     /// Bytes per second to the device.
     pub write_bandwidth: ByteSize,
-    /// Whether a power loss can lose completed writes that were not flushed.
+    /// A power loss can lose completed writes that were not flushed.
     pub volatile_cache: bool,
     /// Most bytes that a power loss can lose.
     pub volatile_cache_bytes: ByteSize,
@@ -104,14 +104,14 @@ pub struct SimConfig {
     /// more if the table would exceed four million entries. The drive rewrites
     /// the rest of a unit that is written in part.
     pub mapping_unit: Option<ByteSize>,
-    /// Whether a conventional drive starts after one pass of random writes over
+    /// A conventional drive starts after one pass of random writes over
     /// all of it, like a used drive.
     pub precondition: bool,
     /// A file with the drive's initial state: read if it exists, otherwise
     /// written once the drive was created and preconditioned. All runs of a
     /// drive with the same settings can share it.
     pub state: Option<PathBuf>,
-    /// Whether a zone reset trims the zone on a conventional drive.
+    /// Trim a zone of a conventional drive when it is reset.
     pub trim: bool,
     /// How bytes are stored, under every model.
     pub data: Keeping,

@@ -36,7 +36,7 @@ pub(crate) struct SimMedia {
     medium: Arc<Medium>,
     cache: WriteCache,
     unflushed: Mutex<Unflushed>,
-    /// Whether the power is off; read-locked while something changes data.
+    /// The power is off. Read-locked by operations that change data.
     is_off: RwLock<bool>,
     /// Operations until the power fails by itself, and the seed of that
     /// failure.

@@ -116,7 +116,7 @@ impl ZoneTable {
         Ok(offset)
     }
 
-    /// Whether a zone in `state` may become open.
+    /// Checks that a zone in `state` may become open.
     fn admit(&self, state: ZoneState) -> Result<(), DeviceErrorKind> {
         if state != ZoneState::Open && self.open >= self.max_open {
             return Err(DeviceErrorKind::TooManyZones(self.max_open));
@@ -180,7 +180,7 @@ impl ZoneTable {
         slot.start_waiting_reset()
     }
 
-    /// Whether a reset of the zone is running or waiting.
+    /// True if a reset of the zone is running or waiting.
     pub(crate) fn is_being_reset(&self, zone: ZoneId) -> bool {
         let slot = &self.zones[zone.index()];
         slot.resetting || slot.waiting_resets > 0

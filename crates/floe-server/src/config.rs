@@ -8,20 +8,20 @@ use std::path::Path;
 use floe_core::ByteSize;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Whether clients without a key or a password are served.
+/// The access of clients without a key or a password.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Anonymous {
-    /// No; written `false`.
+    /// None; written `false`.
     #[default]
     Refused,
     /// Only on a loopback address; written `"loopback"`.
     OnLoopback,
-    /// Yes, on any address; written `true`.
+    /// On any address; written `true`.
     Served,
 }
 
 impl Anonymous {
-    /// Whether such requests are served, at least on loopback.
+    /// True if such requests are served, at least on loopback.
     pub fn is_served(self) -> bool {
         self != Anonymous::Refused
     }

@@ -33,7 +33,7 @@ pub(crate) trait Frontend: Collect + Sized + 'static {
     /// Its name in settings, messages and metric labels.
     const NAME: &'static str;
 
-    /// Whether it serves operators and stops after the frontends of clients.
+    /// It serves operators and stops after the frontends of clients.
     const ENDS_LAST: bool = false;
 
     /// Binds the addresses of `config`, and prepares to serve.

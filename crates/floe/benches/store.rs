@@ -42,7 +42,7 @@ struct Options {
     time: Duration,
     depths: &'static [usize],
     only: Option<Only>,
-    /// Whether to measure hits without the plain loop.
+    /// Measure hits without the plain loop.
     alone: bool,
 }
 

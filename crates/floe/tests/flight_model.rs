@@ -60,7 +60,7 @@ enum End {
 /// The shared state of one execution.
 struct World {
     flights: Flights,
-    /// Whether the store has the chunk.
+    /// The store has the chunk if not zero.
     stored: AtomicUsize,
     fetches: AtomicUsize,
     window: u64,

@@ -15,7 +15,7 @@ use floe_device::power::PowerSwitch;
 use floe_device::virtual_time::VirtualTime;
 use floe_device::{Clock, Faults, Faulty, Operation};
 
-/// Where values lie, which decides how they are written.
+/// The layout of values, which decides how they are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Layout {
     Log,
@@ -89,7 +89,7 @@ impl Subject {
         self.cache.put(key, value(key)).await.map(drop)
     }
 
-    /// Whether `key` is found; its value must be right.
+    /// True if `key` is found; its value must be right.
     async fn finds(&self, key: &[u8]) -> bool {
         let found = self.cache.get(key).await.expect("a get succeeds");
         assert!(found.as_ref().is_none_or(|found| *found == value(key)));

@@ -60,13 +60,13 @@ struct Setup {
     large: bool,
     native_append: bool,
     faults: bool,
-    /// Whether appends fail often and reads flip bits.
+    /// Appends fail often and reads flip bits.
     is_rough: bool,
-    /// Whether the power is cut instead of the process killed.
+    /// The power is cut instead of the process killed.
     power_loss: bool,
-    /// Whether every third value is declined.
+    /// Every third value is declined.
     declines: bool,
-    /// Whether the storage below the device is smaller than the device.
+    /// The storage below the device is smaller than the device.
     is_full_below: bool,
 }
 

@@ -32,7 +32,7 @@ struct Shape {
     size: &'static str,
     zone_size: &'static str,
     set_group_bytes: usize,
-    /// Whether all items fit.
+    /// All items fit.
     roomy: bool,
 }
 

@@ -85,7 +85,7 @@ fn metric_names(line: &str) -> impl Iterator<Item = &str> {
         .filter(|word| word.starts_with("floe_"))
 }
 
-/// Whether `code` registers `name`, with or without the exporter's suffix: as a
+/// True if `code` registers `name`, with or without the exporter's suffix: as a
 /// string, or as a counter of a table with a prefix.
 fn exported(code: &str, name: &str) -> bool {
     let mut names = vec![name];

@@ -49,7 +49,7 @@ struct Line {
     text: usize,
     /// Tokens of the line.
     tokens: usize,
-    /// Whether it is part of a struct's or enum's declaration.
+    /// It is part of a struct's or enum's declaration.
     is_declaration: bool,
 }
 
@@ -171,7 +171,7 @@ fn shared_windows(sources: &[Source<'_>]) -> BTreeMap<(usize, usize), Starts> {
     shared
 }
 
-/// Whether lines of one shape are code rather than a list.
+/// True if lines of one shape are code rather than a list.
 fn is_code(lines: &[Line]) -> bool {
     let shapes: BTreeSet<usize> = lines.iter().map(|line| line.shape).collect();
     let tokens: usize = lines.iter().map(|line| line.tokens).sum();
@@ -298,12 +298,12 @@ impl Shapes {
     }
 }
 
-/// Whether `use` before this token is an import; before `<` it is a bound.
+/// True if `use` before this token is an import; before `<` it is a bound.
 fn is_import(next: Option<TokenTree>) -> bool {
     !matches!(next, Some(TokenTree::Punct(mark)) if mark.as_char() == '<')
 }
 
-/// Whether an import or a declaration ends here.
+/// True if an import or a declaration ends here.
 fn ends_item(token: &TokenTree) -> bool {
     match token {
         TokenTree::Punct(mark) => mark.as_char() == ';',

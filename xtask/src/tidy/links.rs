@@ -90,7 +90,7 @@ fn leads_somewhere(
     root.join(&file).exists() && (anchor.is_empty() || has_anchor())
 }
 
-/// Whether a link leaves the project.
+/// True if a link leaves the project.
 pub(crate) fn is_elsewhere(target: &str) -> bool {
     target.contains("://") || target.starts_with("mailto:")
 }
@@ -160,7 +160,7 @@ fn expanded(path: &str) -> Vec<String> {
     }
 }
 
-/// Whether `path` should exist and does not. A map may omit the directories
+/// True if `path` should exist and does not. A map may omit the directories
 /// above a source or directory.
 fn is_missing(root: &Path, files: &[PathBuf], path: &str, is_map: bool) -> bool {
     if FOLDERS.iter().any(|folder| path.starts_with(folder)) {

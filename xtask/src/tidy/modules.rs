@@ -18,7 +18,7 @@ pub(super) struct Source {
     pub(super) file: PathBuf,
     /// Its module path; the crate's root has none.
     pub(super) module: Vec<String>,
-    /// Whether only tests, benches or examples compile it.
+    /// Only tests, benches or examples compile it.
     pub(super) test: bool,
     pub(super) text: String,
     pub(super) syntax: syn::File,
@@ -162,7 +162,7 @@ fn path_attribute(attributes: &[Attribute]) -> Option<String> {
         })
 }
 
-/// Whether attributes limit the item to tests.
+/// True if attributes limit the item to tests.
 pub(super) fn is_test_only(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         Meta::Path(path) => path.segments.last().is_some_and(|s| s.ident == "test"),

@@ -161,7 +161,7 @@ fn bare(name: &str) -> &str {
     name.strip_suffix("_total").unwrap_or(name)
 }
 
-/// Whether `word` is the metric `name`, or has it as its prefix if `name` ends in `*`.
+/// True if `word` is the metric `name`, or has it as its prefix if `name` ends in `*`.
 fn matches(word: &str, name: &str) -> bool {
     match name.strip_suffix('*') {
         Some(prefix) => word.starts_with(prefix),
@@ -175,7 +175,7 @@ fn words(line: &str) -> impl Iterator<Item = &str> {
     line.split(|c: char| !is_word(c))
 }
 
-/// Whether `name` occurs without a letter, digit or underscore on either side,
+/// True if `name` occurs without a letter, digit or underscore on either side,
 /// or a dash after it.
 fn has_word(line: &str, name: &str) -> bool {
     line.match_indices(name).any(|(at, _)| {

@@ -386,7 +386,7 @@ fn has_safety_comment(text: &str, line: usize) -> bool {
     false
 }
 
-/// Whether `file` is Rust source.
+/// True if `file` is Rust source.
 pub(super) fn is_rust(file: &Path) -> bool {
     file.extension().is_some_and(|e| e == "rs")
 }

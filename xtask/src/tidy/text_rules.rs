@@ -82,7 +82,7 @@ fn check_leftovers(file: &Path, text: &str, violations: &mut Vec<Violation>) {
     }
 }
 
-/// Whether `word` occurs without a letter, digit or underscore on either side.
+/// True if `word` occurs without a letter, digit or underscore on either side.
 fn contains_word(line: &str, word: &str) -> bool {
     let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     line.match_indices(word).any(|(at, _)| {
@@ -90,7 +90,7 @@ fn contains_word(line: &str, word: &str) -> bool {
     })
 }
 
-/// Whether `place` occurs as the start of an absolute path, not inside a longer one.
+/// True if `place` occurs as the start of an absolute path, not inside a longer one.
 fn contains_place(line: &str, place: &str) -> bool {
     line.match_indices(place).any(|(at, _)| {
         !line[..at].chars().next_back().is_some_and(|c| {

@@ -15,7 +15,7 @@ const HIDING: &[&str] = &[
 ];
 
 /// Words with which a comment line should not open.
-const OPENERS: &[&str] = &["What", "Who", "Which", "Where"];
+const OPENERS: &[&str] = &["What", "Who", "Which", "Where", "Whether"];
 
 /// Most words of a sentence.
 const SENTENCE_WORDS_MAX: usize = 40;

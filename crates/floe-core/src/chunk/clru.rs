@@ -63,7 +63,7 @@ impl Recency {
         epoch
     }
 
-    /// Whether an entry of `epoch` was not used for a quarter of a turnover of
+    /// True if an entry of `epoch` was not used for a quarter of a turnover of
     /// `live` entries.
     pub fn is_old(&self, epoch: u16, live: usize) -> bool {
         let turnover = EPOCHS_PER_TURNOVER.min(live.max(1));
@@ -124,7 +124,7 @@ impl Recency {
         }
     }
 
-    /// Whether `epoch` is `threshold` or older.
+    /// True if `epoch` is `threshold` or older.
     pub fn is_at_or_before(&self, epoch: u16, threshold: u16) -> bool {
         self.age(epoch) >= self.age(threshold)
     }

@@ -60,9 +60,9 @@ struct Zone {
     filled: u64,
     /// Writes that failed since the cache was opened.
     failures: u32,
-    /// Whether the zone was opened for host GC.
+    /// The zone was opened for host GC.
     for_gc: bool,
-    /// Whether its last reset freed space. Then the device has space for it
+    /// Its last reset freed space. Then the device has space for it
     /// unless another file has taken that.
     has_space: bool,
 }
@@ -367,12 +367,12 @@ impl ZoneTable {
             .map(|(i, _)| ZoneId(i as u32))
     }
 
-    /// Whether any zone is closing.
+    /// True if any zone is closing.
     pub fn any_closing(&self) -> bool {
         self.closing > 0
     }
 
-    /// Whether no operation is running that could free a zone or make one
+    /// True if no operation is running that could free a zone or make one
     /// evictable.
     pub fn is_idle(&self) -> bool {
         use ZonePhase::{Closing, Evicting, Opening};
@@ -381,7 +381,7 @@ impl ZoneTable {
         })
     }
 
-    /// Whether all zones are retired, so that none will take values.
+    /// True if all zones are retired, so that none will take values.
     pub fn is_dead(&self) -> bool {
         self.usable_zones() == 0
     }
@@ -486,7 +486,7 @@ impl ZoneTable {
         info.generation
     }
 
-    /// Whether some zone will become free or evictable without further action.
+    /// True if some zone will become free or evictable without further action.
     fn anything_coming(&self) -> bool {
         use ZonePhase::{Closing, Evicting, Full, Opening};
         self.zones

@@ -407,13 +407,13 @@ impl JournalChain {
             })
     }
 
-    /// Whether `bytes` start with a header that names this journal's epoch,
+    /// True if `bytes` start with a header that names this journal's epoch,
     /// whether or not its checksum holds.
     pub fn names_epoch(&self, bytes: &[u8]) -> bool {
         bytes.get(24..32) == Some(&self.epoch.to_le_bytes()[..])
     }
 
-    /// Whether `bytes` start with a block of this journal that follows the next
+    /// True if `bytes` start with a block of this journal that follows the next
     /// one. Then the next one is not missing but damaged.
     pub fn is_behind_next<R: JournalRecord>(&self, bytes: &[u8]) -> bool {
         open(self.id, R::BLOCK, bytes)

@@ -274,7 +274,7 @@ impl LargeDescriptor {
         self.value_bytes.saturating_sub(start).min(size) as usize
     }
 
-    /// Whether `bytes` are unit number `unit` of this value, written in
+    /// True if `bytes` are unit number `unit` of this value, written in
     /// generation `generation`.
     pub fn verify(&self, generation: Generation, unit: u32, bytes: &[u8]) -> bool {
         self.unit_checksums
@@ -285,7 +285,7 @@ impl LargeDescriptor {
             })
     }
 
-    /// Whether `bytes`, those of a whole [`PieceRead`] without padding, belong
+    /// True if `bytes`, those of a whole [`PieceRead`] without padding, belong
     /// to this value.
     pub fn verify_read(&self, generation: Generation, read: &PieceRead, bytes: &[u8]) -> bool {
         let size = unit_bytes(self.piece_bytes) as usize;

@@ -108,7 +108,7 @@ impl SmallBatchPlan {
         }
     }
 
-    /// Whether [`try_add`](Self::try_add) would add this record.
+    /// True if [`try_add`](Self::try_add) would add this record.
     pub fn fits(&self, key_bytes: usize, payload_bytes: usize) -> bool {
         self.with(key_bytes, payload_bytes).is_some()
     }
@@ -138,7 +138,7 @@ impl SmallBatchPlan {
         self.records
     }
 
-    /// Whether no record was added yet.
+    /// True if no record was added yet.
     pub fn is_empty(&self) -> bool {
         self.records == 0
     }
@@ -329,7 +329,7 @@ impl<'a> RecordRef<'a> {
         batch.get(start..start.checked_add(self.payload_bytes as usize)?)
     }
 
-    /// Whether `payload` belongs to this record, written in generation
+    /// True if `payload` belongs to this record, written in generation
     /// `generation`.
     pub fn verify(&self, generation: Generation, payload: &[u8]) -> bool {
         payload.len() == self.payload_bytes as usize

@@ -220,7 +220,7 @@ fn open_superblock(structure: Structure, bytes: &[u8]) -> Result<Opened<'_>, Lay
     })
 }
 
-/// Whether `piece_bytes` is a valid piece size.
+/// True if `piece_bytes` is a valid piece size.
 pub(super) fn is_piece_size(piece_bytes: u32, block_size: u32) -> bool {
     piece_bytes > 0
         && piece_bytes.is_multiple_of(block_size.max(1))

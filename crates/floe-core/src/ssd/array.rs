@@ -252,7 +252,7 @@ impl Array {
         block.erasing_dies == 0
     }
 
-    /// Whether the dies are idle and no erase is under way.
+    /// True if the dies are idle and no erase is under way.
     pub(super) fn is_at_rest(&self) -> bool {
         self.nand.next().is_none() && self.blocks.iter().all(|block| block.erasing_dies == 0)
     }
@@ -281,7 +281,7 @@ impl Array {
         self.nand.restore(from)
     }
 
-    /// Whether exactly the whole rows of the `filled` bytes are programmed. A
+    /// True if exactly the whole rows of the `filled` bytes are programmed. A
     /// superblock that was closed early may hold fewer.
     pub(super) fn holds_rows(&self, superblock: u32, filled: u64, is_closed: bool) -> bool {
         let programmed = self.blocks[superblock as usize].programmed;

@@ -109,7 +109,7 @@ impl Collector {
         self.streams.len()
     }
 
-    /// Whether the host may write `bytes` while `free` superblocks are free. If
+    /// True if the host may write `bytes` while `free` superblocks are free. If
     /// so, their credits are spent.
     pub(super) fn grants(&mut self, free: usize, bytes: u64) -> bool {
         if free > self.throttle_at || self.is_stuck {

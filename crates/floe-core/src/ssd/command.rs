@@ -155,7 +155,7 @@ pub enum ZoneCondition {
 }
 
 impl ZoneCondition {
-    /// Whether the zone counts towards the limit of open zones.
+    /// True if the zone counts towards the limit of open zones.
     pub fn is_open(self) -> bool {
         matches!(
             self,
@@ -186,7 +186,7 @@ impl ZoneCondition {
         })
     }
 
-    /// Whether the zone counts towards the limit of active zones.
+    /// True if the zone counts towards the limit of active zones.
     pub fn is_active(self) -> bool {
         self.is_open() || self == ZoneCondition::Closed
     }

@@ -58,7 +58,7 @@ pub struct FlashConfig {
     pub superblock: ByteSize,
     /// How many superblocks there are.
     pub superblocks: u32,
-    /// Whether the device or the host manages them.
+    /// The manager of the superblocks: the device or the host.
     pub interface: Interface,
 }
 
@@ -114,7 +114,7 @@ pub struct FtlConfig {
     pub mapping_unit: ByteSize,
     /// Reclaim-unit handles; 1 on a drive without FDP.
     pub handles: u16,
-    /// Whether garbage collection may mix data of different handles.
+    /// The isolation of handles in garbage collection.
     pub isolation: Isolation,
     /// Garbage is collected while fewer superblocks than this are free.
     pub collect_below: u32,
@@ -127,15 +127,15 @@ pub struct FtlConfig {
     pub victim: Victim,
 }
 
-/// Whether garbage collection may mix data of different handles (NVMe FDP,
-/// reclaim-unit handle types).
+/// The isolation of handles in garbage collection (NVMe FDP, reclaim-unit handle
+/// types).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Isolation {
-    /// It may: one stream for all collected data.
+    /// Mixes data of different handles: one stream for all collected data.
     #[default]
     Initial,
-    /// It may not: a stream per handle.
+    /// Never mixes data of different handles: a stream per handle.
     Persistent,
 }
 

@@ -138,7 +138,7 @@ impl Front {
         }
     }
 
-    /// Whether no command is in progress.
+    /// True if no command is in progress.
     pub(super) fn is_at_rest(&self) -> bool {
         self.line.is_empty() && self.crossing.is_none() && self.finished.is_empty()
     }

@@ -124,7 +124,7 @@ impl Ftl {
         self.staged.iter().map(Staged::bytes).sum()
     }
 
-    /// Whether `bytes` of a handle may be accepted now. If so, room is reserved
+    /// True if `bytes` of a handle may be accepted now. If so, room is reserved
     /// for them.
     pub(super) fn admit(&mut self, handle: u16, bytes: u64) -> bool {
         let needed = bytes.next_multiple_of(self.unit) + 2 * self.unit;

@@ -203,7 +203,7 @@ pub enum Work {
         first: PageAddress,
         /// Number of pages of the summary.
         pages: u32,
-        /// Whether the summary is the last write to its zone, which is finished
+        /// The summary is the last write to its zone, which is finished
         /// then.
         ends_zone: bool,
         /// Its content.
@@ -217,7 +217,7 @@ pub enum Work {
 /// Describes an extent to recovery; written behind its pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// Whether the pages are the filters of an index group. Otherwise they are
+    /// The pages are the filters of an index group. Otherwise they are
     /// the objects of a set-group.
     pub of_index: bool,
     /// Sequence of the set-group, or of the index group's first one.
@@ -261,7 +261,7 @@ pub enum Outcome {
     NoSpace,
 }
 
-/// Whether an engine's objects survive a restart.
+/// The durability of an engine's objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
     /// A restart recovers the objects that were on flash.
@@ -275,18 +275,18 @@ pub enum Durability {
 }
 
 impl Durability {
-    /// Whether a restart recovers objects.
+    /// True if a restart recovers objects.
     pub fn is_persistent(self) -> bool {
         matches!(self, Durability::Persistent { .. })
     }
 
-    /// Whether the driver must carry out the engine's tasks one at a time.
+    /// True if the driver must carry out the engine's tasks one at a time.
     pub fn is_ordered(self) -> bool {
         self == Durability::Persistent { ordered: true }
     }
 }
 
-/// Whether [`Engine::next_task`] would hand out a task.
+/// The prediction of [`Engine::due`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// The engine may hand one out, or a task is running.
@@ -317,7 +317,7 @@ pub trait Engine {
     /// Creates the stripe of a new or recovered directory.
     fn stripe(&self) -> Self::Stripe;
 
-    /// Whether the engine's objects survive a restart. Constant for an engine.
+    /// The durability of the engine's objects. Constant for an engine.
     fn durability(&self) -> Durability {
         Durability::Volatile
     }
@@ -369,20 +369,20 @@ pub trait Engine {
         now_seconds: u32,
     );
 
-    /// Whether [`next_task`](Engine::next_task) would hand out a task, at less
+    /// Predicts if [`next_task`](Engine::next_task) would hand out a task, at less
     /// cost than a call.
     fn due(&self, stripe: &Self::Stripe) -> Due {
         let _ = stripe;
         Due::Unknown
     }
 
-    /// Whether the end of a search may unblock a task: a zone is reset only
+    /// True if the end of a search may unblock a task: a zone is reset only
     /// after its last reader has finished.
     fn waits_for_readers(&self) -> bool {
         true
     }
 
-    /// Whether the engine avoids some flash because the device has no space for
+    /// True if the engine avoids some flash because the device has no space for
     /// it, and will try it again.
     fn waits_for_space(&self) -> bool {
         false
@@ -418,14 +418,14 @@ pub trait Engine {
         }
     }
 
-    /// Whether a write of `hash` may supersede a copy that a restart would
+    /// True if a write of `hash` may supersede a copy that a restart would
     /// recover, according to memory.
     fn may_supersede(&self, stripe: &Self::Stripe, hash: KeyHash) -> bool {
         let _ = (stripe, hash);
         false
     }
 
-    /// Whether a lookup of `hash` could show that a write of it supersedes
+    /// True if a lookup of `hash` could show that a write of it supersedes
     /// nothing, which memory alone cannot.
     fn could_be_absent(&self, stripe: &Self::Stripe, hash: KeyHash) -> bool {
         let _ = (stripe, hash);
@@ -439,7 +439,7 @@ pub trait Engine {
         false
     }
 
-    /// Whether flash has every accepted object, or something that supersedes
+    /// True if flash has every accepted object, or something that supersedes
     /// it, and a restart recovers that.
     fn is_drained(&self, stripe: &Self::Stripe) -> bool {
         let _ = stripe;

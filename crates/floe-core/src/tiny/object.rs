@@ -34,7 +34,7 @@ impl Expiry {
     /// Never expires.
     pub const NEVER: Expiry = Expiry(0);
 
-    /// Whether an object with this expiry has expired at `now_seconds`.
+    /// True if an object with this expiry has expired at `now_seconds`.
     pub fn is_over(self, now_seconds: u32) -> bool {
         self != Expiry::NEVER && self.0 <= now_seconds
     }
@@ -54,16 +54,16 @@ pub struct Object {
     pub bytes: u32,
     /// The expiry time.
     pub expires: Expiry,
-    /// Whether this is a tombstone: all older copies of the hash are stale.
+    /// This is a tombstone: all older copies of the hash are stale.
     pub tombstone: bool,
     /// RRIP prediction of the next use, from 0 (soon) to [`PREDICTION_MAX`]
     /// (late), stored in the object's header. Engines that do not predict
     /// ignore it.
     pub prediction: u8,
-    /// Whether the driver was told to fence it, because it supersedes copies on
+    /// The driver was told to fence it, because it supersedes copies on
     /// flash. Only used in memory.
     pub fenced: bool,
-    /// Whether its insert found no older copy on flash or recoverable after a
+    /// Its insert found no older copy on flash or recoverable after a
     /// crash. Only used in memory.
     pub first_copy: bool,
     /// Key and value, encoded.
@@ -134,7 +134,7 @@ pub struct Flash {
     pub zones: u32,
     /// Pages of a zone.
     pub zone_pages: u32,
-    /// Whether a page may be rewritten without a reset of its zone.
+    /// A page may be rewritten without a reset of its zone.
     pub in_place: bool,
 }
 

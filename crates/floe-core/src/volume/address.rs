@@ -32,7 +32,7 @@ impl ByteRange {
         self.end.saturating_sub(self.start)
     }
 
-    /// Whether the range has no byte.
+    /// True if the range has no byte.
     pub fn is_empty(self) -> bool {
         self.end <= self.start
     }
@@ -47,7 +47,7 @@ impl ByteRange {
         }
     }
 
-    /// Whether every byte of `other` is one of this range.
+    /// True if every byte of `other` is one of this range.
     pub fn contains(self, other: ByteRange) -> bool {
         self.start <= other.start && other.end <= self.end
     }

@@ -171,8 +171,8 @@ impl Cache {
         occupancy
     }
 
-    /// Which missing blocks of a read or write may enter: cut-off and dirty
-    /// blocks forbid all, otherwise the promotion policy decides.
+    /// The missing blocks of a read or write that may enter: none after a cut-off or
+    /// if all are dirty, otherwise those that the promotion policy admits.
     fn admits(&mut self, operation: Operation, extent: Extent) -> Admits {
         let is_write = match operation {
             Operation::Read => false,

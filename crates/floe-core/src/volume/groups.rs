@@ -280,7 +280,7 @@ impl Groups {
         self.set_flag(block, DIRTY, is_dirty);
     }
 
-    /// Whether the block has a map of its sectors.
+    /// True if the block has a map of its sectors.
     pub(super) fn is_partial(&self, block: BlockId) -> bool {
         self.blocks.records[self.record(block)].0 & PARTIAL != 0
     }
@@ -315,7 +315,7 @@ impl Groups {
         Some(BlockId::new(granule >> class << class, class))
     }
 
-    /// Whether no group is free.
+    /// True if no group is free.
     pub(super) fn is_full(&self) -> bool {
         self.free == NONE && self.fresh == self.count
     }

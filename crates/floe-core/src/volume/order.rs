@@ -37,7 +37,7 @@ impl Replacement {
         NAMES[self as usize]
     }
 
-    /// Whether elements have a mark: a bit of SIEVE, a count of LFU.
+    /// True if elements have a mark: a bit of SIEVE, a count of LFU.
     pub(super) fn has_marks(self) -> bool {
         self != Replacement::Lru
     }

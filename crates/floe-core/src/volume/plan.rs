@@ -74,13 +74,13 @@ pub struct Config {
     pub block_replacement: Replacement,
     /// The order in which groups are replaced.
     pub group_replacement: Replacement,
-    /// Which missing blocks may enter.
+    /// The policy that admits missing blocks.
     pub promotion: PromotionConfig,
     /// When dirty blocks are written back before they are evicted.
     pub cleaning: CleaningConfig,
     /// Long sequential streams that go past the cache.
     pub sequential: SequentialConfig,
-    /// What a request does that finds the cache full of dirty blocks.
+    /// The action of a request that finds the cache full of dirty blocks.
     pub when_dirty: WhenDirty,
     /// Parts with an index, an order and room of their own, by the hash of the
     /// address. One shard keeps one exact order over all blocks.
@@ -335,7 +335,7 @@ impl Plan {
         self.volume(volume).map_or(0, |plan| plan.partition)
     }
 
-    /// Whether blocks can have maps of their sectors.
+    /// True if blocks can have maps of their sectors.
     pub(super) fn keeps_maps(&self) -> bool {
         self.read_miss == Fill::Sector || self.write_miss == Fill::Sector
     }

@@ -20,7 +20,7 @@ pub(super) struct Policies {
     pub(super) used_bytes: u64,
 }
 
-/// Which missing granules of a request may enter.
+/// The missing granules of a request that may enter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admits {
     All,

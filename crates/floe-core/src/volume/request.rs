@@ -75,7 +75,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Whether the cache had the whole request.
+    /// True if the cache had the whole request.
     pub fn is_hit(&self) -> bool {
         self.hit_bytes == self.bytes
     }

@@ -180,7 +180,7 @@ impl SectorMap {
         sectors.sum::<u64>() * SECTOR_BYTES
     }
 
-    /// Whether a block of `sectors` sectors still needs its map.
+    /// The state of a block of `sectors` sectors, if it needs no map.
     pub(super) fn settled(&self, sectors: u32) -> Settled {
         let (valid, dirty) = self.halves();
         let count = |bits: &[u64]| bits.iter().map(|word| word.count_ones()).sum::<u32>();
@@ -192,7 +192,7 @@ impl SectorMap {
         }
     }
 
-    /// `None` if the sector is not valid, else whether it is dirty.
+    /// True if the sector is dirty; `None` if it is not valid.
     fn state(&self, sector: u32) -> Option<bool> {
         let (word, bit) = ((sector / WORD_SECTORS) as usize, sector % WORD_SECTORS);
         let (valid, dirty) = self.halves();

@@ -40,7 +40,7 @@ pub(super) struct Part<'a> {
     pub(super) range: ByteRange,
     pub(super) plan: &'a Plan,
     pub(super) mode: Mode,
-    /// Which missing blocks may enter.
+    /// The missing blocks that may enter.
     pub(super) admits: Admits,
 }
 
@@ -197,7 +197,7 @@ impl Shard {
         Some((cached.volume, cached.bytes.start))
     }
 
-    /// Whether no group is free.
+    /// True if no group is free.
     pub(super) fn is_full(&self) -> bool {
         self.groups.is_full()
     }

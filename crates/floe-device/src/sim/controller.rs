@@ -22,7 +22,7 @@ pub(super) struct Inner {
     pub(super) clock: Clock,
     pub(super) config: SimConfig,
     pub(super) description: String,
-    /// Whether an append gets its address when it ends, not when it starts.
+    /// An append gets its address when it ends, not when it starts.
     pub(super) places_late: bool,
     /// Buffers for reuse, because allocating pages costs more than the rest of
     /// a simulated read.

@@ -22,10 +22,10 @@ pub(crate) struct Activity {
 struct State {
     /// Requests whose responses are not yet complete.
     requests: usize,
-    /// Whether a part of a response waits for the client.
+    /// A part of a response waits for the client.
     writing: bool,
     idle_since: Tick,
-    /// Whether the connection was told to close and has not reacted yet.
+    /// The connection was told to close and has not reacted yet.
     asked: bool,
     kept: Vec<OwnedSemaphorePermit>,
 }

@@ -142,7 +142,7 @@ pub struct CacheRecovery {
 }
 
 impl CacheRecovery {
-    /// Whether every engine's device was formatted.
+    /// True if every engine's device was formatted.
     pub fn is_new(&self) -> bool {
         self.store.formatted && self.tiny.as_ref().is_none_or(|tiny| tiny.formatted)
     }
@@ -516,7 +516,7 @@ impl Cache {
         self.tiny.as_ref().map(|tiny| &tiny.engine)
     }
 
-    /// Whether the tiny engine is configured but was left out.
+    /// True if the tiny engine is configured but was left out.
     pub fn tiny_is_missing(&self) -> bool {
         self.tiny_is_missing
     }

@@ -21,7 +21,7 @@ impl TinyTier {
         key.len() + value_bytes <= self.threshold && self.engine.fits(key.len(), value_bytes)
     }
 
-    /// Whether `key` is short enough for the engine.
+    /// True if `key` is short enough for the engine.
     pub(super) fn may_hold(&self, key: &[u8]) -> bool {
         self.engine.fits(key.len(), 0)
     }

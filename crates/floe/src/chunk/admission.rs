@@ -28,7 +28,7 @@ impl AdmissionControl {
         })
     }
 
-    /// Whether the policy admits a value of `flash_bytes` on flash. Called once per write.
+    /// True if the policy admits a value of `flash_bytes` on flash. Called once per write.
     pub(crate) fn admits(
         &self,
         hash: impl FnOnce() -> KeyHash,

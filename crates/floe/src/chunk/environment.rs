@@ -105,7 +105,7 @@ impl Environment {
         self.poisoned.load(Relaxed)
     }
 
-    /// Whether writes that wait for room are given up.
+    /// True if writes that wait for room are given up.
     pub(crate) fn gives_up_writes(&self) -> bool {
         self.is_stopped() || self.poisoned.load(SeqCst)
     }

@@ -76,7 +76,7 @@ impl Index {
             .all(|shard| shard.lock().resize_ram(each))
     }
 
-    /// Whether the RAM tier accepts values of `len` bytes.
+    /// True if the RAM tier accepts values of `len` bytes.
     pub(crate) fn takes_into_ram(&self, len: u64) -> bool {
         self.ram.bytes > 0 && len <= self.ram.value_bytes_max
     }

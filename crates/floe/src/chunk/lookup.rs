@@ -218,7 +218,7 @@ impl Engine {
         bytes
     }
 
-    /// Whether the index or memory has `key`; reads no flash.
+    /// True if the index or memory has `key`; reads no flash.
     pub(crate) fn contains(&self, key: &[u8]) -> Result<bool, CacheError> {
         self.check_key(key)?;
         let hash = self.env.hash(key);

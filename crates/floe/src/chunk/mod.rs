@@ -209,7 +209,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether the admission policy admits a value of `len` bytes. Called once
+    /// True if the admission policy admits a value of `len` bytes. Called once
     /// per write; a rejected value must be [declined](Self::decline).
     pub(crate) fn admits(&self, key: &[u8], len: u64) -> bool {
         let env = &self.env;

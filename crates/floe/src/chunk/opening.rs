@@ -79,9 +79,9 @@ impl From<TableError> for OpenError {
 /// The result of recovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RecoveryReport {
-    /// Whether the device was blank and was formatted.
+    /// The device was blank and was formatted.
     pub formatted: bool,
-    /// Whether the journal was damaged, so that all values had to be discarded.
+    /// The journal was damaged, so that all values had to be discarded.
     pub journal_damaged: bool,
     /// Zones whose summaries were read.
     pub zones_from_summaries: u32,

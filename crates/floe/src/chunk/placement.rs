@@ -119,7 +119,7 @@ impl Placement {
         }
     }
 
-    /// Whether the place of `entry` may have been reused since the lookup: then
+    /// True if the place of `entry` may have been reused since the lookup: then
     /// its bytes are not damaged.
     pub(crate) fn was_reused(&self, index: &Index, hash: KeyHash, entry: Entry) -> bool {
         match self {

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 pub(crate) struct Pressure {
     live_bytes: AtomicU64,
     limit_bytes: u64,
-    /// Whether the journal found the storage below the device full since the last check.
+    /// The journal found the storage below the device full since the last check.
     out_of_space: AtomicBool,
     wake: Notify,
 }
@@ -55,7 +55,7 @@ impl Pressure {
         self.wake.notify_one();
     }
 
-    /// Whether the journal found no space since the last call.
+    /// True if the journal found no space since the last call.
     pub(crate) fn take_out_of_space(&self) -> bool {
         self.out_of_space.swap(false, SeqCst)
     }

@@ -94,7 +94,7 @@ impl Shard {
         }
     }
 
-    /// Whether `record` is the newest value of its key and still pending.
+    /// True if `record` is the newest value of its key and still pending.
     pub(crate) fn is_newest(&self, record: &Arc<Pending>) -> bool {
         let slot = self.pending.get(&record.hash);
         slot.is_some_and(|slot| Arc::ptr_eq(&slot.record, record))
@@ -152,7 +152,7 @@ impl Shard {
         Some(found.value.clone())
     }
 
-    /// Whether [`ram_get`](Self::ram_get) would find it, without counting as a use.
+    /// True if [`ram_get`](Self::ram_get) would find it, without counting as a use.
     pub(crate) fn ram_contains(&self, hash: KeyHash, key: &[u8], clock: &Clock) -> bool {
         let found = self.ram.as_ref().and_then(|ram| ram.peek(&hash));
         found.is_some_and(|found| *found.key == *key && !has_expired(found.expiry_unix_s, clock))
@@ -192,13 +192,13 @@ impl Shard {
     }
 }
 
-/// Whether a value that expires at `expiry` (0 = never) has expired. Reads the
+/// True if a value that expires at `expiry` (0 = never) has expired. Reads the
 /// clock only if the value expires at all.
 pub(crate) fn has_expired(expiry_unix_s: u32, clock: &Clock) -> bool {
     expiry_unix_s != 0 && is_expired(expiry_unix_s, clock.unix_seconds())
 }
 
-/// Whether a value that expires at `expiry` (0 = never) has expired at `now`.
+/// True if a value that expires at `expiry` (0 = never) has expired at `now`.
 pub(crate) fn is_expired(expiry_unix_s: u32, now_unix_s: u64) -> bool {
     expiry_unix_s != 0 && u64::from(expiry_unix_s) <= now_unix_s
 }

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 pub(crate) enum Tombstones {
     /// Notes for the journal.
     Notes(Vec<Note>),
-    /// Whether changes of slot tables were queued.
+    /// Changes of slot tables; true if any were queued.
     InTables(bool),
 }
 
@@ -53,7 +53,7 @@ impl PendingTombstones {
         part.get(&hash).cloned().unwrap_or_default()
     }
 
-    /// Whether no more tombstones can be tracked.
+    /// True if no more tombstones can be tracked.
     pub(super) fn is_full(&self) -> bool {
         self.keys.load(SeqCst) >= PENDING_KEYS_MAX
     }

@@ -19,7 +19,7 @@ pub(crate) enum WriteError {
 }
 
 impl WriteError {
-    /// Whether the storage below the device is full.
+    /// True if the storage below the device is full.
     pub(crate) fn is_no_space(&self) -> bool {
         matches!(self, WriteError::Device(error) if error.is_no_space())
     }

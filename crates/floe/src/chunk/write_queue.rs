@@ -23,7 +23,7 @@ pub(crate) struct WriteQueue {
 struct State {
     records: VecDeque<Arc<Pending>>,
     bytes: u64,
-    /// Whether a flush waits for the records.
+    /// A flush waits for the records.
     is_urgent: bool,
     /// There is no task any more that takes records.
     is_closed: bool,

@@ -21,7 +21,7 @@ struct State {
     live_records: AtomicU32,
     live_bytes: AtomicU64,
     tombstones: AtomicU32,
-    /// Whether the zone may hold any bytes and must be reset before it is opened.
+    /// The zone may hold any bytes and must be reset before it is opened.
     unknown: AtomicBool,
 }
 
@@ -157,7 +157,7 @@ impl ZoneStates {
         self.of(zone).unknown.store(true, SeqCst);
     }
 
-    /// Whether the zone must be reset before it is written; clears the mark.
+    /// True if the zone must be reset before it is written; clears the mark.
     pub(crate) fn take_unknown(&self, zone: ZoneId) -> bool {
         self.of(zone).unknown.swap(false, SeqCst)
     }

@@ -71,7 +71,7 @@ impl Zones {
         self.short.notified().await;
     }
 
-    /// Whether so few zones are free that others must be evicted.
+    /// True if so few zones are free that others must be evicted.
     pub(crate) fn is_low(&self, table: &ZoneTable) -> bool {
         table.free_zones() <= table.water(self.env.plan.water).high
     }

@@ -120,7 +120,7 @@ pub struct Key {
     pub default: Option<Value>,
     /// Its documentation; the first line is a summary.
     pub doc: String,
-    /// Whether output hides its value.
+    /// Output hides its value.
     pub secret: bool,
 }
 

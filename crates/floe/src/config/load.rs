@@ -155,13 +155,13 @@ impl<'a> Effective<'a> {
         self.entries.get(setting)
     }
 
-    /// Whether a source other than the defaults sets `setting`.
+    /// True if a source other than the defaults sets `setting`.
     pub fn is_given(&self, setting: &str) -> bool {
         self.get(setting)
             .is_some_and(|entry| !matches!(entry.source, Source::Default | Source::Derived(_)))
     }
 
-    /// Whether the value of `setting` differs from its default.
+    /// True if the value of `setting` differs from its default.
     pub fn is_changed(&self, setting: &str) -> bool {
         let default = self
             .schema

@@ -81,7 +81,7 @@ impl Schema {
         renamed_as(Schema::flag, old).map(Schema::flag)
     }
 
-    /// Whether `name` is a table: a section, or a table in one.
+    /// True if `name` is a table: a section, or a table in one.
     pub(super) fn has_table(&self, name: &str) -> bool {
         self.sections.iter().any(|section| section.name == name)
             || self.keys().any(|(setting, _)| {

@@ -9,7 +9,7 @@ const PLACES: usize = 1 << 16;
 /// The last access of an item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// Whether it was read since it was stored.
+    /// It was read since it was stored.
     pub was_read: bool,
     /// The last read, or the time of storing if there was none; seconds since 1970.
     pub last_unix_s: u64,

@@ -181,7 +181,7 @@ impl Versions {
         from.saturating_add(VERSIONS_PROMISED)
     }
 
-    /// Whether half of the allowance is used up. An idle cache uses none, so it
+    /// True if half of the allowance is used up. An idle cache uses none, so it
     /// writes no records.
     pub(super) fn is_low(&self) -> bool {
         let half = self

@@ -45,7 +45,7 @@ pub(super) struct Records {
     pub(super) written: Mutex<EraRecord>,
     /// Bytes that the device had written by then.
     pub(super) written_at_bytes: AtomicU64,
-    /// Whether records were written since the items were opened.
+    /// Records were written since the items were opened.
     pub(super) in_use: AtomicBool,
 }
 

@@ -29,7 +29,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Whether the cache served it.
+    /// True if the cache served it.
     pub fn is_hit(self) -> bool {
         matches!(self, Outcome::Hit(_) | Outcome::Metadata)
     }
@@ -57,7 +57,7 @@ pub struct ObjectRead {
 }
 
 impl ObjectRead {
-    /// Whether the body is a part of the object (HTTP 206).
+    /// True if the body is a part of the object (HTTP 206).
     pub fn is_partial(&self) -> bool {
         self.range != (0..self.meta.size)
     }

@@ -69,7 +69,7 @@ impl Conditions {
         }
     }
 
-    /// Whether a `Range` header applies: false if an `If-Range` fails.
+    /// True if a `Range` header applies, false if an `If-Range` fails.
     pub fn range_applies(&self, meta: &ObjectMeta) -> bool {
         match &self.if_range {
             None => true,

@@ -47,8 +47,8 @@ pub struct ObjectConfig {
     /// How long a fetch with a full window waits for its readers. After that it
     /// continues without them, and they read the store or the origin.
     pub reader_timeout_ms: u64,
-    /// Whether to stop a fetch that has lost all its readers. Otherwise it
-    /// completes for later ones.
+    /// Stop a fetch that has lost all its readers. Otherwise it completes for
+    /// later ones.
     pub cancel_abandoned: bool,
     /// How often a read restarts when the object changes before the read's first byte.
     pub max_restarts: u32,

@@ -30,7 +30,7 @@ pub enum ObjectError {
 }
 
 impl ObjectError {
-    /// Whether the origin's state, not a failure, caused this: no such object, no such range.
+    /// True if the origin's state, not a failure, caused this: no such object, no such range.
     pub fn is_negative(&self) -> bool {
         matches!(
             self,

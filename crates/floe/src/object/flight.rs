@@ -89,7 +89,7 @@ struct State {
     /// Bytes of the chunk received so far.
     end: u64,
     landed: Option<Landing>,
-    /// Whether the flight is hidden from new readers.
+    /// The flight is hidden from new readers.
     retired: bool,
     readers: Vec<Option<Seat>>,
     /// The furthest position of any reader.

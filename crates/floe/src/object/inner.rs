@@ -57,7 +57,7 @@ impl Inner {
         (reader.value_len() == object.chunk_len(chunk)).then_some(reader)
     }
 
-    /// Whether the store has the chunk, without reading it.
+    /// True if the store has the chunk, without reading it.
     pub(super) fn has_stored(&self, object: &ObjectVersion, chunk: u64) -> bool {
         object.cacheable && self.note(self.store.contains(&object.chunk_key(chunk))) == Some(true)
     }

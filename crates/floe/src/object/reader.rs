@@ -47,7 +47,7 @@ pub(super) struct Reader {
 enum Source {
     Stored {
         reader: ValueReader,
-        /// Whether this read's fetch stored it: the reader fell behind that flight.
+        /// This read's fetch stored it: the reader fell behind that flight.
         fetched: bool,
     },
     Flight {

@@ -48,7 +48,7 @@ pub(super) struct ObjectVersion {
     pub(super) instance: u128,
     /// The object's write epoch from before its metadata was requested.
     pub(super) epoch: Epoch,
-    /// Whether records of this version may be stored.
+    /// Records of this version may be stored.
     pub(super) cacheable: bool,
     pub(super) chunk_size: u64,
 }
@@ -99,7 +99,7 @@ impl ObjectVersion {
         }
     }
 
-    /// Whether metadata matches this version.
+    /// True if metadata matches this version.
     pub(super) fn is_same(&self, meta: &ObjectMeta) -> bool {
         meta.size == self.meta.size
             && meta.etag == self.meta.etag

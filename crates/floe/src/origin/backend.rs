@@ -26,7 +26,7 @@ pub trait Backend: Send + Sync + 'static {
     /// Reads an object's metadata. The request's range is ignored.
     async fn head(&self, key: &ObjectKey, request: GetRequest) -> Result<ObjectMeta, OriginError>;
 
-    /// Whether the origin honours [`GetRequest::if_match`]. Otherwise callers
+    /// True if the origin honours [`GetRequest::if_match`]. Otherwise callers
     /// compare the metadata that comes with the bytes.
     fn honours_if_match(&self) -> bool {
         true

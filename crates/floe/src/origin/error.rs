@@ -103,7 +103,7 @@ pub enum OriginError {
 }
 
 impl OriginError {
-    /// Whether the same request may succeed if repeated.
+    /// True if the same request may succeed if repeated.
     pub fn is_retriable(&self) -> bool {
         match self {
             OriginError::Server { .. }
@@ -121,7 +121,7 @@ impl OriginError {
         }
     }
 
-    /// Whether the origin failed, rather than rejected the request.
+    /// True if the origin failed, rather than rejected the request.
     pub fn is_outage(&self) -> bool {
         self.is_retriable() || matches!(self, OriginError::Overloaded(_) | OriginError::Io(_))
     }

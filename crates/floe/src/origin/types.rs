@@ -119,7 +119,7 @@ pub struct ObjectMeta {
 }
 
 impl ObjectMeta {
-    /// Whether a change of the object is detectable.
+    /// True if a change of the object is detectable.
     pub fn has_validator(&self) -> bool {
         self.etag.is_some() || self.last_modified.is_some()
     }
@@ -173,7 +173,7 @@ pub struct OriginRead {
     pub meta: ObjectMeta,
     /// The bytes in the body.
     pub range: Range<u64>,
-    /// Whether an intermediate cache had the first bytes, if the response says
+    /// An intermediate cache had the first bytes, if the response says
     /// so (`x-floe-cache`, `x-cache`).
     pub from_cache: Option<bool>,
     /// The bytes. A body that ends before `range` yields

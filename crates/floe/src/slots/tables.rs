@@ -58,7 +58,7 @@ pub(crate) enum Change {
         slot: SlotId,
         hash: KeyHash,
         up_to: Sequence,
-        /// Whether the slot is free once the change is written.
+        /// The slot is free once the change is written.
         frees: bool,
     },
 }
@@ -95,7 +95,7 @@ pub(crate) trait TableOwner: Send + Sync {
     /// The current life of `zone`.
     fn life(&self, zone: ZoneId) -> ZoneLife;
 
-    /// Whether the task must end once the queue is empty.
+    /// True if the task must end once the queue is empty.
     fn is_stopped(&self) -> bool;
 
     /// Allows `slots` to be written.
@@ -134,7 +134,7 @@ struct Queue {
 #[derive(Debug)]
 pub(crate) struct Tables {
     blocks: TableBlocks,
-    /// Whether durability includes a power loss.
+    /// Durability includes a power loss.
     is_flushed: bool,
     queue: Mutex<Queue>,
     wake: Notify,
@@ -234,7 +234,7 @@ fn held(slot: SlotId, hash: KeyHash) -> Held {
     (slot, hash.0 & ((1 << 48) - 1))
 }
 
-/// Whether an index with 48-bit hashes treats the two as one key.
+/// True if an index with 48-bit hashes treats the two as one key.
 fn is_same_key(a: KeyHash, b: KeyHash) -> bool {
     (a.0 ^ b.0) << 16 == 0
 }
@@ -245,7 +245,7 @@ struct Image {
     entries: Vec<Option<SlotEntry>>,
     /// Values that flash may still hold although they were replaced or cleared.
     superseded: Vec<(KeyHash, Sequence)>,
-    /// Whether the block must be written.
+    /// The block must be written.
     dirty: bool,
     /// The group of its last change.
     group: u64,

@@ -56,7 +56,7 @@ impl WriteEpochs {
         Epoch { stripe, number }
     }
 
-    /// Whether the stripe had no write since `epoch`.
+    /// True if the stripe had no write since `epoch`.
     pub(crate) fn is_current(&self, epoch: Epoch) -> bool {
         let state = self.stripe(epoch.stripe).state.lock();
         state.number == epoch.number && state.writers == 0

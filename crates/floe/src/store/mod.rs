@@ -388,7 +388,7 @@ impl Store {
         Ok(Some(ValueReader::whole(Value { bytes, tier }, &range)))
     }
 
-    /// Whether the index has `key`; reads no flash.
+    /// True if the index has `key`; reads no flash.
     ///
     /// # Errors
     /// As [`get`](Store::get).
@@ -549,7 +549,7 @@ impl Store {
         self.device().counters().snapshot().written_bytes()
     }
 
-    /// Whether a record must be rewritten: a sixteenth of the device was
+    /// True if a record must be rewritten: a sixteenth of the device was
     /// written since, so its zone is still far from eviction.
     pub(crate) fn is_old(&self, written_at_bytes: u64) -> bool {
         let geometry = self.device().geometry();

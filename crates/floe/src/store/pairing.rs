@@ -59,7 +59,7 @@ pub(crate) struct Pairing {
     writing: Mutex<()>,
 }
 
-/// Whether the store's notes name this engine. Removes notes that name another,
+/// True if the store's notes name this engine. Removes notes that name another,
 /// because its objects may become stale.
 pub(crate) async fn is_paired(store: &Store, engine_identity: u64) -> Result<bool, CacheError> {
     for key in NOTE_KEYS {

@@ -31,10 +31,10 @@ pub(crate) trait Subject: Clone + Send + Sync + 'static {
     fn get(&self, key: &[u8]) -> impl Future<Output = Result<Option<Bytes>, CacheError>> + Send;
     /// Stores a value. Returns whether it was stored; if not, the key has none.
     fn put(&self, put: Put<'_>) -> impl Future<Output = Result<bool, CacheError>> + Send;
-    /// Whether values may be written in pieces, too.
+    /// Values may be written in pieces, too.
     const WRITES_PIECES: bool = false;
     fn delete(&self, key: &[u8]) -> impl Future<Output = Result<(), CacheError>> + Send;
-    /// Whether to read parts of values too.
+    /// Parts of values are read, too.
     const READS_PARTS: bool = false;
     /// Reads a part of a value; `None` if the result is unknown.
     fn get_part(&self, _: &[u8], _: Range<u64>) -> impl Future<Output = Option<Part>> + Send {
@@ -52,7 +52,7 @@ pub(crate) struct Lives {
     pub(crate) keys_per_client: u64,
     /// Draws the size of a value.
     pub(crate) sizes: fn(&mut StdRng) -> usize,
-    /// Whether the power is cut. Otherwise the process is killed, and every
+    /// The power is cut. Otherwise the process is killed, and every
     /// completed write survives.
     pub(crate) power_loss: bool,
     /// Faults after the cache is open.

@@ -21,7 +21,7 @@ pub(crate) struct Version {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Part {
     pub(crate) bytes: Vec<u8>,
-    /// Whether reading failed before the part's end.
+    /// Reading failed before the part's end.
     pub(crate) is_cut: bool,
 }
 

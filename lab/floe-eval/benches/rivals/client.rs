@@ -216,7 +216,7 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// Whether there was a value; it must be the key's.
+    /// True if there was a value; it must be the key's.
     fn read_value(&mut self, request: &Request) -> Result<bool, AnyError> {
         self.read_line()?;
         self.tally.gets += 1;

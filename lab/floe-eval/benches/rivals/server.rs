@@ -29,7 +29,7 @@ pub(crate) struct Peer {
     pub(crate) socket: PathBuf,
     /// Keys that it has, for gets; filled by the load.
     pub(crate) found: Vec<u64>,
-    /// Whether it can keep more than its memory holds.
+    /// It can keep more than its memory holds.
     pub(crate) has_flash: bool,
     /// A file that it reads through the kernel's page cache.
     pub(crate) cached_file: Option<PathBuf>,

@@ -104,7 +104,7 @@ pub struct Converted {
     pub records: u64,
     /// Lines or records skipped as bad.
     pub skipped: u64,
-    /// What the new file does not tell.
+    /// The properties that the new file lacks.
     pub lost: Vec<String>,
 }
 

@@ -91,7 +91,7 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<(Experiment, Vec<Case>), 
     Ok((base, cases))
 }
 
-/// Whether a selection includes a case with these coordinates.
+/// True if a selection includes a case with these coordinates.
 pub(super) fn is_selected(only: &Selection, coordinates: &[Coordinate]) -> bool {
     coordinates.iter().all(|c| {
         only.get(&c.label)

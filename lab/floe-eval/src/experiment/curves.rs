@@ -48,7 +48,7 @@ pub(super) fn curve(spec: &CurveSpec, runs: &[(&Case, &RunResult)]) -> Curve {
     }
 }
 
-/// Whether values have equal distances: if configured, and if one of them is a
+/// True if values have equal distances: if configured, and if one of them is a
 /// name, which has no position.
 fn is_even(spec: &CurveSpec, runs: &[(&Case, &RunResult)]) -> bool {
     let coordinates = runs.iter().flat_map(|(case, _)| &case.coordinates);

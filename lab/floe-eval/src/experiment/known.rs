@@ -37,7 +37,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// Whether a row is listed here.
+    /// True if a row is listed here.
     pub fn is_of(&self, experiment: &str, case: &str, metric: &str, source: &str) -> bool {
         self.experiment == experiment
             && self.metrics.iter().any(|known| known == metric)

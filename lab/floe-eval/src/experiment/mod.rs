@@ -78,7 +78,7 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// Whether the case number `case`, from 0, belongs to the part.
+    /// True if the case number `case`, from 0, belongs to the part.
     pub fn has(self, case: usize) -> bool {
         case % self.count == self.index - 1
     }

@@ -160,7 +160,7 @@ impl Published {
         Ok(())
     }
 
-    /// Whether `source` has the form that the kind demands: a published value names a
+    /// True if `source` has the form that the kind demands: a published value names a
     /// table, a figure, a section, an appendix, an equation or a file of a commit; a
     /// derived one names such a place and the arithmetic.
     pub fn has_place(&self) -> bool {
@@ -187,7 +187,7 @@ impl Published {
         (share * self.value.abs()).max(self.margin.unwrap_or(margin))
     }
 
-    /// Whether any value that the metric can have would fail.
+    /// True if any value that the metric can have would fail.
     pub fn can_differ(&self) -> bool {
         let allowed = self.allowed();
         let (least, most) = match self.relative_to {
@@ -254,7 +254,7 @@ impl Published {
     }
 }
 
-/// Whether a text names a place: "Table 5", "Figure 12a", "§4.2.2", "Appendix A",
+/// True if a text names a place: "Table 5", "Figure 12a", "§4.2.2", "Appendix A",
 /// "Eq. 6", or a file at a commit ("libCacheSim aa0fc40, test_evictionAlgo.c").
 fn names_place(source: &str) -> bool {
     let numbered = |word: &str| {

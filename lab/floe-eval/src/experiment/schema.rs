@@ -63,7 +63,7 @@ pub struct Experiment {
 }
 
 impl Experiment {
-    /// Whether cases whose trace is absent are skipped.
+    /// True if cases whose trace is absent are skipped.
     pub(super) fn skips_absent(&self) -> bool {
         self.tiny.is_some() || self.volume.is_some()
     }
@@ -157,13 +157,13 @@ pub struct BenchCase {
     /// Share of the reads that become writes of the whole object.
     #[serde(default)]
     pub writes: f64,
-    /// Whether to write every object before the measurement.
+    /// Write every object before the measurement.
     #[serde(default)]
     pub fill: bool,
     /// Length of a time bin of the graphs in seconds.
     #[serde(default = "default_bin_s")]
     pub bin_s: f64,
-    /// Whether to compare every byte with the origin's.
+    /// Compare every byte with the origin's.
     #[serde(default = "default_verify")]
     pub verify: bool,
 }
@@ -256,11 +256,11 @@ pub struct CurveSpec {
     pub y: Vec<String>,
     /// The label of its vertical axis; the unit is added.
     pub y_label: String,
-    /// Whether to show values at equal distances by name instead of by size.
-    /// Always so if one of them is neither a number nor a size.
+    /// Show values at equal distances by name instead of by size. Always so if one
+    /// of them is neither a number nor a size.
     #[serde(default)]
     pub x_even: bool,
-    /// Whether the vertical axis is logarithmic.
+    /// Use a logarithmic vertical axis.
     #[serde(default)]
     pub y_log: bool,
     /// Only cases whose values of these labels are named here.

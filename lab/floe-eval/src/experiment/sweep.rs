@@ -29,7 +29,7 @@ pub struct ExperimentOptions {
     pub path: PathBuf,
     /// The parent of the folder of results.
     pub results: PathBuf,
-    /// Whether to show progress.
+    /// The display of progress.
     pub progress: Progress,
     /// Most cases at a time in virtual time; by default one per core. Cases in
     /// real time always run one after the other.
@@ -156,7 +156,7 @@ pub fn merge(pieces: &[PathBuf], into: &Path) -> Result<PathBuf, EvalError> {
     Ok(into.to_owned())
 }
 
-/// Whether these folders are pieces that `--shard` made, of one experiment.
+/// True if these folders are pieces that `--shard` made, of one experiment.
 pub fn are_pieces(folders: &[PathBuf]) -> bool {
     let sweeps: Option<Vec<Sweep>> = folders.iter().map(|f| Sweep::read(f).ok()).collect();
     sweeps.is_some_and(|sweeps| {
@@ -318,7 +318,7 @@ impl Work<'_> {
     }
 }
 
-/// Whether concurrent cases cannot change the case's result.
+/// True if concurrent cases cannot change the case's result.
 fn is_independent(case: &Case) -> bool {
     let target = case
         .experiment

@@ -167,10 +167,10 @@ pub struct HostBehaviour {
     pub evict_interval_ms: Option<u64>,
     /// The zones that count as left.
     pub left: Left,
-    /// Whether evicted zones are trimmed on a conventional device.
+    /// Evicted zones are trimmed on a conventional device.
     #[serde(default)]
     pub trims: bool,
-    /// Whether each open zone has its own reclaim-unit handle, on a device with
+    /// Each open zone has its own reclaim-unit handle, on a device with
     /// handles.
     #[serde(default = "default_true")]
     pub handle_per_zone: bool,
@@ -549,7 +549,7 @@ pub(crate) fn overlaid<T: Serialize + serde::de::DeserializeOwned>(
     table.try_into()
 }
 
-/// Whether a chunk counts as one of the papers' large ones.
+/// True if a chunk counts as one of the papers' large ones.
 fn is_large(chunk: ByteSize) -> bool {
     chunk.bytes() >= 16 << 20
 }

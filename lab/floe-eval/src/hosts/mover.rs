@@ -7,9 +7,9 @@ use super::zones::Place;
 pub(super) struct Mover {
     /// The chunk that it moves, or checks next.
     pub(super) from: Option<Place>,
-    /// Whether it waits for a zone to write to, while others are being reset.
+    /// It waits for a zone to write to, while others are being reset.
     pub(super) is_waiting: bool,
-    /// Whether it continues until enough zones are left.
+    /// It continues until enough zones are left.
     pub(super) is_cleaning: bool,
     pub(super) moved_chunks: u64,
 }

@@ -87,7 +87,7 @@ impl Driver<'_> {
         Ok(false)
     }
 
-    /// Whether a place is or will be free without evicting another chunk.
+    /// True if a place is or will be free without evicting another chunk.
     fn has_garbage(&self) -> bool {
         let Some(chunks) = &self.chunks else {
             return false;

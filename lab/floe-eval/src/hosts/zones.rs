@@ -30,7 +30,7 @@ pub(super) struct Zones {
     promotions: u64,
     /// Empty zones reserved for host garbage collection.
     reserve: usize,
-    /// Whether chunks are evicted instead of zones.
+    /// Chunks are evicted instead of zones.
     evicts_chunks: bool,
     /// The zone that host garbage collection fills.
     spare: Option<u32>,
@@ -42,7 +42,7 @@ pub(super) struct Zones {
 
 #[derive(Debug)]
 struct Zone {
-    /// Whether host garbage collection fills the zone, besides the active
+    /// Host garbage collection fills the zone, besides the active
     /// zones.
     is_spare: bool,
     handle: Option<u16>,
@@ -196,7 +196,7 @@ impl Zones {
         Some(Place { zone: number, slot })
     }
 
-    /// Whether host garbage collection has a place to write to.
+    /// True if host garbage collection has a place to write to.
     pub(super) fn has_spare(&self) -> bool {
         self.spare.is_some() || !self.empty.is_empty()
     }
@@ -211,7 +211,7 @@ impl Zones {
         std::mem::replace(&mut keys[place.slot as usize], u32::MAX)
     }
 
-    /// Whether a client without a place must wait for an eviction, not for
+    /// True if a client without a place must wait for an eviction, not for
     /// another client.
     pub(super) fn is_short(&self) -> bool {
         match self.placement {
@@ -220,7 +220,7 @@ impl Zones {
         }
     }
 
-    /// Whether an evicted chunk's place can be overwritten.
+    /// True if an evicted chunk's place can be overwritten.
     pub(super) fn has_freed(&self) -> bool {
         !self.freed.is_empty()
     }
@@ -247,7 +247,7 @@ impl Zones {
         zone.readers == 0
     }
 
-    /// Whether zones are being reset.
+    /// True if zones are being reset.
     pub(super) fn is_emptying(&self) -> bool {
         self.emptying > 0
     }
@@ -301,12 +301,12 @@ impl Zones {
         zone.state == State::Emptying && zone.readers == 0
     }
 
-    /// Whether zones should be evicted.
+    /// True if zones should be evicted.
     pub(super) fn needs_eviction(&self) -> bool {
         self.left() + self.emptying <= self.evict_at
     }
 
-    /// Whether enough zones are left.
+    /// True if enough zones are left.
     pub(super) fn has_enough(&self) -> bool {
         self.left() + self.emptying >= self.evict_to
     }

@@ -89,7 +89,7 @@ pub struct Measures {
     pub requests_per_s: f64,
     /// Share of requests that hit; zero without requests.
     pub hit_ratio: f64,
-    /// Whether the server does not report hits and misses.
+    /// The server does not report hits and misses.
     #[serde(default)]
     pub hits_untold: bool,
     /// Share of the requested bytes that hit.

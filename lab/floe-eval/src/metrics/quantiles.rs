@@ -60,7 +60,7 @@ impl Distribution {
         })
     }
 
-    /// Whether the distribution is empty.
+    /// True if the distribution is empty.
     pub fn is_empty(&self) -> bool {
         self.values_ms.is_empty()
     }

@@ -32,7 +32,7 @@ pub struct MrcOptions {
     pub block_bytes: u64,
     /// The sample.
     pub sample: Sample,
-    /// Whether to measure everything, too, for the error of the sample.
+    /// Measure everything, too, for the error of the sample.
     pub compare: bool,
     /// Sizes to show, equally far apart up to the working set.
     pub points: u64,

@@ -57,7 +57,7 @@ pub struct ReplayOptions {
     pub policies: Vec<ObjectPolicyKind>,
     /// The cache sizes.
     pub sizes: ReplaySizes,
-    /// Whether to show progress.
+    /// The display of progress.
     pub progress: Progress,
 }
 
@@ -87,7 +87,7 @@ pub struct ReplayResult {
     pub format: String,
     /// `objects` or the chunk size.
     pub unit: String,
-    /// Whether sizes are in bytes; otherwise in objects.
+    /// Sizes are in bytes; otherwise in objects.
     pub sizes_are_bytes: bool,
     /// Requests of the trace.
     pub requests: u64,

@@ -156,7 +156,7 @@ pub struct Stop {
     pub duration: Option<Duration>,
 }
 
-/// Whether to show a live line on the terminal.
+/// The display of progress: a live line on the terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Progress {
     /// On standard error, if that is a terminal.
@@ -184,14 +184,13 @@ pub struct BenchOptions {
     /// The emulated origin's seed, to compare every byte with; `None` to skip
     /// that.
     pub verify_seed: Option<u64>,
-    /// Whether to show progress.
+    /// The display of progress.
     pub progress: Progress,
     /// Share of the reads, from 0 to 1, that become writes of the whole object.
     pub writes: f64,
-    /// Whether to write every object of a drawn workload before the
-    /// measurement.
+    /// Write every object of a drawn workload before the measurement.
     pub fill: bool,
-    /// Whether Ctrl-C ends a run in real time with the figures so far.
+    /// End a run in real time on Ctrl-C, with the figures so far.
     pub interruptible: bool,
     /// Seed of the arrivals of an open loop.
     pub seed: u64,
@@ -224,7 +223,7 @@ pub struct RunResult {
     pub name: String,
     /// Start of the run in Unix seconds.
     pub started_unix_s: f64,
-    /// Whether time was virtual.
+    /// Time was virtual.
     pub is_virtual: bool,
     /// Completed requests, including failed ones.
     pub requests: u64,
@@ -232,7 +231,7 @@ pub struct RunResult {
     pub failed: u64,
     /// The reason of the first failure.
     pub first_failure: Option<String>,
-    /// Whether Ctrl-C ended it.
+    /// Ctrl-C ended it.
     #[serde(default)]
     pub interrupted: bool,
     /// Lines or records of the trace that were skipped as bad.

@@ -60,7 +60,7 @@ pub(super) struct Check {
     length: u64,
     seed: Option<u64>,
     seen: u64,
-    /// Whether the bytes come from a running server.
+    /// The bytes come from a running server.
     is_remote: bool,
 }
 

@@ -265,7 +265,7 @@ impl Collector {
         self.latest_ns = self.latest_ns.max(time);
     }
 
-    /// What the caller knows is left empty.
+    /// The figures so far. The caller fills in the rest.
     fn finish(self, has_blocks: bool) -> TraceStat {
         let mut counts: Vec<u64> = self.touched.values().map(|touched| touched.count).collect();
         let total = counts.iter().sum();

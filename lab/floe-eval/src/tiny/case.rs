@@ -131,7 +131,7 @@ impl TinyCase {
         Ok(flash)
     }
 
-    /// Whether the run is modelled only, without real I/O or time.
+    /// True if the run is modelled only, without real I/O or time.
     pub(crate) fn is_model(&self) -> bool {
         self.device.kind != TinyDeviceKind::File
     }

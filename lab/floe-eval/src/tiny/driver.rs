@@ -47,7 +47,7 @@ pub(super) struct Outcome {
     pub(super) skipped: u64,
     /// Live objects on flash at the end; unknown on a device.
     pub(super) live_objects: Option<u64>,
-    /// Whether latencies were measured.
+    /// Latencies were measured.
     pub(super) is_timed: bool,
 }
 

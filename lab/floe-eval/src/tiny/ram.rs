@@ -15,7 +15,7 @@ use quick_cache::{Lifecycle, Weighter};
 pub(super) struct Held {
     pub(super) bytes: u32,
     pub(super) expires: Expiry,
-    /// Whether flash has the object, too.
+    /// Flash has the object, too.
     pub(super) is_clean: bool,
 }
 

@@ -65,7 +65,7 @@ pub(super) struct Timing {
     zone_bytes: u64,
     is_zoned: bool,
     handles: Handles,
-    /// Whether reads are simulated.
+    /// Reads are simulated.
     has_reads: bool,
     depth: usize,
     now: Tick,

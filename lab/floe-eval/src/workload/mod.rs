@@ -30,8 +30,8 @@ pub enum Distribution {
         /// The exponent θ: 0.99 in YCSB; above 1 by rejection-inversion.
         #[serde(default = "default_skew")]
         skew: f64,
-        /// Whether to spread the popular ids over the id space, as YCSB's
-        /// scrambled generator does. Otherwise id 0 is the most popular.
+        /// Spread the popular ids over the id space, as YCSB's scrambled generator
+        /// does. Otherwise id 0 is the most popular.
         #[serde(default = "default_scrambled")]
         scrambled: bool,
     },

@@ -1,4 +1,4 @@
-//! What `floe trace` prints.
+//! The output of `floe trace`.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -81,7 +81,7 @@ impl ZoneTable {
         zones.len()
     }
 
-    /// Whether any zone is withdrawn.
+    /// True if any zone is withdrawn.
     pub fn any_withdrawn(&self) -> bool {
         !self.withdrawn.is_empty()
     }

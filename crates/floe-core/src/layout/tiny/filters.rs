@@ -45,7 +45,7 @@ pub struct TrailerHead {
     pub rows: u32,
     /// Bits that a key sets in it.
     pub probes: u32,
-    /// Whether the filters follow. If there was no room for them, recovery
+    /// The filters follow. If there was no room for them, recovery
     /// builds them from the sets.
     pub has_filters: bool,
 }

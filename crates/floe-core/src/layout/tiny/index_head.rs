@@ -40,7 +40,7 @@ pub struct IndexHead {
 }
 
 impl IndexHead {
-    /// Whether the index group has fingerprints in place of filters.
+    /// True if the index group has fingerprints in place of filters.
     pub fn of_fingerprints(&self) -> bool {
         self.probes == 0
     }

@@ -168,7 +168,7 @@ impl<'a> ObjectsPage<'a> {
         usize::from(self.count)
     }
 
-    /// Whether the page has no object.
+    /// True if the page has no object.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -187,7 +187,7 @@ impl<'a> ObjectsPage<'a> {
         })
     }
 
-    /// Whether any object or tombstone has this hash, whatever its key.
+    /// True if any object or tombstone has this hash, whatever its key.
     pub fn knows(&self, hash: KeyHash, seed: HashSeed) -> bool {
         self.objects().any(|object| match object.content {
             Content::Tombstone(dead) => dead == hash,
@@ -220,7 +220,7 @@ pub struct Hit<'a> {
     pub slot: usize,
     /// The object's expiry.
     pub expires: Expiry,
-    /// Whether it is a tombstone.
+    /// It is a tombstone.
     pub tombstone: bool,
     /// The value; empty for a tombstone.
     pub value: &'a [u8],

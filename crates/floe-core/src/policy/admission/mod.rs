@@ -179,9 +179,9 @@ impl Admission {
         })
     }
 
-    /// Whether to write the value of `hash`, which costs `bytes` on flash. Call
-    /// it once per write: the policy assumes that its decision is followed. A
-    /// `now` before that of an earlier call counts as that earlier time.
+    /// Decides if the value of `hash`, which costs `bytes` on flash, is written.
+    /// Call it once per write: the policy assumes that its decision is followed.
+    /// A `now` before that of an earlier call counts as that earlier time.
     pub fn admit(&mut self, hash: KeyHash, bytes: u64, now: Tick) -> bool {
         let admitted = match &mut self.policy {
             AdmissionPolicy::All(policy) => policy.admit(),

@@ -60,7 +60,7 @@ pub struct Acp {
     chunks: BTreeMap<ChunkId, Chunk>,
     /// Chunks with dirty blocks, by rank and then by [`Chunk::order`].
     ranking: BTreeSet<(std::cmp::Reverse<usize>, i64, ChunkId)>,
-    /// Where the sweep of the current chunk goes on.
+    /// The position of the sweep of the current chunk.
     sweep: Option<Place>,
     joined_last: i64,
     joined_first: i64,

@@ -112,7 +112,7 @@ impl ObjectPolicy {
         each!(&mut self.0, policy => policy.remove(key))
     }
 
-    /// Whether `key` is held. Changes nothing.
+    /// True if `key` is held. Changes nothing.
     pub fn contains(&self, key: u64) -> bool {
         each!(&self.0, policy => policy.contains(key))
     }
@@ -127,7 +127,7 @@ impl ObjectPolicy {
         each!(&self.0, policy => policy.len())
     }
 
-    /// Whether no object is held.
+    /// True if no object is held.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -86,7 +86,7 @@ impl<P: Eviction> Resident<P> {
         found.is_some()
     }
 
-    /// Whether `key` is held.
+    /// True if `key` is held.
     pub(super) fn contains(&self, key: u64) -> bool {
         self.slab.find(key).is_some()
     }

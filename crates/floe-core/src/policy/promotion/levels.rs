@@ -9,7 +9,7 @@ pub(super) const LEVELS: usize = 64;
 /// Levels that hold a fixed number of entries, if a queue has such.
 const TOP_LEVELS: usize = 8;
 
-/// Where each entry is: shared by queues over the same entries.
+/// The level and links of each entry, shared by queues over the same entries.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Entries {
     links: Vec<Links>,

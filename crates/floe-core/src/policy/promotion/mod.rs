@@ -177,8 +177,8 @@ impl Promotion {
         verdict
     }
 
-    /// Whether to insert `granule`, a missing one of the request that
-    /// [`Promotion::see`] has just answered with [`Verdict::Some`].
+    /// Decides if `granule` is inserted: a missing one of the request for which
+    /// [`Promotion::see`] has just returned [`Verdict::Some`].
     pub fn admits(&self, granule: Granule) -> bool {
         match &self.policy {
             Policy::Always => true,
@@ -188,7 +188,7 @@ impl Promotion {
         }
     }
 
-    /// Whether the policy needs [`Promotion::note_hit`],
+    /// True if the policy needs [`Promotion::note_hit`],
     /// [`Promotion::note_removed`] and [`Promotion::note_dirty`]. Others ignore
     /// them, so the cache may spare the calls.
     pub fn follows_blocks(&self) -> bool {

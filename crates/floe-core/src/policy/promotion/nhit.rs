@@ -95,7 +95,7 @@ impl Nhit {
         }
     }
 
-    /// Whether the cache is full enough.
+    /// True if the cache is full enough.
     fn active(&self, sighting: &Sighting) -> bool {
         let used = u128::from(sighting.used_bytes) * u128::from(PERCENT);
         used >= u128::from(sighting.capacity_bytes) * u128::from(self.trigger_percent)

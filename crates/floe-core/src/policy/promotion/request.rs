@@ -38,9 +38,9 @@ pub struct Sighting {
     pub volume: u16,
     /// The numbers of the granules that the request touches.
     pub granules: Range<u64>,
-    /// Whether it writes.
+    /// It writes.
     pub write: bool,
-    /// Whether the cache has at least one of its granules.
+    /// The cache has at least one of its granules.
     pub partly_cached: bool,
     /// Bytes of the cache that hold blocks.
     pub used_bytes: u64,

@@ -115,7 +115,7 @@ impl AppendLog {
         Ok(at)
     }
 
-    /// Whether the open segment, or a new one, has room for `bytes` more.
+    /// True if the open segment, or a new one, has room for `bytes` more.
     pub(super) fn has_room(&mut self, bytes: usize) -> bool {
         if let Some(open) = self.segments.back_mut().filter(|s| s.state == State::Open) {
             let full = open.pages.len() as u32 == open.pages_max;
@@ -263,7 +263,7 @@ impl AppendLog {
         }
     }
 
-    /// Whether all displaced segments fit.
+    /// True if all displaced segments fit.
     fn can_place_displaced(&self) -> bool {
         let zone_pages = self.flash.zone_pages;
         let mut left = self.active.map_or(0, |active| zone_pages - active.assigned);
@@ -283,7 +283,7 @@ impl AppendLog {
         })
     }
 
-    /// Whether segments wait for a new address.
+    /// True if segments wait for a new address.
     pub(super) fn has_displaced(&self) -> bool {
         self.segments
             .back()
@@ -294,13 +294,13 @@ impl AppendLog {
         self.segment_of(page).is_some()
     }
 
-    /// Whether `page` is in memory, and neither on flash nor being written.
+    /// True if `page` is in memory, and neither on flash nor being written.
     pub(super) fn only_in_memory(&self, page: PageAddress) -> bool {
         self.segment_of(page)
             .is_some_and(|segment| matches!(segment.state, State::Open | State::Ready))
     }
 
-    /// Whether the segment of `page` still takes objects.
+    /// True if the segment of `page` still takes objects.
     pub(super) fn is_open(&self, page: PageAddress) -> bool {
         self.segment_of(page)
             .is_some_and(|segment| segment.state == State::Open)

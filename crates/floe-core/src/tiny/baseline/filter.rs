@@ -30,7 +30,7 @@ impl PageFilters {
         }
     }
 
-    /// Whether `page` may hold `hash`. False is certain.
+    /// True if `page` may hold `hash`. False is certain.
     pub fn may_hold(&self, page: usize, hash: KeyHash) -> bool {
         let words = &self.words[page * self.words_per_page..][..self.words_per_page];
         let mut probe = Probe::new(hash, words.len());
@@ -56,7 +56,7 @@ impl PageFilters {
         })
     }
 
-    /// Whether the filter of `page` is empty, and so is the page.
+    /// True if the filter of `page` is empty, and so is the page.
     pub fn is_empty(&self, page: usize) -> bool {
         self.words[page * self.words_per_page..][..self.words_per_page]
             .iter()

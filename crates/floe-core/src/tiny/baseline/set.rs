@@ -176,7 +176,7 @@ impl Stripe for Writes {
 }
 
 impl Writes {
-    /// Whether `pending[at]` is the oldest unfinished write of its set.
+    /// True if `pending[at]` is the oldest unfinished write of its set.
     fn is_next_of_its_set(&self, at: usize) -> bool {
         let set = self.pending[at].set;
         let mut earlier = self.pending.range(..at);

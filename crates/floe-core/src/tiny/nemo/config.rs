@@ -337,7 +337,7 @@ impl NemoPlan {
         bytes.div_ceil(PAGE_ROOM_BYTES) as u32
     }
 
-    /// Whether filters of `filter_bytes` fit a summary.
+    /// True if filters of `filter_bytes` fit a summary.
     pub(super) fn summary_holds(&self, filter_bytes: usize) -> bool {
         let room = (self.extent_pages - self.sets) as usize * PAGE_ROOM_BYTES;
         SUMMARY_HEAD_BYTES as usize + filter_bytes <= room

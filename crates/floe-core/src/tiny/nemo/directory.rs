@@ -64,7 +64,7 @@ impl Nemo {
         Some(self.extents.page(resident.extent, candidate.home))
     }
 
-    /// Whether the filters of all of the key's sets are in memory.
+    /// True if the filters of all of the key's sets are in memory.
     pub(super) fn knows(&self, homes: Homes) -> bool {
         homes.iter().all(|home| self.index.knows(home))
     }

@@ -43,7 +43,7 @@ pub(super) struct Extents {
     allocated: Vec<u32>,
     /// Searches that read an extent, by extent.
     readers: Pins,
-    /// Whether a write to or reset of the zone failed, by zone.
+    /// Zones with a failed write or reset, by zone.
     retired: Vec<bool>,
     shortage: Shortage,
 }
@@ -52,11 +52,11 @@ pub(super) struct Extents {
 /// a full disk. An extent is excluded while it has no space.
 #[derive(Debug)]
 struct Shortage {
-    /// Whether the extent's last reset freed space, by extent. Then the space
-    /// is there unless another file has taken it.
+    /// Extents whose last reset freed space, by extent. The space is available
+    /// unless another file has taken it.
     has_space: Vec<bool>,
-    /// Whether a write failed for want of space, by zone. Once the zone is
-    /// reset, its extents are excluded.
+    /// Zones with a write that failed for want of space, by zone. Once the zone
+    /// is reset, its extents are excluded.
     starved: Vec<bool>,
     /// Excluded extents, in the order in which they can be written.
     excluded: Vec<Extent>,
@@ -165,7 +165,7 @@ impl Extents {
         self.release(extent);
     }
 
-    /// Whether any extent has no space.
+    /// True if any extent has no space.
     pub(super) fn any_excluded(&self) -> bool {
         !self.shortage.excluded.is_empty() || self.shortage.starved.contains(&true)
     }

@@ -166,7 +166,7 @@ impl Shape {
         }
     }
 
-    /// Whether filters of this shape fit a page and can be probed.
+    /// True if filters of this shape fit a page and can be probed.
     pub(super) fn is_valid(self) -> bool {
         if !(1..=INDEX_GROUP_MAX).contains(&self.columns) {
             return false;

@@ -103,7 +103,7 @@ impl Index {
         self.groups.iter().map(|(group, _)| group)
     }
 
-    /// Whether all filters of a set are in memory.
+    /// True if all filters of a set are in memory.
     pub(super) fn knows(&self, set: u32) -> bool {
         self.groups.is_empty() || self.slots[set as usize] != NO_SLOT
     }

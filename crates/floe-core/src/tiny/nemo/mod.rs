@@ -81,7 +81,7 @@ pub use search::Scratch;
 pub use set_filters::SetFilters;
 pub use stripe::NemoStripe;
 
-/// Whether a page of fingerprints can have `columns` set-groups and `buckets`
+/// True if a page of fingerprints can have `columns` set-groups and `buckets`
 /// buckets.
 pub(crate) fn lays_out_fingerprints(columns: u32, buckets: u32) -> bool {
     Shape::of_index_group(columns, buckets, 0).is_valid()

@@ -172,12 +172,12 @@ impl Pool {
         }
     }
 
-    /// Whether the oldest set-group has a hot object in `set`.
+    /// True if the oldest set-group has a hot object in `set`.
     pub(super) fn oldest_has_hot(&self, set: u32) -> bool {
         self.oldest_heat().is_some_and(|heat| heat.any(set))
     }
 
-    /// Whether an object of the oldest set-group is hot.
+    /// True if an object of the oldest set-group is hot.
     pub(super) fn oldest_is_hot(&self, set: u32, slot: usize) -> bool {
         self.oldest_heat()
             .is_some_and(|heat| heat.is_set(set, slot))

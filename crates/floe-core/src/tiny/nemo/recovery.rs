@@ -203,7 +203,7 @@ fn shape_of(summary: &Summary) -> Shape {
     }
 }
 
-/// Whether an engine could have written the summary.
+/// True if an engine could have written the summary.
 fn is_valid(summary: &Summary) -> bool {
     shape_of(summary).is_valid() && summary.sequence < u64::MAX / 2
 }

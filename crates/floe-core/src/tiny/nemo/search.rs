@@ -68,7 +68,7 @@ impl Nemo {
         self.candidates_max = candidates_max(candidates * (open + closed));
     }
 
-    /// Whether a copy may be on flash, now or after a crash. True if the key's
+    /// True if a copy may be on flash, now or after a crash, or if the key's
     /// filters are not in memory.
     pub(super) fn may_be_on_flash(&self, hash: KeyHash, homes: Homes) -> bool {
         if self.dropped_unsettled_filters || !self.knows(homes) {

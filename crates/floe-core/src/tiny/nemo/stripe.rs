@@ -174,7 +174,7 @@ impl NemoStripe {
         Err(object)
     }
 
-    /// Whether to evict an object rather than flush the oldest set-group.
+    /// True if an object is to be evicted instead of flushing the oldest set-group.
     fn delays_flush(&self) -> bool {
         self.early_evictions < self.plan.early_evictions_max
             && self.groups[0].used_bytes() < self.plan.flush_bytes
@@ -266,7 +266,7 @@ impl NemoStripe {
         });
     }
 
-    /// Whether no set-group in memory has objects.
+    /// True if no set-group in memory has objects.
     pub(super) fn is_empty(&self) -> bool {
         self.sealed.is_none() && self.groups.iter().all(|group| group.objects() == 0)
     }

@@ -23,7 +23,7 @@ const APPEND_PAGES: u32 = 64;
 const RATE_TOLERANCE: f64 = 4.0;
 
 impl Nemo {
-    /// Whether a set-group or an index group is on its way to flash.
+    /// True if a set-group or an index group is on its way to flash.
     pub(super) fn is_flushing(&self, stripe: &NemoStripe) -> bool {
         stripe.sealed.is_some() || self.flush.is_busy()
     }

@@ -92,7 +92,7 @@ impl Mode {
         }
     }
 
-    /// Whether its writes make sectors dirty.
+    /// True if its writes make sectors dirty.
     pub const fn makes_dirty(self) -> bool {
         matches!(self.rules().write_hit, Write::Cache)
     }

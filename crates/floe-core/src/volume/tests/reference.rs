@@ -18,7 +18,7 @@ struct Reference {
 }
 
 impl Reference {
-    /// Whether `page` was there; it is afterwards.
+    /// True if `page` was there; it is afterwards.
     fn access(&mut self, page: u64) -> bool {
         let found = self.pages.iter().position(|&(other, _)| other == page);
         if let Some(at) = found {

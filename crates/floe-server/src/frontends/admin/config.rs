@@ -16,7 +16,7 @@ pub struct AdminConfig {
     /// been idle longest; if none is idle, it waits. Four more serve only small
     /// pages such as `/health` and `/ready`.
     pub max_connections: u32,
-    /// Whether other machines may reach `listen`: the frontend has no authentication.
+    /// Allow other machines to reach `listen`, although it has no authentication.
     pub public: bool,
 }
 

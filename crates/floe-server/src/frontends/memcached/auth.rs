@@ -73,7 +73,7 @@ impl Users {
         self.0.replace_with(&other.0);
     }
 
-    /// Whether a user has this name and password. The time does not depend on
+    /// True if a user has this name and password. The time does not depend on
     /// whether the password is right.
     pub(super) fn has(&self, name: &[u8], password: &[u8]) -> bool {
         let mut found = false;

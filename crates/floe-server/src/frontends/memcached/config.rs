@@ -46,11 +46,11 @@ pub struct MemcachedConfig {
     /// A file of lines `name:password`. If set, a connection must begin with a
     /// `set` whose value is a name and a password.
     pub auth_file: PathBuf,
-    /// Whether clients are served without a password if `auth_file` is empty:
-    /// `true`, `false`, or `"loopback"`: `true`, but an error at startup on an
-    /// address that other machines can reach.
+    /// Serve clients without a password if `auth_file` is empty: `true`, `false`,
+    /// or `"loopback"`: `true`, but an error at startup on an address that other
+    /// machines can reach.
     pub anonymous: Anonymous,
-    /// Whether to execute `flush_all`; `false` rejects it, like memcached's `-F`.
+    /// Execute `flush_all`; `false` rejects it, like memcached's `-F`.
     pub flush_all: bool,
     /// A PEM file with a certificate chain, to serve TCP over TLS. Empty serves plain TCP.
     pub tls_certificate: PathBuf,

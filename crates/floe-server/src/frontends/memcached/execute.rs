@@ -37,7 +37,7 @@ impl Context {
         Expiry::from_exptime(i64::from(exptime), self.now_unix_s())
     }
 
-    /// Whether the item exceeds the largest one of memcached with this setting.
+    /// True if the item exceeds the largest one of memcached with this setting.
     pub(super) fn is_too_large(&self, key: &[u8], flags: u32, len: usize) -> bool {
         item_bytes(key.len(), flags, len) > self.frontend.max_item_bytes
     }
@@ -86,7 +86,7 @@ pub(super) struct Sent {
     pub(super) expiry: Expiry,
     /// The version to compare; 0 if there is none.
     pub(super) version: u64,
-    /// Whether an older version may be compared too; the value is then stored as stale.
+    /// An older version may be compared too; the value is then stored as stale.
     pub(super) allow_stale: bool,
     pub(super) value: ItemBuffer,
 }

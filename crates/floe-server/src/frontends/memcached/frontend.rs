@@ -86,7 +86,7 @@ impl MemcachedFrontend {
         Duration::from_secs(u64::from(self.config().stall_timeout_seconds))
     }
 
-    /// Whether the server is shutting down; unlike `draining`, one relaxed load.
+    /// True if the server is shutting down; unlike `draining`, one relaxed load.
     pub(super) fn is_draining(&self) -> bool {
         self.is_draining.load(Relaxed)
     }

@@ -319,7 +319,7 @@ struct Progress {
     window_began: Tick,
     /// Bytes per second in the previous window.
     rate: Option<u64>,
-    /// Whether the client waits for the server.
+    /// The client waits for the server.
     is_waiting: bool,
 }
 

@@ -22,13 +22,13 @@ struct View<'a> {
     new_expiry: Option<Expiry>,
     /// The expiry of an item that this request created, for flags after its `N`.
     first_expiry: Option<Expiry>,
-    /// Whether this client must refill the item.
+    /// This client must refill the item.
     won: bool,
     now_unix_s: u64,
 }
 
 impl Context {
-    /// Whether `mg` must change the item or create one.
+    /// True if `mg` must change the item or create one.
     pub(super) fn must_change(&self, meta: &Meta<'_>, item: Option<&Item>) -> bool {
         match item {
             None => meta.vivify.is_some(),
@@ -36,7 +36,7 @@ impl Context {
         }
     }
 
-    /// Whether this client must refill the item.
+    /// True if this client must refill the item.
     fn wins(&self, meta: &Meta<'_>, item: &Item) -> bool {
         let ends_soon = || {
             let soon = match meta.recache.map(|seconds| self.expiry(seconds)) {
@@ -414,7 +414,8 @@ impl View<'_> {
     }
 }
 
-/// Whether memcached would store the item in several slab chunks: it then is not a number.
+/// True if memcached would store the item in several slab chunks. Such an item
+/// is no number.
 fn is_in_chunks(key: &[u8], item: &Item) -> bool {
     const SLAB_CHUNK_BYTES_MAX: u64 = 512 << 10;
     item_bytes(key.len(), item.flags, item.value.len()) > SLAB_CHUNK_BYTES_MAX

@@ -15,7 +15,7 @@ use super::output::Output;
 
 type Operation = Pin<Box<dyn Future<Output = Output> + Send>>;
 
-/// Whether an operation changes its key.
+/// The effect of an operation on its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     Reads,
@@ -53,7 +53,7 @@ impl Replies {
         self.ready.len() + self.behind.len()
     }
 
-    /// Whether an operation on `key` must wait for a pending one, so that
+    /// True if an operation on `key` must wait for a pending one, so that
     /// requests of one connection on one key keep their order.
     pub(super) fn conflicts(&self, key: &[u8], effect: Effect) -> bool {
         if self.keys.is_empty() {
@@ -110,7 +110,7 @@ impl Replies {
         }
     }
 
-    /// Whether there are responses that cannot be sent yet.
+    /// True if there are responses that cannot be sent yet.
     pub(super) fn has_more(&self) -> bool {
         !self.keys.is_empty() || !self.behind.is_empty()
     }

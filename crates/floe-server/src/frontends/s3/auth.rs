@@ -52,7 +52,7 @@ impl S3Auth for Keys {
     }
 }
 
-/// Whether unsigned requests are served.
+/// The access of unsigned requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Access {
     pub(crate) anonymous: bool,

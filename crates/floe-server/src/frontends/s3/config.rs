@@ -18,9 +18,8 @@ use crate::config::{
 pub struct S3Config {
     /// Address and port; port 0 selects a free one.
     pub listen: SocketAddr,
-    /// Whether requests without a signature are served: `true`, `false`, or
-    /// `"loopback"`: `true`, but an error at startup on an address that other
-    /// machines can reach. Without `anonymous` and without keys the frontend
+    /// Serve requests without a signature: `true`, `false`, or `"loopback"`:
+    /// `true`, but an error at startup on an address that other machines can reach. Without `anonymous` and without keys the frontend
     /// does not start.
     pub anonymous: Anonymous,
     /// The keys that may sign requests.

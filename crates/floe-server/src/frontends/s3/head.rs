@@ -41,7 +41,7 @@ pub(crate) fn admit(head: &Parts) -> Result<Credentials, S3Error> {
     Ok(credentials)
 }
 
-/// Whether the body has chunks with signatures or a trailer.
+/// True if the body has chunks with signatures or a trailer.
 pub(crate) fn is_streaming(headers: &HeaderMap) -> bool {
     let hash = headers.get(CONTENT_SHA256);
     hash.is_some_and(|hash| hash.as_bytes().starts_with(b"STREAMING-"))

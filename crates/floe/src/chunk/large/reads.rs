@@ -32,7 +32,7 @@ pub(super) struct SharedBytes {
 /// Memory for the bytes of a read.
 #[derive(Debug)]
 pub(super) struct Room {
-    /// Whether one part has no permit: every reader may have one such part.
+    /// One part has no permit: every reader may have one such part.
     pub(super) lacks_one: bool,
     pub(super) _permits: Option<OwnedSemaphorePermit>,
 }

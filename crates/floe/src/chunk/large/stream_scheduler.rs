@@ -111,7 +111,7 @@ impl StreamScheduler {
     }
 }
 
-/// Whether the value had to wait.
+/// True if the value had to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Waited(pub(crate) bool);
 

@@ -38,7 +38,7 @@ pub(crate) struct LargeWriter {
     given: u64,
     expiry_unix_s: u32,
     relaxed: bool,
-    /// Whether host GC copies the value: then it is neither scheduled nor counted as a put.
+    /// Host GC copies the value: then it is neither scheduled nor counted as a put.
     is_copy: bool,
     /// The sequence in its pieces, drawn at the start.
     sequence: Sequence,

@@ -95,7 +95,7 @@ impl HostGc {
         }
     }
 
-    /// Whether more zones are needed, given that `busy` collections free about
+    /// True if more zones are needed, given that `busy` collections free about
     /// half a zone each.
     fn lacks_zones(&self, busy: usize) -> bool {
         busy / 2 < self.base.zones.lacking() as usize

@@ -222,7 +222,7 @@ impl Recovery {
         }
     }
 
-    /// Whether this cache could have written the entry.
+    /// True if this cache could have written the entry.
     fn can_be(&self, entry: &SlotEntry) -> bool {
         let is_small = entry.value_bytes as usize <= SMALL_MAX_BYTES;
         u64::from(entry.value_bytes) <= self.plan.chunk_bytes
@@ -288,7 +288,7 @@ struct Entering<'a> {
     uses_up_to: Sequence,
     /// Records that had been evicted, in case they are the newest of their keys.
     evicted: &'a mut Vec<(KeyHash, Address)>,
-    /// Whether each slot of this zone is taken; added to the map at the end.
+    /// Taken slots of this zone, by slot; added to the map at the end.
     taken: Vec<bool>,
     /// The slots of earlier zones.
     map: &'a mut SlotMap,

@@ -18,7 +18,7 @@ pub(super) struct ChangedUses {
     changed: AtomicU64,
     /// The number of changes that triggers notes.
     worth: u64,
-    /// Whether the notes fit the journal.
+    /// The notes fit the journal.
     fits: bool,
     wake: Notify,
     stop: Notify,
@@ -45,7 +45,7 @@ impl ChangedUses {
         }
     }
 
-    /// Whether the notes fit the journal.
+    /// True if the notes fit the journal.
     pub(super) fn fits(&self) -> bool {
         self.fits
     }

@@ -173,17 +173,17 @@ fn keys() -> Vec<Key> {
             key(
                 "direct",
                 Kind::Choice(DIRECT),
-                "Whether to bypass the page cache.",
+                "Bypass the page cache.",
             ),
             key(
                 "discard",
                 Kind::Bool,
-                "Whether the reset of a zone frees its space (hole or discard).",
+                "Free a zone's space when it is reset (hole or discard).",
             ),
             key(
                 "preallocate",
                 Kind::Bool,
-                "Whether to allocate all space at opening, to detect a full file system early. Only useful without `discard`.",
+                "Allocate all space at opening, to detect a full file system early. Only useful without `discard`.",
             ),
             key("io", Kind::Choice(IO), "How operations reach the kernel."),
             key(

@@ -80,7 +80,7 @@ pub(super) fn section() -> Result<Section, String> {
             key(
                 "cancel_abandoned",
                 Kind::Bool,
-                "Whether to stop a fetch that has lost all its readers. Otherwise it completes for later ones.",
+                "Stop a fetch that has lost all its readers. Otherwise it completes for later ones.",
             ),
             key(
                 "max_restarts",

@@ -62,7 +62,7 @@ const BLOCK_SIZE_MAX: ByteSize = ByteSize::kib(4);
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TinySettings {
-    /// Whether tiny objects have their own engine.
+    /// Keep tiny objects in their own engine.
     pub enabled: bool,
     /// The engine.
     pub engine: TinyEngine,
@@ -140,7 +140,7 @@ pub(super) fn section() -> Result<Section, String> {
             key(
                 "enabled",
                 Kind::Bool,
-                "Whether tiny objects have their own engine; otherwise the chunk engine keeps them. Changing it loses memcached's items.",
+                "Keep tiny objects in their own engine; otherwise the chunk engine keeps them. Changing it loses memcached's items.",
             ),
             key(
                 "engine",

@@ -198,7 +198,7 @@ fn log() -> Result<Section, String> {
             Key::new(
                 "readmit_hit",
                 Kind::Bool,
-                "Whether used objects of the oldest zone are appended again, which requires reading the zone.",
+                "Append used objects of the oldest zone again, which requires reading the zone.",
             ),
         ],
     )

@@ -55,7 +55,7 @@ impl<'a> Pager<'a> {
         })
     }
 
-    /// Whether the page may have keys below `path`.
+    /// True if the page may have keys below `path`.
     fn wants_directory(&self, path: &str) -> bool {
         let below = format!("{path}/");
         let prefix = &self.request.prefix;

@@ -126,7 +126,7 @@ impl Shared {
         path::open_beneath(&self.root, bucket, flags).map_err(|_| unknown())
     }
 
-    /// Whether the object's name allows a write, checked before the body is read.
+    /// Checks that the object's name allows a write, before the body is read.
     fn check_writable(&self, key: &ObjectKey) -> Result<(), OriginError> {
         self.bucket(key.bucket())?;
         match path::objection(key.key()) {

@@ -36,7 +36,7 @@ pub(super) fn objection(key: &str) -> Option<&'static str> {
     })
 }
 
-/// Whether a name can be a bucket: not a path, and not one of Floe's own directories.
+/// True if a name can be a bucket: not a path, and not one of Floe's own directories.
 pub(super) fn is_bucket(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= NAME_BYTES_MAX

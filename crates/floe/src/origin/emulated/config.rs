@@ -18,7 +18,7 @@ pub struct EmulatedConfig {
     pub size: SizeRule,
     /// The time from a request to the first byte of its body.
     pub latency: LatencyRule,
-    /// Whether metadata requests take `latency` too; otherwise they take none.
+    /// Delay metadata requests by `latency`, too.
     pub head_latency: bool,
     /// Bytes per second of one body; unlimited if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -31,7 +31,7 @@ pub struct EmulatedConfig {
     pub short_body_rate: f64,
     /// Fraction of requests before which the object changes its entity tag and bytes.
     pub change_rate: f64,
-    /// Whether objects carry an entity tag and modification time.
+    /// Objects carry an entity tag and modification time.
     pub validators: bool,
     /// Most written, deleted or changed objects that the origin keeps track of.
     pub max_overrides: usize,
@@ -144,8 +144,7 @@ pub enum LatencyRule {
     Measured {
         /// Size of the objects that they read.
         preset: LatencyPreset,
-        /// Whether to use the mean as a constant, as the papers' experiments
-        /// do. Otherwise the distribution is log-normal with the measured mean,
+        /// Use the mean as a constant, as the papers' experiments do. Otherwise the distribution is log-normal with the measured mean,
         /// deviation, minimum and maximum.
         #[serde(default)]
         constant: bool,
@@ -285,12 +284,12 @@ impl LatencyRule {
     }
 }
 
-/// Whether a latency is at most a day.
+/// True if a latency is at most a day.
 pub(super) fn sane_ms(ms: f64) -> bool {
     ms.is_finite() && (0.0..=86_400_000.0).contains(&ms)
 }
 
-/// Whether fractions ascend from 0 to 1, and milliseconds with them.
+/// True if fractions ascend from 0 to 1, and milliseconds with them.
 pub(super) fn check_quantiles(quantiles: &[(f64, f64)]) -> bool {
     let ascending = quantiles
         .windows(2)

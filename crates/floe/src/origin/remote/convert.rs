@@ -116,7 +116,7 @@ pub(super) fn attributes_to_store(
     Ok(to)
 }
 
-/// Whether `object_store` accepts this byte in a header.
+/// True if `object_store` accepts this byte in a header.
 pub(super) fn is_visible(byte: u8) -> bool {
     matches!(byte, b' '..=b'~' | b'\t')
 }

@@ -116,7 +116,7 @@ impl HttpService for Explaining {
     }
 }
 
-/// Whether an intermediate cache reported a hit.
+/// The report of an intermediate cache: true for a hit.
 #[derive(Clone, Copy, Debug)]
 struct FromCache(bool);
 
@@ -129,7 +129,7 @@ fn cache_said(headers: &HeaderMap) -> Option<FromCache> {
     is_known.then_some(FromCache(is_hit))
 }
 
-/// Whether an intermediate cache reported a hit, if it reported anything.
+/// True if an intermediate cache reported a hit; `None` without a report.
 pub(super) fn from_cache(result: &object_store::GetResult) -> Option<bool> {
     let said = result.extensions.get::<FromCache>();
     said.map(|FromCache(is_hit)| *is_hit)

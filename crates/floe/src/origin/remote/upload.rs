@@ -29,7 +29,7 @@ pub(super) struct UploadLimits {
 pub(super) struct Part {
     pieces: Vec<Bytes>,
     pub(super) bytes: u64,
-    /// Whether the body has more bytes.
+    /// The body has more bytes.
     more: bool,
     _memory: OwnedSemaphorePermit,
 }

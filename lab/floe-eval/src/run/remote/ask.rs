@@ -10,7 +10,7 @@ pub(super) enum Ask {
     Get {
         offset: u64,
         length: u64,
-        /// Whether the range is the whole object.
+        /// The range is the whole object.
         whole: bool,
         check: Check,
     },

@@ -22,7 +22,7 @@ pub struct Recorded {
     /// The file's format; detected if absent.
     #[serde(default)]
     pub format: Option<String>,
-    /// Whether to skip and count bad lines.
+    /// Skip and count invalid lines.
     #[serde(default)]
     pub skip_bad: bool,
     /// Number of disjoint key spaces. Each request is repeated in all of them,
@@ -35,7 +35,7 @@ pub struct Recorded {
     /// Sizes of objects if the trace has none.
     #[serde(default = "default_size")]
     pub size: SizeModel,
-    /// Whether objects expire as the trace says.
+    /// Objects expire as the trace says.
     #[serde(default)]
     pub ttl: bool,
 }

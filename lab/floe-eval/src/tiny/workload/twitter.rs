@@ -154,9 +154,9 @@ pub struct TwitterMix {
     pub size_spread: f64,
     /// The number of keys per byte of flash, as a multiple of the paper's.
     pub keys: f64,
-    /// Whether objects expire.
+    /// Objects expire.
     pub ttl: bool,
-    /// Whether to include `delete` requests.
+    /// Include `delete` requests.
     pub deletes: bool,
 }
 

@@ -37,7 +37,7 @@ pub(in super::super) struct HierarchyPlan {
     pub(in super::super) rings: [Range<u32>; PARTS_MAX],
     /// Free zones of a part at or below which its oldest zone is collected.
     pub(in super::super) collect_at: [u32; PARTS_MAX],
-    /// Whether collected sets take their objects in the log along.
+    /// Collected sets take their objects in the log along.
     pub(in super::super) collection_merges: bool,
     /// One in this many rewrites includes the hot part.
     pub(in super::super) hot_rewrite_interval: u32,
@@ -150,7 +150,7 @@ impl Hierarchy {
         set_of(hash, self.plan.sets)
     }
 
-    /// Whether a set is being rewritten.
+    /// True if a set is being rewritten.
     pub(super) fn is_busy(&self, set: u32) -> bool {
         self.merging > 0
             && self

@@ -112,7 +112,7 @@ impl LogIndex {
         })
     }
 
-    /// Whether the shelf of `bucket` is full.
+    /// True if the shelf of `bucket` is full.
     pub(super) fn is_full(&self, bucket: u32) -> bool {
         let (shelf, _) = self.shelf(bucket);
         shelf.free == NONE && shelf.entries.len() == ENTRIES_MAX

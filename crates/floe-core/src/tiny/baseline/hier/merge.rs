@@ -327,7 +327,7 @@ impl Merge {
         old.count() + self.deleted.iter().filter(hot).count()
     }
 
-    /// Whether the log supersedes an object of the set.
+    /// True if the log supersedes an object of the set.
     fn is_superseded(&self, object: &Object) -> bool {
         let tag = Tag::of(object.hash);
         self.incoming.iter().any(|newer| newer.hash == object.hash)

@@ -99,12 +99,12 @@ impl Sets {
         }
     }
 
-    /// Whether a part may hold `hash`.
+    /// True if a part may hold `hash`.
     pub(super) fn may_hold(&self, part: usize, set: u32, hash: KeyHash) -> bool {
         self.filters.may_hold(self.slot(part, set), hash)
     }
 
-    /// Whether any part may hold `hash`.
+    /// True if any part may hold `hash`.
     pub(super) fn any_may_hold(&self, set: u32, hash: KeyHash) -> bool {
         (0..self.parts).any(|part| self.may_hold(part, set, hash))
     }
@@ -232,7 +232,7 @@ impl Ring {
         has_room
     }
 
-    /// Whether a page could be reserved.
+    /// True if a page could be reserved.
     pub(super) fn can_reserve(&self, for_collection: bool) -> bool {
         self.room() > if for_collection { 0 } else { self.zone_pages }
     }

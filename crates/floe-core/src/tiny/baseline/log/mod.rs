@@ -38,7 +38,7 @@ pub struct LogConfig {
     /// Most segments in memory: one being filled, the others waiting to be
     /// appended.
     pub segments_buffered: u32,
-    /// Whether used objects of the oldest zone are appended again, which costs
+    /// Used objects of the oldest zone are appended again, which costs
     /// reading the zone.
     pub readmit_hit: bool,
 }

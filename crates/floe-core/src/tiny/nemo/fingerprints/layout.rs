@@ -366,7 +366,7 @@ impl Bucket<'_> {
         Some(matches)
     }
 
-    /// Whether an object's further bits equal the key's.
+    /// True if an object's further bits equal the key's.
     #[inline]
     fn has_bits(&self, parts: &Parts, object: usize) -> Option<bool> {
         let wanted = self.key.bits << if parts.has_bytes { BYTE } else { 0 };

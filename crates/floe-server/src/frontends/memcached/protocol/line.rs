@@ -30,7 +30,7 @@ impl<'a> Words<'a> {
         &self.words[..self.len]
     }
 
-    /// Whether the last word suppresses the response.
+    /// True if the last word suppresses the response.
     pub(super) fn noreply(&self) -> bool {
         self.as_slice().last() == Some(&&b"noreply"[..])
     }

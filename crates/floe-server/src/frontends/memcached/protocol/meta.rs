@@ -32,7 +32,7 @@ impl Key<'_> {
         }
     }
 
-    /// Whether the key was sent in base64, and so must be returned in base64.
+    /// True if the key was sent in base64, and so must be returned in base64.
     pub fn is_decoded(&self) -> bool {
         matches!(self, Key::Decoded(..))
     }

@@ -244,7 +244,7 @@ fn rare<'a>(command: &[u8], words: Words<'a>) -> Request<'a> {
     }
 }
 
-/// Whether memcached recognises this command by its name or first letter. It
+/// True if memcached recognises this command by its name or first letter. It
 /// then responds with an error instead of closing the connection as a
 /// browser's.
 fn is_known(command: &[u8]) -> bool {

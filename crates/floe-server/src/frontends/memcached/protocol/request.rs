@@ -14,7 +14,7 @@ pub enum Request<'a> {
     Delete {
         /// The key.
         key: &'a [u8],
-        /// Whether to send no response.
+        /// Send no response.
         noreply: bool,
     },
     /// `incr`, `decr`.
@@ -23,9 +23,9 @@ pub enum Request<'a> {
         key: &'a [u8],
         /// The amount.
         delta: u64,
-        /// Whether to increment.
+        /// Increment; otherwise decrement.
         up: bool,
-        /// Whether to send no response.
+        /// Send no response.
         noreply: bool,
     },
     /// `touch`.
@@ -34,7 +34,7 @@ pub enum Request<'a> {
         key: &'a [u8],
         /// The new time to live.
         exptime: i32,
-        /// Whether to send no response.
+        /// Send no response.
         noreply: bool,
     },
     /// `mg`.
@@ -53,7 +53,7 @@ pub enum Request<'a> {
     FlushAll {
         /// Relative seconds, or a second since 1970; at once unless positive.
         exptime: i32,
-        /// Whether to send no response.
+        /// Send no response.
         noreply: bool,
     },
     /// `stats` and its arguments.
@@ -66,7 +66,7 @@ pub enum Request<'a> {
     Respond {
         /// The line, without its end.
         line: &'static str,
-        /// Whether to send no response.
+        /// Send no response.
         noreply: bool,
     },
     /// An error response after which `len` bytes are skipped.
@@ -85,7 +85,7 @@ pub enum Request<'a> {
 pub struct Get<'a> {
     /// The keys, separated by spaces.
     pub keys: &'a [u8],
-    /// Whether the response has versions.
+    /// The response has versions.
     pub with_version: bool,
     /// The time to live to set.
     pub exptime: Option<i32>,
@@ -130,7 +130,7 @@ pub struct Store<'a> {
     pub len: u32,
     /// The version to compare; 0 if there is none.
     pub version: u64,
-    /// Whether to send no response.
+    /// Send no response.
     pub noreply: bool,
 }
 
