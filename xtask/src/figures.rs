@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_show_what_is_drawn_and_nothing_else_is_there() {
+    fn documents_show_all_figures_and_no_others_exist() {
         let mut there: Vec<String> = fs::read_dir(folder())
             .expect("docs/figures is there")
             .map(|entry| entry.expect("is read").file_name())
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn an_experiment_without_figures_is_refused_with_those_that_have_some() {
+    fn an_experiment_without_figures_is_rejected_with_those_that_have_some() {
         let error = chosen(&["nemo-fig99".into()]).expect_err("is refused");
         assert!(error.to_string().contains("nemo-fig12"), "{error}");
         assert_eq!(chosen(&[]).expect("all").len(), SHOWN.len());

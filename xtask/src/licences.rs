@@ -132,7 +132,7 @@ mod tests {
     use super::satisfied;
 
     #[test]
-    fn expressions_are_understood() {
+    fn licence_expressions_are_evaluated() {
         let allowed = ["MIT", "Unicode-3.0", "Apache-2.0 WITH LLVM-exception"].map(str::to_owned);
         for good in [
             "MIT",

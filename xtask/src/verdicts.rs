@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_told_from_other_lines() {
+    fn counts_are_distinguished_from_other_lines() {
         assert!(is_count(
             "goal: 1 of 2 judged figures hold, 1 differ, of which 1 are known to."
         ));

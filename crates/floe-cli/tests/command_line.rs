@@ -22,7 +22,7 @@ fn help_has_examples_and_exit_codes() {
 }
 
 #[test]
-fn the_version_is_told() {
+fn version_prints_name_and_version() {
     let folder = tempfile::tempdir().unwrap();
     run(folder.path(), &["--version"]).expect(0, &[concat!("floe ", env!("CARGO_PKG_VERSION"))]);
 }
@@ -111,7 +111,7 @@ fn manual_pages_are_written() {
 }
 
 #[test]
-fn a_reader_that_leaves_is_no_failure() {
+fn a_closed_pipe_is_no_failure() {
     let folder = tempfile::tempdir().unwrap();
     let status = Command::new("bash")
         .arg("-c")

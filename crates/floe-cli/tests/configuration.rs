@@ -43,7 +43,7 @@ fn the_reference_page_is_current() {
 }
 
 #[test]
-fn an_admission_policy_that_cannot_work_names_its_setting() {
+fn an_error_of_an_admission_policy_names_its_setting() {
     let folder = tempfile::tempdir().unwrap();
     for section in ["chunk", "tiny"] {
         let admission = "admission = \"probabilistic\"\nadmission_probability = 7.0\n";
@@ -113,7 +113,7 @@ fn a_flag_wins_over_a_variable_over_the_file() {
 }
 
 #[test]
-fn bad_values_name_the_limit_and_what_works() {
+fn errors_of_bad_values_name_the_limit_and_a_valid_value() {
     let folder = tempfile::tempdir().unwrap();
     for (arguments, parts) in [
         (
@@ -211,7 +211,7 @@ fn bad_values_name_the_limit_and_what_works() {
 }
 
 #[test]
-fn faces_open_to_other_machines_are_pointed_out() {
+fn frontends_open_to_other_machines_cause_a_warning() {
     let folder = tempfile::tempdir().unwrap();
     let open = [
         "--memcached-anonymous=true",
@@ -224,7 +224,7 @@ fn faces_open_to_other_machines_are_pointed_out() {
 }
 
 #[test]
-fn strange_variables_are_pointed_out_and_ignored() {
+fn unknown_variables_cause_a_warning_and_are_ignored() {
     let folder = tempfile::tempdir().unwrap();
     let output = floe(folder.path())
         .args(["config", "check"])

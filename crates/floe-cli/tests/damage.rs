@@ -78,7 +78,7 @@ fn check_covers_tiny_objects() {
 }
 
 #[test]
-fn a_damaged_superblock_is_answered_from_its_copy() {
+fn a_damaged_superblock_is_replaced_by_its_copy() {
     let folder = tempfile::tempdir().unwrap();
     for round in 0..2 {
         let serving = serve(folder.path());

@@ -120,7 +120,7 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "Floe looks at a file",
-        "floe-cli/tests/serving.rs:a_foreign_file_keeps_its_length floe-cli/tests/serving.rs:foreign_data_is_never_wiped_unasked",
+        "floe-cli/tests/serving.rs:a_foreign_file_keeps_its_length floe-cli/tests/serving.rs:foreign_data_is_never_wiped_without_consent",
     ),
     (
         "* A file is empty",
@@ -132,7 +132,7 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "* A directory, pipe",
-        "floe-cli/tests/serving.rs:what_is_no_file_is_refused_untouched",
+        "floe-cli/tests/serving.rs:paths_that_are_no_files_are_rejected_unchanged",
     ),
     (
         "* A cache of another size",
@@ -140,7 +140,7 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "`floe format --force` wipes",
-        "floe-cli/tests/serving.rs:foreign_data_is_never_wiped_unasked",
+        "floe-cli/tests/serving.rs:foreign_data_is_never_wiped_without_consent",
     ),
     (
         "| `device.size` |",
@@ -152,7 +152,7 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "| `chunk.size` |",
-        "floe-cli/tests/serving.rs:a_chunk_larger_than_a_zone_says_what_fits",
+        "floe-cli/tests/serving.rs:the_error_of_a_chunk_larger_than_a_zone_names_a_valid_size",
     ),
     (
         "| `ram.size` |",
@@ -173,7 +173,7 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "| `ttl` |",
-        "floe/src/object/tests/virtual_time.rs:metadata_is_believed_for_its_lifetime_and_not_longer",
+        "floe/src/object/tests/virtual_time.rs:metadata_is_used_for_its_lifetime_only",
     ),
     (
         "| `immutable` |",
@@ -189,31 +189,31 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "`SIGTERM` stops",
-        "floe-server/tests/frontends/robustness.rs:a_shutdown_finishes_what_was_begun_and_takes_nothing_new floe-cli/tests/operations.rs:a_second_signal_stops_at_once_and_its_status_says_so",
+        "floe-server/tests/frontends/robustness.rs:a_shutdown_finishes_running_requests_and_accepts_no_more floe-cli/tests/operations.rs:a_second_signal_stops_at_once_with_its_own_status",
     ),
     (
         "After `kill -9`",
-        "floe/tests/slots_restart.rs:hot_and_new_values_outlive_a_kill floe-server/tests/frontends/admin.rs:health_does_not_wait_behind_the_crowd floe-cli/tests/operations.rs:a_second_signal_stops_at_once_and_its_status_says_so",
+        "floe/tests/slots_restart.rs:hot_and_new_values_outlive_a_kill floe-server/tests/frontends/admin.rs:health_responds_at_the_connection_limit floe-cli/tests/operations.rs:a_second_signal_stops_at_once_with_its_own_status",
     ),
     (
         "`SIGHUP` reads",
-        "floe-cli/tests/reloading.rs:sighup_takes_what_needs_no_restart",
+        "floe-cli/tests/reloading.rs:sighup_applies_settings_that_need_no_restart",
     ),
     (
         "* `log.level`; `s3.keys`",
-        "floe-cli/tests/reloading.rs:sighup_takes_what_needs_no_restart floe-server/tests/frontends/s3_tls.rs:a_reload_takes_a_new_certificate xtask/src/attack/crowds.rs:hang_up",
+        "floe-cli/tests/reloading.rs:sighup_applies_settings_that_need_no_restart floe-server/tests/frontends/s3_tls.rs:a_reload_applies_a_new_certificate xtask/src/attack/crowds.rs:hang_up",
     ),
     (
         "* limits, time-outs",
-        "floe-cli/tests/reloading.rs:sighup_takes_the_limits_that_the_operations_page_lists",
+        "floe-cli/tests/reloading.rs:sighup_applies_the_limits_that_the_operations_page_lists",
     ),
     (
         "* `origin.requests`",
-        "floe-cli/tests/reloading.rs:sighup_takes_limits_and_names_those_that_it_cannot_take",
+        "floe-cli/tests/reloading.rs:sighup_applies_limits_and_names_those_that_need_a_restart",
     ),
     (
         "Connections that are open",
-        "floe-cli/tests/reloading.rs:sighup_takes_a_new_certificate_and_keeps_the_old_one_where_it_is_broken",
+        "floe-cli/tests/reloading.rs:sighup_applies_a_new_certificate_and_keeps_the_old_one_if_it_is_invalid",
     ),
     (
         "A file of tiny objects",
@@ -233,7 +233,7 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "| 3 |",
-        "floe-cli/tests/serving.rs:a_port_in_use_is_the_machines_fault floe-cli/tests/serving.rs:an_unwritable_data_dir_is_the_machines_fault",
+        "floe-cli/tests/serving.rs:a_port_in_use_is_an_environment_error floe-cli/tests/serving.rs:an_unwritable_data_dir_is_an_environment_error",
     ),
     (
         "| 4 |",
@@ -249,19 +249,19 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "| 130, 143 |",
-        "floe-cli/tests/operations.rs:a_second_signal_stops_at_once_and_its_status_says_so",
+        "floe-cli/tests/operations.rs:a_second_signal_stops_at_once_with_its_own_status",
     ),
     (
         "S3 checks SigV4",
-        "floe-server/tests/frontends/s3_auth.rs:signed_requests_are_served_and_others_refused floe-server/tests/frontends/s3_tls.rs:a_client_signs_reads_and_writes_over_tls floe-server/tests/frontends/s3_auth.rs:anonymous_faces_keep_to_loopback_unless_told floe-cli/tests/serving.rs:the_first_start_serves_the_demo_object_and_restarts_warm",
+        "floe-server/tests/frontends/s3_auth.rs:signed_requests_are_served_and_others_rejected floe-server/tests/frontends/s3_tls.rs:a_client_signs_reads_and_writes_over_tls floe-server/tests/frontends/s3_auth.rs:anonymous_frontends_listen_only_on_loopback_by_default floe-cli/tests/serving.rs:the_first_start_serves_the_demo_object_and_restarts_warm",
     ),
     (
         "memcached asks for",
-        "floe-server/tests/memcached/limits.rs:only_those_with_a_password floe-server/src/frontends/tests.rs:what_cannot_be_served_is_refused_with_setting_and_cure floe-server/tests/memcached/tls.rs:everything_is_served_over_tls",
+        "floe-server/tests/memcached/limits.rs:clients_without_a_password_are_rejected floe-server/src/frontends/tests.rs:invalid_configurations_are_rejected_with_setting_and_remedy floe-server/tests/memcached/tls.rs:everything_is_served_over_tls",
     ),
     (
         "Metrics and health have",
-        "floe-server/src/frontends/tests.rs:faces_that_anyone_may_reach_are_named_once_they_are_allowed floe-cli/tests/configuration.rs:faces_open_to_other_machines_are_pointed_out",
+        "floe-server/src/frontends/tests.rs:allowed_open_frontends_are_listed floe-cli/tests/configuration.rs:frontends_open_to_other_machines_cause_a_warning",
     ),
     (
         "Floe serves GET",
@@ -269,31 +269,31 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "| `CreateBucket` |",
-        "floe-server/tests/frontends/origins.rs:a_directory_makes_buckets floe-server/tests/frontends/origins.rs:a_real_s3_server_behind_says_what_it_is_not_asked",
+        "floe-server/tests/frontends/origins.rs:a_directory_makes_buckets floe-server/tests/frontends/origins.rs:a_real_s3_origin_rejects_unsupported_requests",
     ),
     (
         "| `ListParts`",
-        "floe-server/tests/frontends/origins.rs:uploads_under_way_are_listed_and_parts_copied floe-server/tests/frontends/origins.rs:a_real_s3_server_behind_says_what_it_is_not_asked",
+        "floe-server/tests/frontends/origins.rs:uploads_under_way_are_listed_and_parts_copied floe-server/tests/frontends/origins.rs:a_real_s3_origin_rejects_unsupported_requests",
     ),
     (
         "| versions, tags",
-        "floe-server/tests/frontends/s3_kept.rs:headers_are_honoured_or_refused floe-server/tests/frontends/s3_read.rs:what_is_not_kept_is_refused_not_ignored",
+        "floe-server/tests/frontends/s3_kept.rs:headers_are_honoured_or_rejected floe-server/tests/frontends/s3_read.rs:unsupported_headers_are_rejected_not_ignored",
     ),
     (
         "| a storage class",
-        "floe-server/tests/frontends/s3_kept.rs:headers_are_honoured_or_refused floe-server/tests/frontends/s3_kept.rs:what_is_accepted_is_given_back",
+        "floe-server/tests/frontends/s3_kept.rs:headers_are_honoured_or_rejected floe-server/tests/frontends/s3_kept.rs:accepted_headers_are_returned",
     ),
     (
         "| metadata that is not ASCII",
-        "floe-server/tests/frontends/s3_kept.rs:what_is_accepted_is_given_back floe/src/origin/remote/tests.rs:metadata_that_is_not_ascii_is_encoded_or_refused",
+        "floe-server/tests/frontends/s3_kept.rs:accepted_headers_are_returned floe/src/origin/remote/tests.rs:metadata_that_is_not_ascii_is_encoded_or_rejected",
     ),
     (
         "| keys with `//`",
-        "floe-server/tests/frontends/origins.rs:keys_that_are_no_files_are_absent_and_stay_so floe/src/origin/remote/tests.rs:names_that_cannot_be_sent_are_refused_before_anything_is",
+        "floe-server/tests/frontends/origins.rs:keys_that_are_no_files_are_absent_and_stay_so floe/src/origin/remote/tests.rs:names_that_cannot_be_sent_are_rejected_before_any_request",
     ),
     (
         "| origin down |",
-        "xtask/src/faults/mod.rs:origin_down floe/src/object/tests/law.rs:stale_answers_and_remembered_absence_only_when_asked_for floe/src/object/tests/virtual_time.rs:retries_back_off_with_jitter_and_stop",
+        "xtask/src/faults/mod.rs:origin_down floe/src/object/tests/law.rs:stale_and_negative_responses_need_their_settings floe/src/object/tests/virtual_time.rs:retries_back_off_with_jitter_and_stop",
     ),
     (
         "| origin slow |",
@@ -305,7 +305,7 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "| origin sends a short",
-        "floe/src/object/tests/flights.rs:a_short_body_is_continued_and_if_that_fails_told_and_not_stored",
+        "floe/src/object/tests/flights.rs:a_short_body_is_resumed_or_is_an_error_and_not_stored",
     ),
     (
         "| object changes",
@@ -313,7 +313,7 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "| upload below",
-        "floe-server/tests/frontends/robustness.rs:an_upload_that_crawls_is_refused floe-server/tests/frontends/robustness.rs:uploads_that_wait_for_their_bodies_stop_no_reader floe-server/tests/frontends/robustness.rs:copies_that_wait_to_upload_stop_no_reader",
+        "floe-server/tests/frontends/robustness.rs:an_upload_below_the_least_rate_is_rejected floe-server/tests/frontends/robustness.rs:uploads_that_wait_for_their_bodies_stop_no_reader floe-server/tests/frontends/robustness.rs:copies_that_wait_to_upload_stop_no_reader",
     ),
     (
         "| flash read error",
@@ -325,7 +325,7 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "| full file system |",
-        "floe/tests/full_below.rs:what_there_is_room_for_is_kept xtask/src/faults/disk.rs:full",
+        "floe/tests/full_below.rs:values_that_fit_a_full_disk_are_kept xtask/src/faults/disk.rs:full",
     ),
     (
         "| device too small for",
@@ -333,11 +333,11 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "| file of another plan |",
-        "floe-cli/tests/serving.rs:another_plan_is_refused_with_both_cures",
+        "floe-cli/tests/serving.rs:another_plan_is_rejected_with_both_remedies",
     ),
     (
         "| foreign data |",
-        "floe-cli/tests/serving.rs:foreign_data_is_never_wiped_unasked xtask/src/attack/files.rs:foreign_files",
+        "floe-cli/tests/serving.rs:foreign_data_is_never_wiped_without_consent xtask/src/attack/files.rs:foreign_files",
     ),
     (
         "| more connections than `s3.",
@@ -345,7 +345,7 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "| more connections than `memcached.",
-        "floe-server/tests/memcached/limits.rs:too_many_connections_are_told_so",
+        "floe-server/tests/memcached/limits.rs:too_many_connections_get_an_error",
     ),
     (
         "`http://127.0.0.1:9100/metrics`",
@@ -389,7 +389,7 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "* `floe check` verifies",
-        "floe-cli/tests/damage.rs:check_covers_tiny_objects floe-cli/tests/damage.rs:a_damaged_superblock_is_answered_from_its_copy floe/src/inspect/tests.rs:every_flipped_bit_is_found_where_it_is",
+        "floe-cli/tests/damage.rs:check_covers_tiny_objects floe-cli/tests/damage.rs:a_damaged_superblock_is_replaced_by_its_copy floe/src/inspect/tests.rs:every_flipped_bit_is_found_where_it_is",
     ),
     (
         "| a panic, which is a defect of Floe",
@@ -457,7 +457,7 @@ fn every_statement_of_the_page_names_its_tests() {
 }
 
 #[test]
-fn a_second_signal_stops_at_once_and_its_status_says_so() {
+fn a_second_signal_stops_at_once_with_its_own_status() {
     for (signal, status) in [("-INT", 130), ("-TERM", 143)] {
         let folder = tempfile::tempdir().unwrap();
         let serving = Serving::start(folder.path(), &[]);

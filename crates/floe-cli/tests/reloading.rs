@@ -63,7 +63,7 @@ fn start(folder: &Path) -> (Serving, Log) {
 }
 
 #[test]
-fn sighup_takes_what_needs_no_restart() {
+fn sighup_applies_settings_that_need_no_restart() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "info", "a-first-secret", "one", "");
     let (serving, mut log) = start(folder.path());
@@ -118,7 +118,7 @@ fn ask(serving: &Serving, line: &str, end: &str) -> (String, TcpStream) {
 }
 
 #[test]
-fn sighup_takes_limits_and_names_those_that_it_cannot_take() {
+fn sighup_applies_limits_and_names_those_that_need_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let write = |memcached: &str, rest: &str| {
         let listen = "listen = \"127.0.0.1:0\"";
@@ -176,7 +176,7 @@ fn sighup_takes_limits_and_names_those_that_it_cannot_take() {
 
 /// Changes every limit that docs/operations.md lists as reloadable.
 #[test]
-fn sighup_takes_the_limits_that_the_operations_page_lists() {
+fn sighup_applies_the_limits_that_the_operations_page_lists() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
     let page = fs::read_to_string(page).unwrap();
     let line = page
@@ -235,7 +235,7 @@ fn is_served(stream: &mut Private) -> bool {
 }
 
 #[test]
-fn sighup_takes_a_new_certificate_and_keeps_the_old_one_where_it_is_broken() {
+fn sighup_applies_a_new_certificate_and_keeps_the_old_one_if_it_is_invalid() {
     let folder = tempfile::tempdir().unwrap();
     let text = "[s3]\nanonymous = \"loopback\"\n[memcached]\nlisten = \"127.0.0.1:0\"\n\
                 tls_certificate = \"certificate.pem\"\ntls_key = \"key.pem\"\n";

@@ -110,7 +110,7 @@ fn slots_are_inspected_and_checked() {
 }
 
 #[test]
-fn systemd_is_told() {
+fn systemd_is_notified() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("notify");
     let supervisor = UnixDatagram::bind(&socket).unwrap();
@@ -131,7 +131,7 @@ fn systemd_is_told() {
 }
 
 #[test]
-fn a_port_in_use_is_the_machines_fault() {
+fn a_port_in_use_is_an_environment_error() {
     let folder = tempfile::tempdir().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -177,7 +177,7 @@ fn ask_memcached(serving: &Serving, lines: &str) -> String {
 }
 
 #[test]
-fn tiny_objects_are_kept_by_the_engine_that_is_chosen() {
+fn the_configured_engine_keeps_tiny_objects() {
     let folder = tempfile::tempdir().unwrap();
     let settings = [
         "--tiny-size=16MiB",
@@ -294,7 +294,7 @@ fn blocks_of_tiny_objects_may_be_sectors() {
 }
 
 #[test]
-fn an_unwritable_data_dir_is_the_machines_fault() {
+fn an_unwritable_data_dir_is_an_environment_error() {
     if rustix::process::geteuid().is_root() {
         // Root may write everywhere, so a file takes the directory's place.
         let folder = tempfile::tempdir().unwrap();
@@ -310,7 +310,7 @@ fn an_unwritable_data_dir_is_the_machines_fault() {
 }
 
 #[test]
-fn foreign_data_is_never_wiped_unasked() {
+fn foreign_data_is_never_wiped_without_consent() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("precious.img");
     let precious = vec![0x5a; 16 << 20];
@@ -387,7 +387,7 @@ fn a_cache_of_another_size_is_not_extended() {
 }
 
 #[test]
-fn what_is_no_file_is_refused_untouched() {
+fn paths_that_are_no_files_are_rejected_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status();
@@ -414,7 +414,7 @@ fn what_is_no_file_is_refused_untouched() {
 
 /// Foreign signatures past the first block.
 #[test]
-fn a_signature_further_in_is_seen() {
+fn a_signature_behind_the_first_block_is_recognised() {
     let signatures: [(&str, u64, &[u8]); 6] = [
         ("ext4", 0x438, &[0x53, 0xef]),
         ("iso9660", 0x8001, b"CD001"),
@@ -442,7 +442,7 @@ fn a_signature_further_in_is_seen() {
 }
 
 #[test]
-fn another_plan_is_refused_with_both_cures() {
+fn another_plan_is_rejected_with_both_remedies() {
     let folder = tempfile::tempdir().unwrap();
     Serving::start(folder.path(), &[]).stop();
     let other = [
@@ -456,7 +456,7 @@ fn another_plan_is_refused_with_both_cures() {
 }
 
 #[test]
-fn a_device_too_small_says_what_works() {
+fn the_error_of_a_small_device_names_a_valid_size() {
     let folder = tempfile::tempdir().unwrap();
     let zones = ["serve", "--device-zone-size=64MiB", "--device-size=64MiB"];
     run(folder.path(), &zones).expect(2, &["device.size = 64MiB", "384MiB"]);
@@ -465,7 +465,7 @@ fn a_device_too_small_says_what_works() {
 }
 
 #[test]
-fn a_chunk_larger_than_a_zone_says_what_fits() {
+fn the_error_of_a_chunk_larger_than_a_zone_names_a_valid_size() {
     let folder = tempfile::tempdir().unwrap();
     run(folder.path(), &["serve", "--chunk-size", "256MiB"]).expect(
         2,
@@ -543,7 +543,7 @@ fn a_device_in_use_is_not_touched() {
 }
 
 #[test]
-fn looking_at_nothing_says_so_and_makes_nothing() {
+fn inspecting_a_missing_file_is_an_error_and_creates_nothing() {
     let folder = tempfile::tempdir().unwrap();
     run(folder.path(), &["check"]).expect(3, &["cannot read `floe-data/cache.floe`", "--data-dir"]);
     assert!(!folder.path().join("floe-data").exists());
@@ -553,7 +553,7 @@ fn looking_at_nothing_says_so_and_makes_nothing() {
 }
 
 #[test]
-fn a_cache_that_was_cut_off_is_damaged() {
+fn a_truncated_cache_is_reported_as_damaged() {
     let folder = tempfile::tempdir().unwrap();
     Serving::start(folder.path(), &[]).stop();
     let path = folder.path().join("floe-data/cache.floe");

@@ -77,7 +77,7 @@ fn fill(serving: &Serving) -> u64 {
 /// metrics shows. A server with set-groups of 128 MiB once used 679 MB while
 /// its metrics showed 290.
 #[test]
-fn metrics_tell_what_large_set_groups_take_of_the_resident_set() {
+fn metrics_report_the_resident_memory_of_large_set_groups() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut command = common::floe(folder.path());
     let serving = Serving::spawn(

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_stay_what_they_are() {
+    fn generated_words_are_fixed() {
         let mut bytes = [0; 16];
         MadeUp::new(1).fill(0, &mut bytes);
         let second = 1u64.wrapping_add(GAMMA);

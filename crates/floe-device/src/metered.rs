@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_bound_what_was_recorded() {
+    fn quantiles_bound_the_recorded_values() {
         let histogram = Histogram::default();
         assert_eq!(histogram.quantile(0.5), Duration::ZERO);
         for us in 1..=1000 {

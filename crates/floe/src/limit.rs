@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_is_raised_again_owes_nothing() {
+    fn raising_a_lowered_limit_takes_effect_at_once() {
         let limit = Limit::new(8);
         let held = limit.try_hold(8).unwrap();
         limit.set(1);

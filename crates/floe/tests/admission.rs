@@ -73,7 +73,7 @@ fn every_layout() -> Vec<(SharedDevice, Eviction, usize)> {
 }
 
 #[test]
-fn a_declined_value_is_served_from_memory_and_ends_what_flash_has() {
+fn a_declined_value_is_served_from_memory_and_invalidates_flash() {
     for (device, eviction, len) in every_layout() {
         virtual_time::run(1, |clock: Clock| async move {
             let chunk = ChunkConfig {
@@ -115,7 +115,7 @@ fn a_declined_value_is_served_from_memory_and_ends_what_flash_has() {
 }
 
 #[test]
-fn a_declined_value_ends_with_its_time() {
+fn a_declined_value_expires() {
     virtual_time::run(2, |clock: Clock| async move {
         let device = memory(in_place(14, 4 << 20));
         let store = store(&device, &clock, &config(reject_first())).await;
@@ -130,7 +130,7 @@ fn a_declined_value_ends_with_its_time() {
 }
 
 #[test]
-fn what_streams_in_and_is_declined_is_not_kept() {
+fn a_declined_stream_is_not_kept() {
     virtual_time::run(3, |clock: Clock| async move {
         let device = memory(in_place(14, 4 << 20));
         let store = store(&device, &clock, &config(reject_first())).await;
@@ -158,7 +158,7 @@ fn what_streams_in_and_is_declined_is_not_kept() {
 /// declined meanwhile is in memory only. Either may supersede the other, but
 /// the choice must stay.
 #[test]
-fn a_value_that_lands_late_does_not_come_back_after_one_that_was_declined() {
+fn a_value_written_late_does_not_replace_a_declined_one() {
     virtual_time::run(4, |clock: Clock| async move {
         let sim = DeviceConfig {
             zone_size: Some(ByteSize::mib(4)),
@@ -257,7 +257,7 @@ fn items_that_are_declined_are_stored_in_memory() {
 }
 
 #[test]
-fn a_budget_bounds_what_reaches_flash() {
+fn a_budget_bounds_writes_to_flash() {
     virtual_time::run(7, |clock: Clock| async move {
         let device = memory(in_place(40, 4 << 20));
         let budget = ByteSize::mib(960);
@@ -295,7 +295,7 @@ fn a_budget_bounds_what_reaches_flash() {
 }
 
 #[test]
-fn a_policy_that_cannot_work_is_refused_with_the_nearest_that_can() {
+fn an_invalid_policy_is_rejected_with_the_nearest_valid_one() {
     virtual_time::run(8, |clock: Clock| async move {
         let policy = AdmissionConfig::Probabilistic(ProbabilisticConfig { probability: 7.0 });
         let device = memory(in_place(14, 4 << 20));

@@ -100,7 +100,7 @@ async fn a_failed_fetch_reaches_its_callers_and_is_not_remembered() {
 }
 
 #[tokio::test]
-async fn a_fetch_that_was_overtaken_is_not_stored() {
+async fn a_fetch_overtaken_by_a_write_is_not_stored() {
     let dir = tempfile::tempdir().unwrap();
     let cache = Cache::open(&config(&dir)).await.unwrap();
     let during = cache.clone();
@@ -256,7 +256,7 @@ fn keys_of_the_tiny_engine_are_no_misses() {
 /// Values that were replaced while the tiny engine was left out, or was another
 /// one, do not return with it.
 #[tokio::test]
-async fn tiny_objects_that_missed_a_write_are_forgotten() {
+async fn tiny_objects_are_forgotten_if_their_engine_missed_a_write() {
     let memory = |size| {
         let config = floe::device::DeviceConfig {
             zone_size: Some(ByteSize::mib(1)),

@@ -134,13 +134,13 @@ fn explore(numbers: impl Fn() -> Numbers + Send + Sync + 'static) {
 }
 
 #[test]
-fn what_is_acknowledged_is_durable() {
+fn acknowledged_writes_are_durable() {
     explore(|| Numbers::Ordered(Order::default()));
 }
 
 /// Shows that the checker detects the error.
 #[test]
 #[should_panic]
-fn numbers_given_before_a_place_in_the_queue_would_lie() {
+fn numbering_fences_before_enqueueing_would_break_durability() {
     explore(|| Numbers::TwoSteps(Default::default()));
 }

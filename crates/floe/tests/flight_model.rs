@@ -178,7 +178,7 @@ fn all_readers_get_all_bytes_of_one_fetch() {
 }
 
 #[test]
-fn readers_who_leave_stop_nobody() {
+fn dropped_readers_stop_no_other_reader() {
     explore(100, End::Complete, &[(0, 1), (0, 100), (0, 0)]);
 }
 
@@ -188,6 +188,6 @@ fn a_small_window_waits_for_the_fastest_reader_and_leaves_others_behind() {
 }
 
 #[test]
-fn a_failure_reaches_whoever_waits() {
+fn a_failure_reaches_every_waiting_reader() {
     explore(100, End::Fails, &[(0, 100), (1, 100), (0, 1)]);
 }

@@ -75,7 +75,7 @@ async fn hits(store: &Store, count: usize) -> usize {
 
 /// Space runs out repeatedly, for values and for the journal: values that fit are kept.
 #[test]
-fn what_there_is_room_for_is_kept() {
+fn values_that_fit_a_full_disk_are_kept() {
     for seed in 0..60 {
         virtual_time::run(seed, move |clock| async move {
             let zones = 8 + seed % 6;
@@ -107,7 +107,7 @@ fn what_there_is_room_for_is_kept() {
 
 /// As above for tiny objects. Extents that were given up are used again once there is space.
 #[test]
-fn tiny_objects_are_kept_as_far_as_there_is_room() {
+fn tiny_objects_that_fit_a_full_disk_are_kept() {
     const ZONES: u32 = 34;
     const ZONE_BYTES: u64 = 64 << 10;
     /// Approximate objects per zone.

@@ -387,7 +387,7 @@ fn items_in_slots() {
 }
 
 #[test]
-fn of_two_who_compare_one_version_one_wins() {
+fn one_of_two_compare_and_swaps_wins() {
     virtual_time::run(3, |clock: Clock| async move {
         let power = new_device();
         let (_store, items) = open(&power, &clock, LOG).await;
@@ -458,7 +458,7 @@ fn counters_that_many_change_lose_nothing() {
 }
 
 #[test]
-fn what_was_flushed_stays_away_and_lost_records_forget_everything() {
+fn flushed_items_stay_away_and_lost_records_forget_everything() {
     virtual_time::run(5, |clock: Clock| async move {
         let power = new_device();
         let item = || NewItem::new(ItemBuffer::from(&b"value"[..]));

@@ -308,7 +308,7 @@ fn a_tiny_engine_whose_task_panics_neither_takes_nor_serves_objects() {
 }
 
 #[test]
-fn a_tiny_journal_that_panics_refuses_what_it_would_have_to_note() {
+fn a_panicked_tiny_journal_rejects_writes_that_need_a_fence() {
     two_lives(
         Layout::Tiny,
         async |subject| {

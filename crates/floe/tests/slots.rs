@@ -282,7 +282,7 @@ fn a_reader_whose_slot_is_given_away_gets_no_wrong_byte() {
 
 /// More large writers than slots, and small values among them: no deadlock.
 #[test]
-fn writers_that_hold_slots_do_not_lock_each_other_out() {
+fn writers_that_hold_slots_do_not_deadlock() {
     virtual_time::run(1, |clock: Clock| async move {
         let store = large_slots(clock).await;
         let mut tasks = Vec::new();

@@ -37,7 +37,7 @@ async fn put(store: &Tiny, number: u32, value: &[u8]) {
 }
 
 #[test]
-fn what_is_closed_is_warm_and_hardly_more_is_written_than_was_put() {
+fn closed_caches_open_warm_and_write_hardly_more_than_was_put() {
     virtual_time::run(1, |clock: Clock| async move {
         let device = device();
         let store = Tiny::open(device.clone(), clock.clone(), &config())
@@ -69,7 +69,7 @@ fn what_is_closed_is_warm_and_hardly_more_is_written_than_was_put() {
 }
 
 #[test]
-fn what_was_overwritten_before_a_close_is_warm() {
+fn overwrites_before_a_close_are_warm() {
     virtual_time::run(5, |clock: Clock| async move {
         let device = device();
         let config = config();
@@ -108,7 +108,7 @@ fn what_was_overwritten_before_a_close_is_warm() {
 }
 
 #[test]
-fn values_end_with_their_time_and_keys_have_limits() {
+fn values_expire_and_keys_have_limits() {
     virtual_time::run(2, |clock: Clock| async move {
         let store = Tiny::open(device(), clock.clone(), &config())
             .await
@@ -133,7 +133,7 @@ fn values_end_with_their_time_and_keys_have_limits() {
 }
 
 #[test]
-fn what_is_not_admitted_stays_in_memory_and_outdates_flash() {
+fn rejected_values_stay_in_memory_and_supersede_flash() {
     virtual_time::run(3, |clock: Clock| async move {
         let config = TinyConfig {
             admission: AdmissionConfig::RejectFirst(RejectFirstConfig::default()),
@@ -163,7 +163,7 @@ fn what_is_not_admitted_stays_in_memory_and_outdates_flash() {
 }
 
 #[test]
-fn another_plan_is_refused_with_the_setting() {
+fn another_plan_is_rejected_with_the_setting() {
     virtual_time::run(4, |clock: Clock| async move {
         let device = device();
         let store = Tiny::open(device.clone(), clock.clone(), &config())
@@ -191,7 +191,7 @@ fn of(engine: TinyEngine) -> TinyConfig {
 }
 
 #[test]
-fn an_engine_that_cannot_run_on_the_device_says_why_and_what_would() {
+fn the_error_of_an_unsupported_engine_names_cause_and_remedy() {
     virtual_time::run(5, |clock: Clock| async move {
         for (engine, geometry, said) in [
             (
@@ -244,7 +244,7 @@ fn a_cache_of_another_engine_is_another_plan() {
 }
 
 #[test]
-fn engines_that_keep_what_they_know_in_memory_begin_empty_and_go_on() {
+fn volatile_engines_begin_empty() {
     virtual_time::run(7, |clock: Clock| async move {
         for engine in TinyEngine::ALL {
             let device = device();
@@ -285,7 +285,7 @@ fn engines_that_keep_what_they_know_in_memory_begin_empty_and_go_on() {
 }
 
 #[test]
-fn what_does_not_outlive_the_process_is_acknowledged_without_a_fence() {
+fn volatile_engines_acknowledge_writes_without_a_fence() {
     virtual_time::run(8, |clock: Clock| async move {
         for engine in TinyEngine::ALL {
             let device = device();
@@ -303,7 +303,7 @@ fn what_does_not_outlive_the_process_is_acknowledged_without_a_fence() {
 }
 
 #[test]
-fn what_is_overwritten_again_and_again_needs_a_fence_once_in_a_set_group() {
+fn repeated_overwrites_need_one_fence_per_set_group() {
     const HOT: u32 = 4;
     const SETS: u64 = 15;
     virtual_time::run(3, |clock: Clock| async move {
@@ -363,7 +363,7 @@ fn opening_empties_no_zones() {
 
 /// A file reports no zone states when opened.
 #[tokio::test]
-async fn opening_a_file_empties_no_zones_and_what_was_written_is_warm() {
+async fn opening_a_file_empties_no_zones_and_keeps_objects_warm() {
     let folder = tempfile::tempdir().expect("a folder");
     for engine in TinyEngine::ALL {
         let device = DeviceConfig {
@@ -400,7 +400,7 @@ async fn written(store: &Tiny, clock: &Clock) {
 }
 
 #[test]
-fn a_page_of_an_earlier_life_is_not_taken_for_one_whose_write_was_lost() {
+fn a_lost_write_is_a_miss_not_a_page_of_an_earlier_life() {
     virtual_time::run(10, |clock: Clock| async move {
         let below = device();
         let config = of(TinyEngine::Set);
@@ -429,7 +429,7 @@ fn a_page_of_an_earlier_life_is_not_taken_for_one_whose_write_was_lost() {
 }
 
 #[test]
-fn nobody_waits_for_zones_that_are_worn_out() {
+fn writes_do_not_wait_for_retired_zones() {
     virtual_time::run(11, |clock: Clock| async move {
         for engine in TinyEngine::ALL {
             let device = Faulty::new(device(), clock.clone(), 1, Faults::default());
@@ -459,7 +459,7 @@ fn nobody_waits_for_zones_that_are_worn_out() {
 }
 
 #[tokio::test]
-async fn a_cache_sends_what_is_small_to_its_tiny_engine() {
+async fn a_cache_sends_small_values_to_its_tiny_engine() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = CacheConfig::file(folder.path().join("cache.floe"), ByteSize::gib(1));
     let mut tier = floe::cache::TinyTierConfig::default();
@@ -533,7 +533,7 @@ fn overwrites_of_the_smallest_objects_do_not_fill_the_journal() {
 }
 
 #[test]
-fn what_was_overwritten_before_a_flush_survives_a_crash() {
+fn overwrites_before_a_flush_survive_a_crash() {
     virtual_time::run(8, |clock: Clock| async move {
         let device = device();
         let config = config();
@@ -569,7 +569,7 @@ fn what_was_overwritten_before_a_flush_survives_a_crash() {
 }
 
 #[test]
-fn a_crowd_of_writers_loses_nothing_and_leaves_room_for_the_notes_of_set_groups() {
+fn concurrent_writers_lose_nothing_and_leave_room_for_the_notes_of_set_groups() {
     // Flash has room for all objects; there are more writers than places in the journal.
     const CROWD: u32 = 5_000;
     virtual_time::run(7, |clock: Clock| async move {

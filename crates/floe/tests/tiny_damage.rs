@@ -37,7 +37,7 @@ async fn overwrite(device: &SharedDevice, at: Address, bytes: &[u8]) {
 /// An unreadable set-group may hold the newest copy: no older copy is served,
 /// even long after its fences were dropped.
 #[test]
-fn nothing_older_is_found_when_any_zone_is_damaged() {
+fn no_older_object_is_found_if_any_zone_is_damaged() {
     const KEYS: u32 = 40;
     let mut hits = 0;
     for damaged in 2..ZONES {
@@ -104,7 +104,7 @@ fn writes_that_fail_cost_zones_and_not_the_few_that_may_be_open() {
 /// A crash during the first format may keep the journal's first block and lose
 /// the superblock before it.
 #[test]
-fn a_format_that_was_cut_off_is_begun_again() {
+fn an_interrupted_format_starts_again() {
     virtual_time::run(3, async |clock: Clock| {
         let device = memory(in_place(ZONES, ZONE));
         drop(open(&device, &clock).await);
@@ -129,7 +129,7 @@ const VERSION_1: [u8; 112] = [
 ];
 
 #[test]
-fn a_cache_of_an_older_format_is_refused_with_the_command_that_reformats() {
+fn a_cache_of_an_older_format_is_rejected_with_the_command_that_formats() {
     virtual_time::run(4, async |clock: Clock| {
         let device = memory(in_place(ZONES, ZONE));
         let mut block = [0; BLOCK];

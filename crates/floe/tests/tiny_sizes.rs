@@ -212,7 +212,7 @@ async fn new_keys(look_before_fence: LookBeforeFence) -> TinyStats {
 }
 
 #[tokio::test]
-async fn a_key_that_is_looked_for_first_needs_no_fence_if_it_is_new() {
+async fn a_new_key_needs_no_fence_after_a_lookup() {
     let never = new_keys(LookBeforeFence::Never).await;
     let always = new_keys(LookBeforeFence::Always).await;
     assert_eq!(never.fences_lookups, 0);

@@ -103,12 +103,12 @@ fn assert_as_before(rows: &[Row]) {
 }
 
 #[test]
-fn oxcache_in_small_finds_what_it_found_before() {
+fn a_small_oxcache_run_repeats_its_recorded_figures() {
     assert_as_before(&rows_of(folder().join("oxcache.toml")));
 }
 
 #[test]
-fn nemo_in_small_finds_what_it_found_before() {
+fn a_small_nemo_run_repeats_its_recorded_figures() {
     assert_as_before(&rows_of(folder().join("nemo.toml")));
 }
 
@@ -138,7 +138,7 @@ fn judged(rows: &[Row], count: usize) -> Vec<&Row> {
 /// Engines for tiny objects where eviction matters: two working sets, six engines, three
 /// metrics.
 #[test]
-fn engines_miss_write_and_read_as_in_an_earlier_run() {
+fn engines_repeat_their_recorded_misses_writes_and_reads() {
     judged(&rows_of(shipped("nemo-working-set-small")), 36);
 }
 

@@ -243,7 +243,7 @@ fn assert_good(seen: &Seen, picture: &Pixmap) {
 }
 
 #[test]
-fn a_report_is_drawn_well_and_opens_without_console_messages() {
+fn a_report_renders_without_overlaps_or_console_messages() {
     let Some(chromium) = chromium() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let results = experiment(folder.path(), EXPERIMENT);
@@ -274,7 +274,7 @@ fn a_report_is_drawn_well_and_opens_without_console_messages() {
 }
 
 #[test]
-fn a_comparison_is_drawn_well_too() {
+fn a_comparison_renders_without_overlaps_or_console_messages() {
     let Some(chromium) = chromium() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let first = experiment(folder.path(), EXPERIMENT);

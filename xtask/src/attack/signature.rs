@@ -109,7 +109,7 @@ mod tests {
     use super::date_and_time;
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn dates_follow_the_calendar() {
         assert_eq!(date_and_time(0).1, "19700101T000000Z");
         assert_eq!(date_and_time(951_782_400).0, "20000229");
         assert_eq!(date_and_time(1_798_761_599).1, "20261231T235959Z");

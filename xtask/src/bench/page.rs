@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn headlines_replace_what_stood_there() {
+    fn headlines_replace_the_old_ones() {
         let readme = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
         let new = with_headlines(&readme, &figures()).expect("the marks are there");
         assert!(new.starts_with("before\n") && new.ends_with("after\n"));
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_committed_is_what_the_figures_say() {
+    fn committed_pages_match_the_figures() {
         let root = crate::project::root();
         let read = |name: &str| std::fs::read_to_string(root.join(name)).expect(name);
         let figures: Map<String, Value> =
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_names_the_brains() {
+    fn the_summary_names_the_cores() {
         let rows = json!([
             {
                 "engine": "nemo",

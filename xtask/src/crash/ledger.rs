@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_write_must_not_be_seen() {
+    fn a_rejected_write_must_not_be_read() {
         let ledger = Ledger::new("k".into(), State::Absent);
         let refused = ledger.write(
             |version| State::Present { version, len: 7 },

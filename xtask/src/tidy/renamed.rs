@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_replaces_what_stands_between_its_lines() {
+    fn the_table_replaces_the_lines_between_its_marks() {
         let text = format!("# A\n\n{BEGIN}\nold\n{END}\n\nrest\n");
         let new = with_table(&text, &renamed().table()).expect("both lines");
         assert!(new.contains("| `s.old_key` | `s.new_key` |\n"), "{new}");

@@ -129,7 +129,7 @@ fn files_that_import_each_other_are_a_circle() {
 }
 
 #[test]
-fn a_crate_needs_a_place_in_the_house() {
+fn a_crate_outside_the_map_is_a_violation() {
     let project = Project::new();
     project.package("floe-common", "");
     project.write("crates/floe-common/src/lib.rs", "");
@@ -137,7 +137,7 @@ fn a_crate_needs_a_place_in_the_house() {
 }
 
 #[test]
-fn brains_read_no_clock_and_do_no_io() {
+fn cores_read_no_clock_and_do_no_io() {
     assert_core("use std::time::{Duration, Instant};\n", 1, "Instant");
     assert_core("\nfn f() { std::thread::yield_now(); }\n", 2, "std::thread");
     assert_core("use std::{fs, fmt};\n", 1, "std::fs");
@@ -146,7 +146,7 @@ fn brains_read_no_clock_and_do_no_io() {
 }
 
 #[test]
-fn brains_use_no_randomly_seeded_map() {
+fn cores_use_no_randomly_seeded_map() {
     let random = "fn f() -> std::collections::HashMap<u8, u8> { Default::default() }\n";
     assert_core(random, 1, "HashMap");
     let made = "use std::collections::HashSet;\nfn f() { let _ = HashSet::<u8>::new(); }\n";
@@ -156,7 +156,7 @@ fn brains_use_no_randomly_seeded_map() {
 }
 
 #[test]
-fn flows_wait_through_the_clock() {
+fn drivers_wait_through_the_clock() {
     let project = Project::new();
     project.package("floe", "");
     project.write(
@@ -167,7 +167,7 @@ fn flows_wait_through_the_clock() {
 }
 
 #[test]
-fn unsafe_has_one_home_and_a_proof() {
+fn unsafe_code_has_one_crate_and_a_proof() {
     assert_core(
         "// SAFETY: no.\nunsafe impl Send for X {}\n",
         2,

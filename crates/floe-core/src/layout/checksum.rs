@@ -19,7 +19,7 @@ mod tests {
     use super::crc32c;
 
     #[test]
-    fn it_is_the_castagnoli_polynomial_of_the_whole() {
+    fn the_checksum_is_crc32c_of_all_parts() {
         // RFC 3720, B.4.
         assert_eq!(crc32c([&[0; 32]]), 0x8A91_36AA);
         let bytes: Vec<u8> = (0..=255).cycle().take(70_001).collect();

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn other_sizes_name_the_nearest_that_works() {
+    fn errors_of_invalid_sizes_name_the_nearest_valid_one() {
         for (text, nearest) in [("2KiB", 4), ("2MiB", 1024), ("48KiB", 32), ("100KiB", 128)] {
             let Err(BlockSizesError::NoBlockSize { nearest: named, .. }) =
                 text.parse::<BlockSizes>()

@@ -23,7 +23,7 @@ fn a_small_configuration_gets_defaults() {
 }
 
 #[test]
-fn what_cannot_be_served_is_refused_with_setting_and_cure() {
+fn invalid_configurations_are_rejected_with_setting_and_remedy() {
     for (text, named) in [
         ("", "no frontend is configured"),
         ("[s3]\n", "s3.anonymous = true"),
@@ -78,7 +78,7 @@ fn what_cannot_be_served_is_refused_with_setting_and_cure() {
 }
 
 #[test]
-fn faces_that_anyone_may_reach_are_named_once_they_are_allowed() {
+fn allowed_open_frontends_are_listed() {
     let config = parse(
         "[memcached]\nlisten = \"0.0.0.0:11211\"\nanonymous = true\n\
          [admin]\nlisten = \"192.0.2.1:9100\"\npublic = true\n\

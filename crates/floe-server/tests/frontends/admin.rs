@@ -20,7 +20,7 @@ pub(crate) async fn metric_sum(rig: &Rig, metric: &str, label: &str) -> f64 {
 }
 
 #[tokio::test]
-async fn pages_answer() {
+async fn every_page_responds() {
     let rig = rig().await;
     assert_eq!(page(&rig, "/health").await.text(), "ok\n");
     assert_eq!(page(&rig, "/ready").await.text(), "ready\n");
@@ -143,7 +143,7 @@ async fn one_miss_then_one_hit() {
 }
 
 #[tokio::test]
-async fn zones_are_told_when_asked_for() {
+async fn zones_are_listed_on_request() {
     let rig = rig().await;
     assert!(!page(&rig, "/metrics").await.text().contains("floe_zone_"));
     let asked = page(&rig, "/metrics?zones=1").await;
@@ -158,7 +158,7 @@ async fn zones_are_told_when_asked_for() {
 
 /// With the maximum of idle connections, health still responds.
 #[tokio::test]
-async fn health_does_not_wait_behind_the_crowd() {
+async fn health_responds_at_the_connection_limit() {
     let rig = rig().await;
     let mut crowd = Vec::new();
     for _ in 0..100 {

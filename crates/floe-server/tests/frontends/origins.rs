@@ -131,7 +131,7 @@ async fn a_multipart_upload_through_to_a_real_s3_server() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_origin_that_refuses_or_is_gone_is_named() {
+async fn errors_name_an_origin_that_rejects_or_is_gone() {
     let real = real_s3().await;
     std::fs::write(real.root.path().join("bucket/key"), "bytes").unwrap();
     let rig = rig_over(&s3_config(&real, "another secret")).await;
@@ -324,7 +324,7 @@ async fn uploads_under_way_are_listed_and_parts_copied() {
 
 /// A key that `object_store` cannot express is rejected, not confused with another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_real_s3_server_behind_says_what_it_is_not_asked() {
+async fn a_real_s3_origin_rejects_unsupported_requests() {
     let real = real_s3().await;
     let rig = rig_over(&s3_config(&real, SECRET_KEY)).await;
     for key in ["a//b", "a/", "a/./b", "a/%2e%2e/b"] {
@@ -346,7 +346,7 @@ async fn a_real_s3_server_behind_says_what_it_is_not_asked() {
 }
 
 #[tokio::test]
-async fn made_up_objects_are_the_same_over_both_faces() {
+async fn generated_objects_are_equal_over_both_frontends() {
     let emulated = EmulatedConfig::default();
     let seed = emulated.seed;
     let rig = rig_over(&OriginConfig::emulated(emulated)).await;

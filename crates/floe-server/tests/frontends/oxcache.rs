@@ -84,7 +84,7 @@ async fn ranges_of_any_alignment() {
 }
 
 #[tokio::test]
-async fn mistakes_are_answered_and_the_connection_goes_on() {
+async fn invalid_requests_get_an_error_and_keep_the_connection() {
     let rig = rig_holding("bucket", "7", pattern(1, 100)).await;
     let mut client = Client::connect(&rig).await;
     for (key, offset, size, message) in [
@@ -115,7 +115,7 @@ async fn mistakes_are_answered_and_the_connection_goes_on() {
 }
 
 #[tokio::test]
-async fn pipelined_requests_are_answered_in_order() {
+async fn pipelined_requests_get_responses_in_order() {
     let rig = rig_with(|config| config.oxcache.as_mut().unwrap().max_pipeline = 8).await;
     for key in 0..50u64 {
         rig.origin.store(
@@ -158,7 +158,7 @@ async fn without_memory_for_read_ahead() {
 }
 
 #[tokio::test]
-async fn junk_closes_with_a_reason() {
+async fn an_invalid_frame_closes_the_connection_with_a_reason() {
     let rig = rig_holding("bucket", "7", pattern(1, 100)).await;
     for junk in [
         &b"GET / HTTP/1.1\r\n"[..],
@@ -193,7 +193,7 @@ async fn a_read_that_fails_after_its_frame_began_closes() {
 }
 
 #[tokio::test]
-async fn a_client_that_takes_nothing_is_let_go() {
+async fn a_client_that_reads_nothing_is_disconnected() {
     let rig = rig_with(|config| config.oxcache.as_mut().unwrap().stall_timeout_seconds = 1).await;
     rig.origin.store("bucket", "7", pattern(1, 8 << 20));
     let mut stalled = Client::connect(&rig).await;
@@ -209,7 +209,7 @@ async fn a_client_that_takes_nothing_is_let_go() {
 }
 
 #[tokio::test]
-async fn the_socket_goes_with_the_server() {
+async fn the_socket_is_removed_with_the_server() {
     let rig = rig().await;
     let path = rig.server.addresses().unix("oxcache").unwrap().to_owned();
     let mut idle = Client::connect(&rig).await;

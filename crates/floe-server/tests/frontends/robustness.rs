@@ -22,7 +22,7 @@ pub(crate) async fn raw(rig: &Rig, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn junk_on_the_wire_ends_only_its_own_connection() {
+async fn invalid_bytes_end_only_their_own_connection() {
     let rig = rig_holding("bucket", "key", "bytes").await;
     let long_header = format!(
         "GET / HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n",
@@ -67,7 +67,7 @@ async fn junk_on_the_wire_ends_only_its_own_connection() {
 }
 
 #[tokio::test]
-async fn pipelined_requests_are_answered_in_order() {
+async fn pipelined_requests_get_responses_in_order() {
     let rig = rig().await;
     for i in 0..10 {
         rig.origin.store("bucket", &i.to_string(), format!("<{i}>"));
@@ -167,7 +167,7 @@ async fn impatient_rig(bucket: &str, key: &str, bytes: impl Into<Bytes>) -> Rig 
 
 /// Over HTTP/1.1 the socket fills up; the connection is closed and no other waits.
 #[tokio::test]
-async fn a_client_that_stops_reading_is_let_go() {
+async fn a_client_that_stops_reading_is_disconnected() {
     let rig = impatient_rig("bucket", "big", pattern(1, 32 << 20)).await;
     rig.origin.store("bucket", "key", "bytes");
     let mut stalled = TcpStream::connect(rig.s3()).await.unwrap();
@@ -184,7 +184,7 @@ async fn a_client_that_stops_reading_is_let_go() {
 
 /// Over HTTP/2 no write blocks: the stream has no window left.
 #[tokio::test]
-async fn a_starved_http2_stream_is_let_go() {
+async fn a_starved_http2_stream_is_reset() {
     let rig = impatient_rig("bucket", "big", pattern(1, 8 << 20)).await;
     let mut sender = crate::support::connect_http2(rig.s3()).await;
     let uri = format!("http://{}/bucket/big", rig.s3());
@@ -197,7 +197,7 @@ async fn a_starved_http2_stream_is_let_go() {
 }
 
 #[tokio::test]
-async fn an_upload_that_falls_silent_is_refused() {
+async fn a_stalled_upload_is_rejected() {
     let rig = impatient_rig("bucket", "other", "").await;
     let mut stream = TcpStream::connect(rig.s3()).await.unwrap();
     stream
@@ -213,7 +213,7 @@ async fn an_upload_that_falls_silent_is_refused() {
 
 /// One byte now and then avoids silence, but makes no progress.
 #[tokio::test]
-async fn an_upload_that_crawls_is_refused() {
+async fn an_upload_below_the_least_rate_is_rejected() {
     let rig = impatient_rig("bucket", "other", "").await;
     let stream = TcpStream::connect(rig.s3()).await.unwrap();
     let (mut from, mut to) = stream.into_split();
@@ -335,7 +335,7 @@ async fn idle_connections_are_closed() {
 }
 
 #[tokio::test]
-async fn a_shutdown_finishes_what_was_begun_and_takes_nothing_new() {
+async fn a_shutdown_finishes_running_requests_and_accepts_no_more() {
     let rig = rig().await;
     let bytes = pattern(1, 8 << 20);
     rig.origin.store("bucket", "big", bytes.clone());
@@ -353,7 +353,7 @@ async fn a_shutdown_finishes_what_was_begun_and_takes_nothing_new() {
 }
 
 #[tokio::test]
-async fn a_shutdown_breaks_off_what_does_not_end() {
+async fn a_shutdown_aborts_requests_that_do_not_end() {
     let rig = rig_with(|config| config.drain_timeout_seconds = 1).await;
     rig.origin.store("bucket", "big", pattern(1, 32 << 20));
     let mut stalled = TcpStream::connect(rig.s3()).await.unwrap();

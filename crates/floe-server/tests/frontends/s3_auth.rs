@@ -14,7 +14,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn signed_requests_are_served_and_others_refused() {
+async fn signed_requests_are_served_and_others_rejected() {
     let rig = strict_rig().await;
     let host = rig.s3().to_string();
     let get = |signer: Signer| {
@@ -240,7 +240,7 @@ async fn signatures_over_http2() {
 }
 
 #[tokio::test]
-async fn the_old_signature_is_refused() {
+async fn signature_version_2_is_rejected() {
     let rig = strict_rig().await;
     let header = [("authorization", "AWS FLOETESTKEY:c2lnbmF0dXJl")];
     let in_header = rig.get("/bucket/key", &header).await;
@@ -276,7 +276,7 @@ async fn a_server_without_keys_says_so_to_signing_clients() {
 }
 
 #[tokio::test]
-async fn anonymous_faces_keep_to_loopback_unless_told() {
+async fn anonymous_frontends_listen_only_on_loopback_by_default() {
     let clock = floe_device::Clock::real();
     let origin = floe::Origin::from_backend(
         std::sync::Arc::new(crate::support::MemoryOrigin::default()),
@@ -307,7 +307,7 @@ async fn anonymous_faces_keep_to_loopback_unless_told() {
 
 /// A third-party client.
 #[tokio::test]
-async fn the_object_store_crate_signs_for_real() {
+async fn requests_signed_by_the_object_store_crate_are_served() {
     let rig = strict_rig().await;
     let client = |secret: &str| {
         AmazonS3Builder::new()

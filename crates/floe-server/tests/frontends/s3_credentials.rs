@@ -12,7 +12,7 @@ async fn strict() -> Rig {
 
 /// Every spelling of a presigned upload that requests a copy is rejected and copies nothing.
 #[tokio::test]
-async fn a_presigned_upload_copies_nothing_however_it_is_spelled() {
+async fn a_presigned_upload_never_copies_in_any_spelling() {
     let rig = strict().await;
     let host = rig.s3().to_string();
     let url = Signer::known().presign("PUT", &host, "/bucket/key", 60);
@@ -44,7 +44,7 @@ async fn a_presigned_upload_copies_nothing_however_it_is_spelled() {
 }
 
 #[tokio::test]
-async fn signature_version_2_is_refused_however_it_is_spelled() {
+async fn signature_version_2_is_rejected_in_any_spelling() {
     let rig = strict().await;
     let query = Signer::known().presign_v2("/bucket/key");
     for query in [
@@ -66,7 +66,7 @@ async fn signature_version_2_is_refused_however_it_is_spelled() {
 }
 
 #[tokio::test]
-async fn two_kinds_of_credentials_are_refused() {
+async fn two_kinds_of_credentials_are_rejected() {
     let rig = strict().await;
     let host = rig.s3().to_string();
     let url = Signer::known().presign("GET", &host, "/bucket/key", 60);
@@ -108,7 +108,7 @@ async fn a_presigned_url_lasts_seven_days_at_most() {
 
 /// The library would drop an unreadable header from the signature and the request.
 #[tokio::test]
-async fn an_authorization_that_cannot_be_read_is_no_anonymous_request() {
+async fn an_unreadable_authorization_is_not_anonymous() {
     let rig = rig_holding("bucket", "key", "bytes").await;
     let request =
         b"GET /bucket/key HTTP/1.1\r\nhost: x\r\nauthorization: \xff\r\nconnection: close\r\n\r\n";
@@ -118,7 +118,7 @@ async fn an_authorization_that_cannot_be_read_is_no_anonymous_request() {
 
 /// Without a signature the chunks' framing would stay in the body.
 #[tokio::test]
-async fn an_unsigned_chunked_upload_is_refused() {
+async fn an_unsigned_chunked_upload_is_rejected() {
     let rig = rig_holding("bucket", "other", "").await;
     let body = "5\r\nhello\r\n0\r\nx-amz-checksum-crc32c:mnG7TA==\r\n\r\n";
     let kind = ("x-amz-content-sha256", "STREAMING-UNSIGNED-PAYLOAD-TRAILER");
@@ -152,7 +152,7 @@ async fn a_request_names_one_host() {
 
 /// The response comes although the body is never sent.
 #[tokio::test]
-async fn forms_are_refused_before_their_body() {
+async fn forms_are_rejected_before_their_body() {
     let rig = rig_holding("bucket", "other", "").await;
     for content_type in [
         "multipart/form-data; boundary=x",

@@ -145,7 +145,7 @@ async fn a_body_that_fails_breaks_the_connection() {
 }
 
 #[tokio::test]
-async fn client_mistakes_are_never_500() {
+async fn client_errors_are_never_500() {
     let rig = rig_holding("bucket", "key", "bytes").await;
     for (method, path, headers, body) in [
         ("GET", "/UPPER_case!/key", vec![], ""),

@@ -55,7 +55,7 @@ const DELETE_BATCH: Operation = (
 
 /// Headers that no operation honours are rejected, and nothing changes.
 #[tokio::test]
-async fn headers_are_honoured_or_refused() {
+async fn headers_are_honoured_or_rejected() {
     let rig = rig_holding("bucket", "key", "bytes").await;
     let all = [
         PUT,
@@ -143,7 +143,7 @@ async fn headers_are_honoured_or_refused() {
 
 /// Accepted attributes come back.
 #[tokio::test]
-async fn what_is_accepted_is_given_back() {
+async fn accepted_headers_are_returned() {
     let rig = rig_holding("bucket", "other", "").await;
     let headers = [
         ("content-type", "text/x"),

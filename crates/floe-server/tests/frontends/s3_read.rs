@@ -216,7 +216,7 @@ async fn one_connection_serves_many_requests_and_http2_too() {
 }
 
 #[tokio::test]
-async fn what_is_not_kept_is_refused_not_ignored() {
+async fn unsupported_headers_are_rejected_not_ignored() {
     let rig = rig_holding("bucket", "key", "bytes").await;
     for path in [
         "/bucket/key?versionId=3",
@@ -240,7 +240,7 @@ async fn what_is_not_kept_is_refused_not_ignored() {
 }
 
 #[tokio::test]
-async fn a_face_without_domains_is_path_style() {
+async fn a_frontend_without_domains_is_path_style() {
     let rig = rig_with(|config| config.s3.as_mut().unwrap().domains.clear()).await;
     rig.origin.store("bucket", "key", "bytes");
     let answer = rig

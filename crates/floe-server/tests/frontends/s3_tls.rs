@@ -103,7 +103,7 @@ async fn a_client_signs_reads_and_writes_over_tls() {
 }
 
 #[tokio::test]
-async fn clients_in_the_clear_and_silent_ones_are_left() {
+async fn plain_and_silent_clients_are_disconnected() {
     let identity = Identity::new();
     let rig = rig_with(|config| {
         identity.give(config);
@@ -134,7 +134,7 @@ async fn a_shutdown_does_not_wait_for_a_greeting() {
 }
 
 #[tokio::test]
-async fn a_reload_takes_a_new_certificate() {
+async fn a_reload_applies_a_new_certificate() {
     let (first, second) = (Identity::new(), Identity::new());
     let mut config = ServerConfig::default();
     let rig = rig_with(|started| {
@@ -160,7 +160,7 @@ async fn a_reload_takes_a_new_certificate() {
 }
 
 #[test]
-fn half_a_pair_is_refused() {
+fn a_key_without_its_certificate_is_rejected() {
     let config = ServerConfig {
         s3: Some(S3Config {
             tls_key: "key.pem".into(),

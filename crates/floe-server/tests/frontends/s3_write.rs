@@ -81,7 +81,7 @@ async fn wrong_checksums_store_nothing() {
 }
 
 #[tokio::test]
-async fn uploads_over_the_limit_are_refused() {
+async fn uploads_over_the_limit_are_rejected() {
     let rig = rig_with(|config| config.s3.as_mut().unwrap().max_upload_size = ByteSize(1000)).await;
     rig.origin.store("bucket", "other", "");
     let put = rig.send("PUT", "/bucket/key", &[], pattern(1, 1001)).await;
@@ -96,7 +96,7 @@ async fn uploads_over_the_limit_are_refused() {
 }
 
 #[tokio::test]
-async fn what_would_be_lost_is_refused() {
+async fn properties_that_the_origin_cannot_keep_are_rejected() {
     let rig = rig_holding("bucket", "other", "").await;
     for (name, value) in [
         ("x-amz-acl", "public-read"),

@@ -64,7 +64,7 @@ async fn admin_alone() {
 }
 
 #[tokio::test]
-async fn none_is_refused_with_the_sections_to_add() {
+async fn a_configuration_without_frontends_is_rejected_with_the_sections_to_add() {
     let rig = rig().await;
     let items = floe::Cache::over(rig.cache.store().clone());
     let clock = floe_device::Clock::real();

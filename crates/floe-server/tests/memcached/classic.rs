@@ -295,7 +295,7 @@ fn items_that_are_held_or_have_ended_are_counted() {
 }
 
 #[test]
-fn every_error_that_the_page_quotes_is_one_of_the_faces() {
+fn every_error_that_the_page_quotes_exists() {
     let page = include_str!("../../../../docs/memcached.md");
     let words = include_str!("../../src/frontends/memcached/words.rs");
     let quoted = page.split('`').skip(1).step_by(2);

@@ -394,12 +394,12 @@ fn compare_all(rig: fn() -> Rig, seeds: std::ops::Range<u64>) {
 }
 
 #[test]
-fn answers_are_memcacheds() {
+fn responses_equal_those_of_memcached() {
     compare_all(rig, 0..20);
 }
 
 #[test]
-fn answers_are_memcacheds_also_from_flash() {
+fn responses_from_flash_equal_those_of_memcached() {
     compare_all(rig_on_flash, 100..110);
 }
 
@@ -412,7 +412,7 @@ fn agree(ours: &Path, theirs: &Path, conversation: &[&str]) {
 }
 
 #[test]
-fn details_by_prefix_are_memcacheds() {
+fn details_by_prefix_equal_those_of_memcached() {
     let Some(memcached) = Memcached::start(&[]) else {
         return;
     };
@@ -435,7 +435,7 @@ fn details_by_prefix_are_memcacheds() {
 }
 
 #[test]
-fn refused_flushes_are_memcacheds() {
+fn rejected_flushes_equal_those_of_memcached() {
     let Some(memcached) = Memcached::start(&["-F"]) else {
         return;
     };
@@ -454,7 +454,7 @@ fn names(path: &Path, asked: &str) -> Vec<String> {
 }
 
 #[test]
-fn statistics_have_memcacheds_names() {
+fn statistics_have_the_names_of_memcached() {
     let Some(memcached) = Memcached::start(&[]) else {
         return;
     };

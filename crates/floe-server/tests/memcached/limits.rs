@@ -8,7 +8,7 @@ use floe_server::Drained;
 use crate::support::{metric, metrics, rig, rig_on_flash, rig_with, try_rig_with};
 
 #[test]
-fn keys_of_250_bytes_and_no_more() {
+fn keys_have_at_most_250_bytes() {
     let rig = rig();
     let mut client = rig.client();
     let (longest, too_long) = ("k".repeat(250), "k".repeat(251));
@@ -41,7 +41,7 @@ fn keys_of_250_bytes_and_no_more() {
 }
 
 #[test]
-fn values_too_large_are_passed_over() {
+fn values_too_large_are_skipped() {
     let rig = rig();
     let mut client = rig.client();
     let refused = "SERVER_ERROR object too large for cache\n";
@@ -152,7 +152,7 @@ fn items_are_as_large_as_is_allowed() {
 }
 
 #[test]
-fn too_many_connections_are_told_so() {
+fn too_many_connections_get_an_error() {
     let rig = rig_with(ByteSize::mib(1), |config| config.max_connections = 2);
     let mut first = rig.client();
     let mut second = rig.client();
@@ -174,7 +174,7 @@ fn too_many_connections_are_told_so() {
 }
 
 #[test]
-fn idle_and_stalled_clients_are_left() {
+fn idle_and_stalled_clients_are_disconnected() {
     let rig = rig_with(ByteSize::mib(64), |config| {
         config.idle_timeout_seconds = 1;
         config.stall_timeout_seconds = 1;
@@ -229,7 +229,7 @@ fn little_memory_serves_many_long_values() {
 }
 
 #[test]
-fn only_those_with_a_password() {
+fn clients_without_a_password_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let users = folder.path().join("users");
     std::fs::write(&users, "ann:secret\n").unwrap();
@@ -252,7 +252,7 @@ fn only_those_with_a_password() {
 }
 
 #[test]
-fn flushing_may_be_refused() {
+fn flush_all_can_be_disabled() {
     let rig = rig_with(ByteSize::mib(1), |config| config.flush_all = false);
     let mut client = rig.client();
     client.expect(
@@ -265,7 +265,7 @@ fn flushing_may_be_refused() {
 }
 
 #[test]
-fn a_shutdown_answers_what_was_asked() {
+fn a_shutdown_responds_to_received_requests() {
     let mut rig = rig();
     let mut client = rig.client();
     client.expect("set a 0 0 1\nx\n", "STORED\n");
@@ -275,7 +275,7 @@ fn a_shutdown_answers_what_was_asked() {
 }
 
 #[test]
-fn what_happens_is_counted() {
+fn every_operation_is_counted() {
     let rig = rig();
     let mut client = rig.client();
     client.expect("set a 0 0 1\nx\nget a b\n", "STORED\nVALUE a 0 1\nx\nEND\n");

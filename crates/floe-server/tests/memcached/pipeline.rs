@@ -123,7 +123,7 @@ fn a_get_of_more_keys_than_any_buffer_holds() {
 }
 
 #[test]
-fn junk_ends_the_connection_and_nothing_else() {
+fn invalid_commands_end_only_their_connection() {
     let rig = rig();
     let mut other = rig.client();
     other.expect("set a 0 0 1\nx\n", "STORED\n");
@@ -166,7 +166,7 @@ fn values_may_hold_anything() {
 }
 
 #[test]
-fn noreply_says_nothing_also_of_errors() {
+fn noreply_suppresses_errors_too() {
     let rig = rig();
     let mut client = rig.client();
     client.expect(

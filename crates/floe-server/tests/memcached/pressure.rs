@@ -42,7 +42,7 @@ fn announced_values_take_memory_as_they_arrive() {
 }
 
 #[test]
-fn half_sent_values_give_way_when_memory_is_short() {
+fn half_sent_values_are_dropped_when_memory_is_short() {
     let rig = rig_with(ByteSize::mib(64), |config| {
         config.memory = ByteSize::mib(8);
     });
@@ -95,7 +95,7 @@ fn readers_that_do_not_read_do_not_stop_gets_from_flash() {
 }
 
 #[test]
-fn values_and_answers_below_the_least_rate_end_their_connections() {
+fn values_and_responses_below_the_least_rate_end_their_connections() {
     let rig = rig_with(ByteSize::mib(64), |config| {
         config.min_rate = ByteSize::mib(1);
         config.min_rate_grace_seconds = 1;
@@ -116,7 +116,7 @@ fn values_and_answers_below_the_least_rate_end_their_connections() {
 }
 
 #[test]
-fn a_get_without_memory_says_so() {
+fn a_get_without_memory_is_an_error() {
     // Memory for one item besides the reserved one.
     let rig = rig_with(ByteSize(0), |config| {
         config.memory = ByteSize::mib(2);
@@ -267,7 +267,7 @@ fn a_shutdown_does_not_wait_for_busy_clients() {
 }
 
 #[test]
-fn a_shutdown_does_not_wait_for_half_a_value_or_an_unread_answer() {
+fn a_shutdown_does_not_wait_for_half_a_value_or_an_unread_response() {
     let mut rig = rig();
     let value = long_value();
     let mut reader = rig.client();

@@ -115,7 +115,7 @@ fn many_connections_and_requests_at_once_over_tls() {
 }
 
 #[test]
-fn who_speaks_in_the_clear_or_says_nothing_is_left() {
+fn plain_and_silent_tls_clients_are_disconnected() {
     let identity = Identity::new();
     let rig = rig_with(ByteSize::mib(1), |config| {
         identity.give(config);
@@ -149,7 +149,7 @@ fn a_shutdown_does_not_wait_for_a_greeting() {
 }
 
 #[test]
-fn too_many_connections_are_told_so_over_tls() {
+fn too_many_connections_over_tls_get_an_error() {
     let identity = Identity::new();
     let rig = rig_with(ByteSize::mib(1), |config| {
         identity.give(config);
@@ -172,7 +172,7 @@ fn too_many_connections_are_told_so_over_tls() {
 }
 
 #[test]
-fn a_stranger_is_not_trusted_by_the_client() {
+fn clients_reject_an_untrusted_certificate() {
     let identity = Identity::new();
     let rig = rig_with(ByteSize::mib(1), |config| identity.give(config));
     let mut client = Identity::new().client(&rig);
@@ -183,7 +183,7 @@ fn a_stranger_is_not_trusted_by_the_client() {
 }
 
 #[test]
-fn certificates_that_cannot_be_used_are_refused_with_a_cure() {
+fn unusable_certificates_are_rejected_with_a_remedy() {
     let identity = Identity::new();
     std::fs::write(identity.path("junk.pem"), "junk").unwrap();
     let wrong = [

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_buffer_refuses_waiting_writers() {
+    fn a_closed_buffer_rejects_waiting_writers() {
         let buffer = WriteBuffer::new(1024);
         let _all = buffer.try_reserve(1024);
         let mut waiting = Box::pin(buffer.reserve(1));

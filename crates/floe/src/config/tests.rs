@@ -189,7 +189,7 @@ fn old_names_give_the_present_ones() {
 }
 
 #[test]
-fn bad_values_name_the_setting_the_value_the_limit_and_what_works() {
+fn errors_of_bad_values_name_setting_value_limit_and_a_valid_value() {
     let schema = schema();
     for (text, parts) in [
         (
@@ -248,7 +248,7 @@ fn broken_toml_names_its_line() {
 }
 
 #[test]
-fn strange_variables_are_reported_with_the_nearest() {
+fn unknown_variables_are_reported_with_the_nearest_name() {
     let schema = schema();
     let environment = [
         ("FLOE_CHUNK_SISE".to_owned(), "1".to_owned()),

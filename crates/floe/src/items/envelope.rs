@@ -118,7 +118,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_decode_or_are_refused(value in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn any_bytes_decode_or_are_rejected(value in prop::collection::vec(any::<u8>(), 0..40)) {
             let value = Bytes::from(value);
             if let Some(item) = decode(value.clone()) {
                 prop_assert!(value.ends_with(&item.value));

@@ -299,7 +299,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_decoded_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn any_bytes_are_decoded_or_rejected(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             if let Ok(record) = MetadataRecord::decode(&bytes) {
                 prop_assert_eq!(MetadataRecord::decode(&record.encode()), Ok(record));
             }

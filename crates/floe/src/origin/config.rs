@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_read_and_wrong_ones_are_named() {
+    fn settings_parse_and_errors_name_invalid_ones() {
         let good = "kind = \"s3\"\nendpoint = \"http://127.0.0.1:9\"\nallow_http = true\n\
             access_key = \"a\"\nsecret_key = \"s\"\n[buckets]\npublic = \"private\"\n\
             [requests]\nmax_attempts = 2\n";

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_was_read_before_a_write_ended_is_not_published() {
+    async fn values_read_before_a_write_ended_are_not_published() {
         let epochs = WriteEpochs::new();
         let before = epochs.current(1);
         let writing = epochs.write(1).await;

@@ -115,7 +115,7 @@ fn alibaba_keeps_operations_and_times() {
 }
 
 #[test]
-fn limits_and_names_are_refused_with_a_cure() {
+fn invalid_limits_and_names_are_rejected_with_a_remedy() {
     let folder = folder_with("a.csv", "1,R,18446744073709550592,512,1\n");
     let at = folder.path();
     let alibaba = ("a.csv", TraceFormat::Alibaba);

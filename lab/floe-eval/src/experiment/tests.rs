@@ -84,7 +84,7 @@ fn cases_are_the_product_of_what_is_varied() {
 }
 
 #[test]
-fn mistakes_are_named() {
+fn errors_name_the_invalid_key() {
     for (from, to, said) in [
         ("items = 50", "itmes = 50", "itmes"),
         ("name = \"small\"", "name = \"../x\"", "file name"),
@@ -161,7 +161,7 @@ fn a_run_writes_all_its_files() {
 }
 
 #[test]
-fn every_shipped_experiment_is_understood() {
+fn every_shipped_experiment_parses() {
     assert!(judged::shipped().len() >= 5);
 }
 

@@ -235,7 +235,7 @@ fn configurations_survive_a_file_and_bad_ones_are_rejected() {
 
 /// A host that can never evict what it needs ends with an error.
 #[test]
-fn a_host_that_stops_is_named() {
+fn errors_name_a_stalled_host() {
     let mut config = HostConfig::zncache("zn540", CHUNK, Distribution::Uniform, 10.0);
     config = small(config);
     config.zones = 4;

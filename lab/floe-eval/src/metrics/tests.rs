@@ -108,7 +108,7 @@ fn exports_are_read_back_as_the_papers_scripts_read_them() {
 }
 
 #[test]
-fn the_process_is_seen() {
+fn the_process_probe_reports_cpu_and_memory() {
     let mut probe = ProcessProbe::new();
     if let Some(sample) = probe.sample() {
         assert!(sample.rss_bytes > 1 << 20);

@@ -49,7 +49,7 @@ fn digests_tell_configurations_apart() {
 }
 
 #[test]
-fn what_a_process_takes_is_told_over_bins() {
+fn resources_of_the_process_are_reported_by_bin() {
     let bin = |cpu: f64, mib: u64| {
         serde_json::to_value(Measures {
             length_s: 1.0,

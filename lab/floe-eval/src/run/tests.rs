@@ -239,7 +239,7 @@ fn objects_that_change_their_size_are_replaced() {
 }
 
 #[tokio::test]
-async fn nonsense_is_rejected() {
+async fn invalid_runs_are_rejected() {
     let clock = Clock::real();
     let target = store_target(&clock, 0.0).await;
     let base = || synthetic(Distribution::Scan, 10);

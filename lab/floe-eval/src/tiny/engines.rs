@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_stand_over_their_preset() {
+    fn settings_override_their_preset() {
         let presets = [
             ("floe", NemoConfig::default()),
             ("published", NemoConfig::published()),

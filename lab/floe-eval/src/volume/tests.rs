@@ -52,7 +52,7 @@ fn settings_are_read_from_one_line() {
 }
 
 #[test]
-fn wrong_settings_say_what_would_be_right() {
+fn errors_of_invalid_settings_name_the_valid_ones() {
     for (text, part) in [
         ("size=4KiB", "sizes=32KiB..256KiB"),
         ("sizes", "has no value"),

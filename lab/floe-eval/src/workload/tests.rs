@@ -84,7 +84,7 @@ fn scrambled_zipf_is_hot_where_ycsb_is() {
 }
 
 #[test]
-fn zipf_grows_as_if_it_had_been_large() {
+fn a_grown_zipf_equals_one_created_large() {
     use rand::SeedableRng;
     for skew in [0.7, 1.3] {
         let mut grown = Zipf::new(10, skew, false).expect("valid");
@@ -141,7 +141,7 @@ fn hotspots_scans_mixes_and_phases() {
 }
 
 #[test]
-fn nonsense_is_refused() {
+fn invalid_distributions_are_rejected() {
     let refused = |distribution, items| {
         Workload::new(&WorkloadSpec {
             distribution,

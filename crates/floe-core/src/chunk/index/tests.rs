@@ -33,7 +33,7 @@ fn hash(key: u64) -> KeyHash {
 }
 
 #[test]
-fn it_agrees_with_a_map_while_numbers_outgrow_their_bits() {
+fn the_index_agrees_with_a_map_while_numbers_outgrow_their_bits() {
     let mut index = ShardIndex::new(&geometry(), false);
     let mut oracle = BTreeMap::new();
     let mut random = Xoshiro256PlusPlus::seed_from_u64(7);

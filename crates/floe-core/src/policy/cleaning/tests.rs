@@ -241,7 +241,7 @@ fn policies_report_their_memory() {
 }
 
 #[test]
-fn names_parse_and_bad_settings_are_refused() {
+fn names_parse_and_bad_settings_are_rejected() {
     assert_eq!(config("alru"), CleaningConfig::default());
     assert_eq!(config("acp"), CleaningConfig::Acp(AcpConfig::default()));
     assert!("alru-2".parse::<CleaningConfig>().is_err());

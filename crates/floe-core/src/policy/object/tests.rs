@@ -19,7 +19,7 @@ fn names_parse() {
 }
 
 #[test]
-fn lru_keeps_what_was_used() {
+fn lru_keeps_recently_used_objects() {
     // Object 1 is refreshed, so 3 evicts 2.
     let missed = misses(ObjectPolicyKind::Lru, 2, &[1, 2, 1, 3, 1, 2]);
     assert_eq!(missed, [true, true, false, true, false, true]);

@@ -317,7 +317,7 @@ fn short_forms_parse() {
 }
 
 #[test]
-fn bad_settings_name_the_nearest_value_that_works() {
+fn errors_of_bad_settings_name_the_nearest_valid_value() {
     let config = PromotionConfig::Nhit(NhitConfig {
         threshold: 1001,
         trigger_percent: 0,

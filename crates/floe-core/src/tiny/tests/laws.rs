@@ -131,12 +131,12 @@ fn check_unruly<E: Engine>(engine: impl Fn() -> E, flash: Flash) {
 }
 
 #[test]
-fn fifo_never_lies_when_all_takes_time() {
+fn fifo_never_lies_with_slow_io() {
     check_unruly(|| Fifo::new(FLASH), FLASH);
 }
 
 #[test]
-fn log_never_lies_when_all_takes_time() {
+fn log_never_lies_with_slow_io() {
     let config = LogConfig {
         segment_pages: 3,
         segments_buffered: 2,
@@ -147,7 +147,7 @@ fn log_never_lies_when_all_takes_time() {
 }
 
 #[test]
-fn set_never_lies_when_all_takes_time() {
+fn set_never_lies_with_slow_io() {
     for policy in [SetPolicy::Fifo, SetPolicy::Rrip] {
         let config = SetConfig {
             eviction: policy,
@@ -159,7 +159,7 @@ fn set_never_lies_when_all_takes_time() {
 }
 
 #[test]
-fn kangaroo_never_lies_when_all_takes_time() {
+fn kangaroo_never_lies_with_slow_io() {
     for (sets, flash) in [(SetStorage::InPlace, FLASH), (SetStorage::Zoned, ZONES)] {
         let config = KangarooConfig {
             set_storage: sets,
@@ -173,7 +173,7 @@ fn kangaroo_never_lies_when_all_takes_time() {
 }
 
 #[test]
-fn fairywren_never_lies_when_all_takes_time() {
+fn fairywren_never_lies_with_slow_io() {
     let config = FairyWrenConfig {
         segment_pages: 3,
         segments_buffered: 2,

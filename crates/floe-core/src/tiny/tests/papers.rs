@@ -135,7 +135,7 @@ fn check_fairywren(setting: &Setting) {
 }
 
 #[test]
-fn fairywren_with_5_percent_op_is_as_the_paper_says() {
+fn fairywren_with_5_percent_op_amplifies_as_in_the_paper() {
     check_fairywren(&Setting {
         log_percent: 5,
         over_provisioning_percent: 5,
@@ -146,7 +146,7 @@ fn fairywren_with_5_percent_op_is_as_the_paper_says() {
 }
 
 #[test]
-fn fairywren_with_20_percent_op_is_as_the_paper_says() {
+fn fairywren_with_20_percent_op_amplifies_as_in_the_paper() {
     check_fairywren(&Setting {
         log_percent: 5,
         over_provisioning_percent: 20,
@@ -157,7 +157,7 @@ fn fairywren_with_20_percent_op_is_as_the_paper_says() {
 }
 
 #[test]
-fn fairywren_with_35_percent_op_is_as_the_paper_says() {
+fn fairywren_with_35_percent_op_amplifies_as_in_the_paper() {
     check_fairywren(&Setting {
         log_percent: 5,
         over_provisioning_percent: 35,
@@ -168,7 +168,7 @@ fn fairywren_with_35_percent_op_is_as_the_paper_says() {
 }
 
 #[test]
-fn fairywren_with_50_percent_op_is_as_the_paper_says() {
+fn fairywren_with_50_percent_op_amplifies_as_in_the_paper() {
     check_fairywren(&Setting {
         log_percent: 5,
         over_provisioning_percent: 50,
@@ -181,7 +181,7 @@ fn fairywren_with_50_percent_op_is_as_the_paper_says() {
 }
 
 #[test]
-fn fairywren_with_a_log_of_20_percent_is_as_the_paper_says() {
+fn fairywren_with_a_log_of_20_percent_amplifies_as_in_the_paper() {
     check_fairywren(&Setting {
         log_percent: 20,
         over_provisioning_percent: 5,

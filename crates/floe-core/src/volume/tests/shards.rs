@@ -100,7 +100,7 @@ fn a_volume_keeps_its_minimum_and_has_its_maximum() {
 }
 
 #[test]
-fn settings_that_cannot_work_name_one_that_does() {
+fn errors_of_invalid_settings_name_a_valid_value() {
     let mib = |mib| Some(ByteSize::mib(mib));
     let bounds = |minimum, maximum| {
         vec![VolumeBounds {

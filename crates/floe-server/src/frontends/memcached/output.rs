@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn text_and_values_leave_in_order_however_they_are_taken() {
+    fn text_and_values_are_sent_in_order() {
         let build = || {
             let mut first = Output::default();
             first.line("STORED");

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_prefixes_are_kept_than_agreed() {
+    fn the_number_of_prefixes_is_bounded() {
         let prefixes = Prefixes::default();
         prefixes.note_set(b"early:1");
         assert!(prefixes.all().is_empty());

@@ -42,7 +42,7 @@ fn prometheus_reads_the_text() {
 }
 
 #[test]
-fn json_says_the_same() {
+fn json_has_the_same_samples() {
     let json = samples().to_json();
     assert_eq!(json["floe_reads_total"][0]["value"], 3);
     assert_eq!(json["floe_reads_total"][1]["labels"]["result"], "miss");

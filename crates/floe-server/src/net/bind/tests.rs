@@ -1,7 +1,7 @@
 use super::*;
 
 #[tokio::test]
-async fn an_address_in_use_is_named_with_the_cure() {
+async fn the_error_of_an_address_in_use_names_the_remedy() {
     let first = bind_tcp("s3", ([127, 0, 0, 1], 0).into()).await.unwrap();
     let address = first.local_addr().unwrap();
     let error = bind_tcp("s3", address).await.unwrap_err();

@@ -64,7 +64,7 @@ async fn short_long_and_failing_bodies_are_errors() {
 }
 
 #[tokio::test]
-async fn a_piece_left_lying_is_noticed_and_progress_is_not() {
+async fn a_stalled_piece_is_noticed_and_a_slow_one_is_not() {
     let pace = Pace::new(Clock::real(), Duration::from_millis(20));
     let mut body = PacedBody::new(
         StreamBody::new(stream::iter(vec![piece(1), piece(1)])),

@@ -3,7 +3,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::*;
 
 #[tokio::test]
-async fn a_write_that_nobody_takes_fails() {
+async fn a_write_that_the_client_does_not_read_fails() {
     let (near, far) = tokio::io::duplex(16);
     let mut guarded = StallGuard::new(near, Clock::real(), Duration::from_millis(20));
     let error = guarded.write_all(&[0; 64]).await.unwrap_err();
@@ -12,7 +12,7 @@ async fn a_write_that_nobody_takes_fails() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_is_served_as_long_as_it_goes_on() {
+async fn a_slow_reader_is_served_while_it_makes_progress() {
     let (near, mut far) = tokio::io::duplex(16);
     let mut guarded = StallGuard::new(near, Clock::real(), Duration::from_secs(30));
     let writer = async {

@@ -47,7 +47,7 @@ fn received(rate: u64, bytes: usize, pause: Duration, count: usize) -> (usize, O
 }
 
 #[test]
-fn a_client_that_crawls_is_cut_off_after_the_time_out() {
+fn an_upload_below_the_least_rate_is_cut_off_after_the_timeout() {
     let (bytes, when) = received(1000, 1, Duration::from_secs(10), 1000);
     assert!(bytes < 10, "{bytes}");
     let seconds = when.unwrap().as_secs_f64();
@@ -56,7 +56,7 @@ fn a_client_that_crawls_is_cut_off_after_the_time_out() {
 
 /// A fast start gains at most one timeout.
 #[test]
-fn a_fast_beginning_earns_one_time_out() {
+fn a_fast_beginning_earns_at_most_one_timeout() {
     let (_, when) = received(1000, 10 << 20, Duration::from_secs(61), 1);
     assert_eq!(when, Some(Duration::from_secs(60)));
 }

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_gives_up_waiting_lets_the_next_one_pass() {
+    fn a_cancelled_wait_lets_the_next_value_pass() {
         let (scheduler, clock) = (scheduler(), Clock::real());
         let permit = scheduler.wait(&clock, MOST).now_or_never().flatten();
         let second = wait(&scheduler, &clock, MOST);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn no_value_waits_once_it_is_closed() {
+    fn closing_ends_all_waits() {
         let (scheduler, clock) = (scheduler(), Clock::real());
         let permit = scheduler.wait(&clock, MOST).now_or_never().flatten();
         let second = wait(&scheduler, &clock, MOST);

@@ -102,7 +102,7 @@ async fn an_unwatched_fetch_completes_or_is_cancelled_as_configured() {
 }
 
 #[tokio::test]
-async fn a_failed_fetch_reaches_those_who_waited_and_nobody_else() {
+async fn a_failed_fetch_fails_its_waiting_readers_only() {
     let origin = GatedOrigin::with(&key(), pattern(900));
     origin.answers.close();
     origin.failures.store(1, SeqCst);
@@ -131,7 +131,7 @@ async fn a_failed_fetch_reaches_those_who_waited_and_nobody_else() {
 }
 
 #[tokio::test]
-async fn a_short_body_is_continued_and_if_that_fails_told_and_not_stored() {
+async fn a_short_body_is_resumed_or_is_an_error_and_not_stored() {
     let origin = GatedOrigin::with(&key(), pattern(3000));
     let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable)).await;
     origin.cuts.store(2, SeqCst);
@@ -200,7 +200,7 @@ async fn a_slow_reader_neither_stalls_others_nor_holds_memory() {
 }
 
 #[tokio::test]
-async fn when_all_readers_stand_still_the_fetch_loses_patience_and_completes() {
+async fn a_fetch_completes_if_all_its_readers_stall() {
     let big = pattern(400 * 1024);
     let origin = GatedOrigin::with(&key(), big.clone());
     let config = ObjectConfig {

@@ -73,7 +73,7 @@ async fn a_reader_after_a_write_does_not_join_a_request_from_before() {
 }
 
 #[tokio::test]
-async fn a_write_is_seen_through_when_its_caller_leaves() {
+async fn a_write_completes_when_its_caller_is_dropped() {
     let origin = GatedOrigin::with(&key(), version(b'a', 10));
     let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable)).await;
     read(&cache, None).await.unwrap();
@@ -150,7 +150,7 @@ async fn a_completed_upload_replaces_what_was_cached() {
 }
 
 #[tokio::test]
-async fn a_change_by_other_means_is_seen_by_every_later_read() {
+async fn a_change_at_the_origin_is_seen_by_every_later_read() {
     let gated = GatedOrigin::new();
     let (one, two) = (
         ObjectKey::new("bucket", "one"),
@@ -235,7 +235,7 @@ async fn consistency_modes_ask_the_origin_as_often_as_they_say() {
 }
 
 #[tokio::test]
-async fn stale_answers_and_remembered_absence_only_when_asked_for() {
+async fn stale_and_negative_responses_need_their_settings() {
     for asked_for in [false, true] {
         let origin = GatedOrigin::with(&key(), version(b'a', 100));
         let config = ObjectConfig {

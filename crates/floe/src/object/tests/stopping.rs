@@ -11,13 +11,13 @@ use super::*;
 /// Flash is slower than the origin: a reader has the last bytes while the store
 /// has no room for them.
 #[test]
-fn what_a_reader_has_had_is_there_after_the_end() {
+fn bytes_that_a_reader_got_are_stored_after_a_stop() {
     stops_after_a_read(24, 64 << 10, Duration::from_millis(100));
 }
 
 /// Flash stalls for longer than a reader would wait for it.
 #[test]
-fn what_a_reader_has_had_is_there_after_the_end_though_flash_stalls() {
+fn bytes_that_a_reader_got_are_stored_after_a_stop_with_stalled_flash() {
     stops_after_a_read(1, 512 << 10, Duration::from_secs(60));
 }
 
@@ -61,7 +61,7 @@ fn stops_after_a_read(chunks: u64, piece: usize, delay_max: Duration) {
 
 /// Virtual time detects a wait that never ends.
 #[test]
-fn an_origin_that_does_not_answer_is_not_waited_for() {
+fn a_stop_does_not_wait_for_a_stalled_origin() {
     for gate_of in [
         |origin: &GatedOrigin| origin.answers.close(),
         |origin: &GatedOrigin| origin.pieces.close(),
@@ -85,7 +85,7 @@ fn an_origin_that_does_not_answer_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn after_the_end_what_is_missing_is_refused() {
+async fn misses_are_rejected_after_a_stop() {
     let origin = GatedOrigin::with(&key(), pattern(10_000));
     let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable)).await;
     cache.stop().await;

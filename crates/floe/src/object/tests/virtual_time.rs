@@ -25,7 +25,7 @@ async fn virtual_store(clock: &Clock) -> Store {
 }
 
 #[test]
-fn metadata_is_believed_for_its_lifetime_and_not_longer() {
+fn metadata_is_used_for_its_lifetime_only() {
     virtual_time::run(SEED, |clock| async move {
         let origin = GatedOrigin::with(&key(), Bytes::from_static(b"old"));
         let config = ObjectConfig {
@@ -52,7 +52,7 @@ fn emulated(clock: &Clock, config: EmulatedConfig) -> Arc<EmulatedOrigin> {
 }
 
 #[test]
-fn a_cold_read_takes_one_request_and_all_who_wait_share_it() {
+fn concurrent_cold_reads_share_one_request() {
     virtual_time::run(SEED, |clock| async move {
         let origin = emulated(
             &clock,
@@ -118,7 +118,7 @@ fn chunks_ahead_are_fetched_while_the_ones_before_are_read() {
 /// objects at any moment. Every response has one version's bytes, whole, or is
 /// an error.
 #[test]
-fn with_everything_ill_an_answer_is_right_or_an_error() {
+fn with_all_faults_a_response_is_right_or_an_error() {
     for (seed, validators) in [(1, true), (2, true), (3, true), (4, false)] {
         virtual_time::run(seed, |clock| async move {
             let faults = Faults {
@@ -280,7 +280,7 @@ fn the_queue_for_an_origin_is_bounded_in_length_and_in_time() {
 
 /// Uploads do not block readers, and a body that has barely begun takes no turn.
 #[test]
-fn uploads_have_turns_of_their_own() {
+fn uploads_have_their_own_queue() {
     virtual_time::run(SEED, |clock| async move {
         let gated = GatedOrigin::with(&key(), Bytes::from_static(b"x"));
         let requests = RequestConfig {
@@ -381,7 +381,7 @@ fn cold_reads_count_as_misses_however_short_memory_is() {
 }
 
 #[test]
-fn settings_that_cannot_work_are_named() {
+fn errors_name_invalid_settings() {
     let wrong = |change: fn(&mut ObjectConfig)| {
         let mut config = ObjectConfig::default();
         change(&mut config);

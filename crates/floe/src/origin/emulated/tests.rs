@@ -71,7 +71,7 @@ async fn ranges_are_clipped_and_verify() {
 }
 
 #[tokio::test]
-async fn faults_are_of_the_kind_that_was_asked_for() {
+async fn faults_are_of_the_configured_kind() {
     let failing = open(EmulatedConfig {
         error_rate: 1.0,
         ..EmulatedConfig::default()

@@ -368,7 +368,7 @@ async fn listings_and_buckets_are_passed_on() {
 }
 
 #[tokio::test]
-async fn what_caches_on_the_way_say_is_told() {
+async fn reports_of_intermediate_caches_are_returned() {
     let said = [
         ("x-floe-cache: hit", Some(true)),
         ("x-floe-cache: joined", Some(false)),
@@ -444,7 +444,7 @@ async fn redirects_stay_at_the_origin() {
 /// An object with metadata that clients cannot read, written by another
 /// program, is still served.
 #[tokio::test]
-async fn metadata_that_is_not_ascii_is_encoded_or_refused() {
+async fn metadata_that_is_not_ascii_is_encoded_or_rejected() {
     let name = "x-amz-meta-name: gr\u{fc}n";
     let stored = answer("200 OK", &[DATED, name], "bytes");
     let server = serve(vec![stored]).await;
@@ -466,7 +466,7 @@ async fn metadata_that_is_not_ascii_is_encoded_or_refused() {
 }
 
 #[tokio::test]
-async fn names_that_cannot_be_sent_are_refused_before_anything_is() {
+async fn names_that_cannot_be_sent_are_rejected_before_any_request() {
     let server = serve(Vec::new()).await;
     let mut config = config(OriginKind::S3, &server);
     config.buckets.insert("public".into(), "private".into());

@@ -165,7 +165,7 @@ async fn an_oxcache_server_is_driven_and_verified() {
 }
 
 #[tokio::test]
-async fn a_server_that_lies_is_noticed() {
+async fn a_wrong_response_is_detected() {
     for (mood, what) in [
         (
             (|n| {
@@ -297,7 +297,7 @@ async fn a_memcached_server_is_filled_by_its_misses() {
 }
 
 #[tokio::test]
-async fn a_memcached_server_that_lies_is_noticed() {
+async fn a_wrong_response_of_memcached_is_detected() {
     let address = fake_memcached(true).await;
     let lie = drive(&address, &pipelined(), &options(1000))
         .await
@@ -306,7 +306,7 @@ async fn a_memcached_server_that_lies_is_noticed() {
 }
 
 #[tokio::test]
-async fn connection_errors_name_cause_and_cure() {
+async fn connection_errors_name_cause_and_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(folder.path().join("memcached.sock")).unwrap();
     tokio::spawn(async move {

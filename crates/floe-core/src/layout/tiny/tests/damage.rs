@@ -283,7 +283,7 @@ fn a_page_of_another_place_is_rejected() {
 
 /// The chunk engine's tests cover the rules of the chain.
 #[test]
-fn a_chunk_caches_journal_is_none_of_tiny_notes() {
+fn a_chunk_journal_does_not_decode_as_tiny_notes() {
     let mut chain = JournalChain::new(CACHE, EPOCH);
     let mut out = [0; BLOCK as usize];
     chain.encode::<Note>(BLOCK, &[], &mut out).unwrap();

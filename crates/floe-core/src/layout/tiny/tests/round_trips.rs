@@ -274,7 +274,7 @@ fn every_setting_of_the_plan_is_compared() {
 }
 
 #[test]
-fn a_plan_that_makes_no_sense_is_rejected() {
+fn an_inconsistent_plan_is_rejected() {
     type Change = fn(&mut TinyFormatPlan);
     let changes: [Change; 12] = [
         |plan| plan.block_size = 8192,

@@ -95,7 +95,7 @@ fn unknown_and_missing_keys_are_named() {
 }
 
 #[test]
-fn values_out_of_range_name_the_nearest_that_works() {
+fn errors_of_values_out_of_range_name_the_nearest_valid_one() {
     let budget = |text: &str| format!("{{ kind = 'write-budget', {text} }}");
     for (text, setting, nearest) in [
         (

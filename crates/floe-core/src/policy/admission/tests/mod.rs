@@ -89,7 +89,7 @@ fn decisions_are_counted() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_answers() {
+fn the_same_seed_gives_the_same_decisions() {
     for config in one_of_each() {
         let answers = |seed| {
             let mut policy = admission(config.clone(), seed);
@@ -101,7 +101,7 @@ fn the_same_seed_gives_the_same_answers() {
 }
 
 #[test]
-fn odd_values_and_times_do_no_harm() {
+fn extreme_values_and_times_count_as_offers() {
     let times = [Tick(5), Tick::MAX, Tick::ZERO, Tick(u64::MAX - 1), Tick(1)];
     for config in one_of_each() {
         let mut policy = admission(config.clone(), 9);
@@ -117,7 +117,7 @@ fn odd_values_and_times_do_no_harm() {
 }
 
 #[test]
-fn memory_is_what_the_settings_say() {
+fn memory_follows_the_settings() {
     for config in one_of_each() {
         let mut policy = admission(config.clone(), 9);
         assert_eq!(

@@ -64,7 +64,7 @@ fn layout_for(objects: f64, false_positives: f64) -> (u32, Layout) {
 }
 
 #[test]
-fn every_object_matches() {
+fn fingerprints_match_every_object() {
     // As many objects as expected, far fewer, and far more, up to where not
     // even one bit per object fits.
     for expected in [1.0, 3.0, 16.0, 50.0, 200.0] {
@@ -97,7 +97,7 @@ fn wrong(layout: Layout, set: &[Vec<u16>]) -> f64 {
 }
 
 #[test]
-fn they_have_the_configured_false_positive_rate() {
+fn fingerprints_have_the_configured_false_positive_rate() {
     for (objects, asked) in [(16u32, 0.003), (16, 0.001), (40, 0.001), (9, 0.001)] {
         let (count, layout) = layout_for(f64::from(objects), asked);
         let wrong = wrong(layout, &set(count, objects.into(), 11));
@@ -120,7 +120,7 @@ fn the_false_positive_rate_grows_slowly_with_more_objects() {
 }
 
 #[test]
-fn they_take_less_room_than_bloom_filters() {
+fn fingerprints_are_smaller_than_bloom_filters() {
     for (objects, asked) in [(16.0, 0.002), (16.0, 0.001), (40.0, 0.001)] {
         let fingerprints = layout_for(objects, asked).0;
         let bits = crate::tiny::nemo::filters::filter_bits(objects, asked);

@@ -38,7 +38,7 @@ fn a_connection_gets_no_more_than_its_part_at_once() {
 }
 
 #[test]
-fn what_a_share_exceeds_is_given_back() {
+fn memory_above_a_share_is_released() {
     virtual_time::run(1, |clock| async move {
         let memory = memory(&clock);
         let account = account();
@@ -78,7 +78,7 @@ fn values_that_grow_together_all_complete() {
 }
 
 #[test]
-fn the_slowest_give_way_while_memory_is_short() {
+fn the_slowest_transfers_end_first_while_memory_is_short() {
     virtual_time::run(3, |clock| async move {
         let memory = memory(&clock);
         let mut held = Vec::new();

@@ -17,7 +17,7 @@ fn words_are_found_between_any_spaces() {
 }
 
 #[test]
-fn what_a_client_that_must_authenticate_says() {
+fn authentication_requests_parse() {
     assert_eq!(authentication_len(b"set x 0 0 10\r"), Some(10));
     assert_eq!(authentication_len(b"set x 0 0"), None);
     assert_eq!(authentication_len(b"get x"), None);

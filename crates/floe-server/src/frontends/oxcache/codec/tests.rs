@@ -40,7 +40,7 @@ fn a_partial_frame_waits_for_the_rest() {
 }
 
 #[test]
-fn junk_is_refused() {
+fn invalid_frames_are_rejected() {
     assert_eq!(decode(&[0, 0, 0, 0]), Err(FrameError::Length { len: 0 }));
     assert!(matches!(
         decode(b"GET / HTTP/1.1"),
@@ -65,7 +65,7 @@ fn junk_is_refused() {
 }
 
 #[test]
-fn answers_that_announce_more_or_less_than_they_hold_are_refused() {
+fn responses_with_a_wrong_length_are_rejected() {
     let mut claim = vec![1, 253];
     claim.extend(u64::MAX.to_le_bytes());
     for (body, what) in [
@@ -84,7 +84,7 @@ fn answers_that_announce_more_or_less_than_they_hold_are_refused() {
 }
 
 #[test]
-fn answers_too_long_for_their_length_field_have_no_head() {
+fn responses_too_long_for_their_length_field_have_no_head() {
     assert!(response_head(u64::from(u32::MAX) - 6).is_some());
     assert!(response_head(u64::from(u32::MAX) - 5).is_none());
     assert!(response_head(u64::MAX).is_none());

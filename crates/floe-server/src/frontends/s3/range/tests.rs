@@ -44,7 +44,7 @@ fn the_matrix_of_ranges() {
 }
 
 #[test]
-fn nothing_of_an_empty_object_can_be_ranged() {
+fn no_range_of_an_empty_object_is_satisfiable() {
     for line in ["bytes=0-0", "bytes=0-", "bytes=-1"] {
         assert_eq!(parse(line).unwrap().resolve(0), None, "{line}");
     }
