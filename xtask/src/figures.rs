@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn an_experiment_without_figures_is_rejected_with_those_that_have_some() {
-        let error = chosen(&["nemo-fig99".into()]).expect_err("is refused");
+        let error = chosen(&["nemo-fig99".into()]).expect_err("is rejected");
         assert!(error.to_string().contains("nemo-fig12"), "{error}");
         assert_eq!(chosen(&[]).expect("all").len(), SHOWN.len());
         let one = chosen(&["nemo-fig13".into()]).expect("is there");

@@ -24,14 +24,14 @@ pub fn run() -> Result<()> {
     let packages = metadata["packages"]
         .as_array()
         .context("`cargo metadata` lists no packages")?;
-    let refused: Vec<String> = packages
+    let rejected: Vec<String> = packages
         .iter()
-        .filter_map(|p| refusal(p, &allowed))
+        .filter_map(|p| violation(p, &allowed))
         .collect();
-    if !refused.is_empty() {
+    if !rejected.is_empty() {
         bail!(
             "licences that deny.toml does not allow:\n{}",
-            refused.join("\n")
+            rejected.join("\n")
         );
     }
     println!("licences: {} packages, all allowed", packages.len());
@@ -53,7 +53,7 @@ fn allowed() -> Result<Vec<String>> {
         .collect())
 }
 
-fn refusal(package: &Value, allowed: &[String]) -> Option<String> {
+fn violation(package: &Value, allowed: &[String]) -> Option<String> {
     let name = package["name"].as_str().unwrap_or("?");
     match package["license"].as_str() {
         Some(expression) if satisfied(expression, allowed) => None,

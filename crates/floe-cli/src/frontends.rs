@@ -335,7 +335,7 @@ pub(crate) fn config(
         for setting in effective.schema().keys().map(|(setting, _)| setting) {
             if setting.starts_with("oxcache.") && effective.is_changed(&setting) {
                 return Err(effective
-                    .refuse(&setting, "has no effect without `oxcache.path`", None)
+                    .bad_value(&setting, "has no effect without `oxcache.path`", None)
                     .into());
             }
         }

@@ -20,9 +20,9 @@ impl Style {
     }
 
     fn of(terminal: bool) -> Self {
-        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Style {
-            colour: terminal && !refused,
+            colour: terminal && !no_color,
         }
     }
 

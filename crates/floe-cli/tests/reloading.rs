@@ -160,10 +160,10 @@ fn sighup_applies_limits_and_names_those_that_need_a_restart() {
     let (_, only) = ask(&serving, "get a", "END\r\n");
     // An unread request could make the client lose the response.
     let address = serving.announced["memcached"].as_str().unwrap();
-    let mut refused = String::new();
+    let mut rejected = String::new();
     let mut silent = TcpStream::connect(address).unwrap();
-    silent.read_to_string(&mut refused).unwrap();
-    assert!(refused.contains(REFUSED), "{refused}");
+    silent.read_to_string(&mut rejected).unwrap();
+    assert!(rejected.contains(REFUSED), "{rejected}");
 
     // Restored: a setting with its original value is no longer listed.
     write("", "");

@@ -87,7 +87,7 @@ fn a_record_is_bounded_complete_and_deterministic() {
     let entries = record();
     assert_eq!(entries.len(), 50);
     assert_eq!(entries[0].number, 13);
-    let [.., append, read, finish, refused, reset] = &entries[..] else {
+    let [.., append, read, finish, rejected, reset] = &entries[..] else {
         panic!("there are fifty");
     };
     assert_eq!(
@@ -96,7 +96,7 @@ fn a_record_is_bounded_complete_and_deterministic() {
     );
     assert_eq!((read.zone, read.bytes), (Some(ZoneId(2)), BLOCK as u64));
     assert!(matches!(finish.outcome, Outcome::Done(end) if end > finish.started));
-    assert!(matches!(&refused.outcome, Outcome::Failed(_, why) if why.contains("full")));
+    assert!(matches!(&rejected.outcome, Outcome::Failed(_, why) if why.contains("full")));
     assert!(matches!(reset.outcome, Outcome::Abandoned(_)));
     assert_eq!(entries, record());
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 pub enum Anonymous {
     /// None; written `false`.
     #[default]
-    Refused,
+    Rejected,
     /// Only on a loopback address; written `"loopback"`.
     OnLoopback,
     /// On any address; written `true`.
@@ -23,14 +23,14 @@ pub enum Anonymous {
 impl Anonymous {
     /// True if such requests are served, at least on loopback.
     pub fn is_served(self) -> bool {
-        self != Anonymous::Refused
+        self != Anonymous::Rejected
     }
 }
 
 impl Serialize for Anonymous {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Anonymous::Refused => serializer.serialize_bool(false),
+            Anonymous::Rejected => serializer.serialize_bool(false),
             Anonymous::OnLoopback => serializer.serialize_str("loopback"),
             Anonymous::Served => serializer.serialize_bool(true),
         }
@@ -49,7 +49,7 @@ impl<'de> Deserialize<'de> for Anonymous {
                 Ok(if served {
                     Anonymous::Served
                 } else {
-                    Anonymous::Refused
+                    Anonymous::Rejected
                 })
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Anonymous, E> {
@@ -57,7 +57,7 @@ impl<'de> Deserialize<'de> for Anonymous {
                     "loopback" => Ok(Anonymous::OnLoopback),
                     // The spelling in flags and environment variables.
                     "true" => Ok(Anonymous::Served),
-                    "false" => Ok(Anonymous::Refused),
+                    "false" => Ok(Anonymous::Rejected),
                     _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
                 }
             }

@@ -30,7 +30,7 @@ pub enum CacheError {
         given: u64,
     },
     /// A delete or overwrite could not be made durable, so it was not acknowledged.
-    #[error("the cache device refused to make an invalidation durable: {0}")]
+    #[error("the cache device did not make an invalidation durable: {0}")]
     NotDurable(String),
     /// A background task of the cache panicked. The cache takes no more writes
     /// until it is opened again.

@@ -206,8 +206,8 @@ async fn operation(
             };
             if value.len() as u64 > max {
                 // The put is rejected without effect.
-                let refused = items.put(key, new).await;
-                assert!(matches!(refused, Err(ItemError::TooLarge { .. })));
+                let rejected = items.put(key, new).await;
+                assert!(matches!(rejected, Err(ItemError::TooLarge { .. })));
                 return Ok(());
             }
             // Until the acknowledgement the change may have happened or not.
@@ -355,7 +355,7 @@ fn lives(layout: Layout, lives: u64, operations: u64) {
                 match operation(&items, &clock, &mut model, &mut random).await {
                     Ok(()) => {}
                     Err(ItemError::Cache(CacheError::NotDurable(_) | CacheError::Closed)) => break,
-                    Err(ItemError::Refused) if power.is_off() => break,
+                    Err(ItemError::NoRoom) if power.is_off() => break,
                     Err(error) => panic!("{error}"),
                 }
             }

@@ -215,18 +215,21 @@ fn a_reclaimer_that_panics_poisons_the_cache() {
         Layout::Log,
         async |subject| {
             let large = Bytes::from(vec![7; 60_000]);
-            let mut refused = None;
+            let mut rejected = None;
             for key in 0..4000u32 {
                 if key == 1500 {
                     // By now each zone was written: resets are the reclaimer's.
                     subject.chunks.set(panic_after(Operation::Reset));
                 }
                 if let Err(error) = subject.cache.put(&key.to_le_bytes(), large.clone()).await {
-                    refused = Some(error);
+                    rejected = Some(error);
                     break;
                 }
             }
-            assert!(matches!(refused, Some(CacheError::Poisoned)), "{refused:?}");
+            assert!(
+                matches!(rejected, Some(CacheError::Poisoned)),
+                "{rejected:?}"
+            );
             subject.cache.delete(b"first").await.unwrap();
             // Values that no zone took are counted, not waited for.
             subject.cache.flush().await.unwrap();

@@ -125,10 +125,10 @@ fn values_expire_and_keys_have_limits() {
         assert!(store.get(b"brief").await.expect("get").is_none());
         assert_eq!(store.stats().expired, 2);
         let long = [b'k'; 256];
-        let refused = store.put(&long, b"v", PutOptions::default()).await;
-        assert!(matches!(refused, Err(CacheError::KeyTooLong { .. })));
-        let refused = store.put(b"k", &[0; 4096], PutOptions::default()).await;
-        assert!(matches!(refused, Err(CacheError::ValueTooLarge { .. })));
+        let rejected = store.put(&long, b"v", PutOptions::default()).await;
+        assert!(matches!(rejected, Err(CacheError::KeyTooLong { .. })));
+        let rejected = store.put(b"k", &[0; 4096], PutOptions::default()).await;
+        assert!(matches!(rejected, Err(CacheError::ValueTooLarge { .. })));
     });
 }
 

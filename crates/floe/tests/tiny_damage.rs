@@ -135,8 +135,8 @@ fn a_cache_of_an_older_format_is_rejected_with_the_command_that_formats() {
         let mut block = [0; BLOCK];
         block[..VERSION_1.len()].copy_from_slice(&VERSION_1);
         overwrite(&device, Address::new(ZoneId(0), 0), &block).await;
-        let refused = Tiny::open(Arc::clone(&device), clock.clone(), &config()).await;
-        let error = refused.expect_err("another version").to_string();
+        let rejected = Tiny::open(Arc::clone(&device), clock.clone(), &config()).await;
+        let error = rejected.expect_err("another version").to_string();
         let reason = "format version 1; this build reads version 3";
         assert!(error.contains(reason), "{error}");
         assert!(error.contains("floe format --tiny --force"), "{error}");

@@ -478,18 +478,18 @@ pub(crate) fn trace_format(text: &str) -> Result<TraceFormat, String> {
 
 /// Parses a length of time.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let refuse = || format!("`{text}` is no length of time; write 500ms, 90s, 5m or 1h");
+    let invalid = || format!("`{text}` is no length of time; write 500ms, 90s, 5m or 1h");
     let split = text
         .find(|c: char| !(c.is_ascii_digit() || c == '.'))
         .unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
-    let number: f64 = number.parse().map_err(|_| refuse())?;
+    let number: f64 = number.parse().map_err(|_| invalid())?;
     let seconds = match unit {
         "ms" => number / 1000.0,
         "s" | "" => number,
         "m" | "min" => number * 60.0,
         "h" => number * 3600.0,
-        _ => return Err(refuse()),
+        _ => return Err(invalid()),
     };
     if !(seconds > 0.0 && seconds <= 31_536_000.0) {
         return Err(format!("`{text}` is not between 1ms and a year"));

@@ -69,7 +69,7 @@ pub async fn load(name: Name, folder: &Path, sizes: Sizes, pressure: Pressure) -
 
     let burst = burst(&cache, &values, entries, pressure.depth).await?;
     let before_drop = present(&cache, &values, entries, pressure.depth).await?;
-    let dropped = entries - burst.refused - before_drop.len() as u64;
+    let dropped = entries - burst.rejected - before_drop.len() as u64;
     if before_drop.is_empty() {
         bail!("{}: nothing of the burst can be read back", name.label());
     }
@@ -93,10 +93,10 @@ pub async fn load(name: Name, folder: &Path, sizes: Sizes, pressure: Pressure) -
         entries,
         insert_per_second: entries as f64 / burst.insert.wall.as_secs_f64(),
         insert_cpu_us: micros(burst.whole.cpu) / entries as f64,
-        refused_percent: 100.0 * burst.refused as f64 / entries as f64,
+        refused_percent: 100.0 * burst.rejected as f64 / entries as f64,
         dropped_percent: 100.0 * dropped as f64 / entries as f64,
         burst_write_amplification: burst.whole.written_bytes as f64
-            / ((entries - burst.refused - dropped).max(1) * sizes.value_bytes as u64) as f64,
+            / ((entries - burst.rejected - dropped).max(1) * sizes.value_bytes as u64) as f64,
         get_per_second: steady.operations as f64 / steady.used.wall.as_secs_f64(),
         get_cpu_us: micros(steady.used.cpu) / steady.operations as f64,
         get_per_cpu_second: steady.operations as f64 / steady.used.cpu.as_secs_f64(),
@@ -185,16 +185,16 @@ struct Burst {
     insert: Used,
     /// Until everything was written.
     whole: Used,
-    refused: u64,
+    rejected: u64,
 }
 
 async fn burst(cache: &Cache, values: &Arc<Values>, entries: u64, depth: u64) -> Result<Burst> {
     let began = Usage::now()?;
-    let (next, refused) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (next, rejected) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let tasks: Vec<_> = (0..depth)
         .map(|_| {
             let (cache, values) = (cache.clone(), values.clone());
-            let (next, refused) = (next.clone(), refused.clone());
+            let (next, rejected) = (next.clone(), rejected.clone());
             tokio::spawn(async move {
                 loop {
                     let key = next.fetch_add(1, Ordering::Relaxed);
@@ -202,7 +202,7 @@ async fn burst(cache: &Cache, values: &Arc<Values>, entries: u64, depth: u64) ->
                         return anyhow::Ok(());
                     }
                     if !cache.put(key, values.make(key)).await? {
-                        refused.fetch_add(1, Ordering::Relaxed);
+                        rejected.fetch_add(1, Ordering::Relaxed);
                     }
                     tokio::task::consume_budget().await;
                 }
@@ -217,7 +217,7 @@ async fn burst(cache: &Cache, values: &Arc<Values>, entries: u64, depth: u64) ->
     Ok(Burst {
         insert,
         whole: began.since()?,
-        refused: refused.load(Ordering::Relaxed),
+        rejected: rejected.load(Ordering::Relaxed),
     })
 }
 

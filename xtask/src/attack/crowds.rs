@@ -173,7 +173,7 @@ pub(super) fn hang_up(place: &Place) -> Result<()> {
             std::thread::sleep(Duration::from_millis(10));
         }
         std::thread::sleep(Duration::from_millis(100));
-        ensure!(is_known(SECOND)?, "the new key is refused");
+        ensure!(is_known(SECOND)?, "the new key is rejected");
         ensure!(!is_known(FIRST)?, "the old key is taken");
         ready(&server)?;
     }
@@ -189,7 +189,7 @@ pub(super) fn open_to_the_network(place: &Place) -> Result<()> {
     ] {
         let mut arguments = vec!["serve", flag];
         arguments.extend(small);
-        place.refuses(&arguments, USAGE, &[word])?;
+        place.assert_fails(&arguments, USAGE, &[word])?;
     }
     Ok(())
 }

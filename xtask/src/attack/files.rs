@@ -34,7 +34,7 @@ pub(super) fn foreign_files(place: &Place) -> Result<()> {
             SMALL[1],
         ],
     ] {
-        refuses(place, &arguments)?;
+        assert_rejected(place, &arguments)?;
         ensure!(
             fs::read(&path)? == letter,
             "`floe {}` changed the file",
@@ -54,7 +54,7 @@ pub(super) fn behind_a_hole(place: &Place) -> Result<()> {
     file.write_all(&data)?;
     drop(file);
     let device = format!("--device-path={}", path.display());
-    refuses(place, &["serve", &device, SMALL[0], SMALL[1]])?;
+    assert_rejected(place, &["serve", &device, SMALL[0], SMALL[1]])?;
     let mut found = vec![0; data.len()];
     File::open(&path)?.read_exact_at(&mut found, 20 << 20)?;
     ensure!(found == data, "foreign data was changed");
@@ -70,13 +70,13 @@ pub(super) fn no_files(place: &Place) -> Result<()> {
     crate::project::run(make.arg(&pipe))?;
     for path in [folder.as_path(), &pipe, Path::new("/dev/null")] {
         let device = format!("--device-path={}", path.display());
-        refuses(place, &["serve", &device, SMALL[0], SMALL[1]])
+        assert_rejected(place, &["serve", &device, SMALL[0], SMALL[1]])
             .with_context(|| path.display().to_string())?;
     }
     Ok(())
 }
 
-fn refuses(place: &Place, arguments: &[&str]) -> Result<()> {
+fn assert_rejected(place: &Place, arguments: &[&str]) -> Result<()> {
     let output = place.floe(arguments)?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(

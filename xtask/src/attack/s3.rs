@@ -79,7 +79,7 @@ pub(super) fn old_signatures(place: &Place) -> Result<()> {
     for key in ["AWSAccessKeyId", "AWSAccessKeyI%64", "%41WSAccessKeyId"] {
         let url =
             format!("/demo/secret?{key}={ACCESS_KEY}&Expires={expires}&Signature={signature}");
-        refused(server.s3, &url).with_context(|| key.to_owned())?;
+        assert_rejected(server.s3, &url).with_context(|| key.to_owned())?;
     }
     server.stop()
 }
@@ -89,18 +89,18 @@ pub(super) fn long_presign(place: &Place) -> Result<()> {
     const WEEK_S: u64 = 7 * 24 * 3600;
     let server = signed_server(place)?;
     let url = presign_v4("GET", server.s3, "/demo/secret", WEEK_S + 1);
-    refused(server.s3, &url)?;
+    assert_rejected(server.s3, &url)?;
     let url = presign_v4("GET", server.s3, "/demo/secret", WEEK_S);
     let response = Connection::open(server.s3)?.request("GET", &url, &[], b"")?;
     ensure!(response.status == 200, "a week: {}", shown(&response));
     server.stop()
 }
 
-fn refused(s3: SocketAddr, url: &str) -> Result<()> {
+fn assert_rejected(s3: SocketAddr, url: &str) -> Result<()> {
     let response = Connection::open(s3)?.request("GET", url, &[], b"")?;
     ensure!(
         (400..500).contains(&response.status) && response.body != SECRET,
-        "not refused: {}",
+        "not rejected: {}",
         shown(&response)
     );
     Ok(())
@@ -186,7 +186,7 @@ pub(super) fn form_uploads(place: &Place) -> Result<()> {
     let grown = (server.peak_rss_bytes()? >> 20).saturating_sub(before);
     ensure!(
         grown <= GROWTH_MIB_MAX,
-        "{grown} MiB of memory for forms of {FILE_MIB} MiB that are refused"
+        "{grown} MiB of memory for forms of {FILE_MIB} MiB that are rejected"
     );
     server.stop()
 }

@@ -128,7 +128,7 @@ impl Place {
             if began.elapsed() > FAILURE_TIMEOUT {
                 child.kill()?;
                 child.wait()?;
-                bail!("`floe {}` neither refused nor ended", arguments.join(" "));
+                bail!("`floe {}` neither rejected nor ended", arguments.join(" "));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -136,7 +136,7 @@ impl Place {
     }
 
     /// `floe` must fail with `status` and an error that contains `words`.
-    pub fn refuses(&self, arguments: &[&str], status: i32, words: &[&str]) -> Result<()> {
+    pub fn assert_fails(&self, arguments: &[&str], status: i32, words: &[&str]) -> Result<()> {
         let output = self.floe(arguments)?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(

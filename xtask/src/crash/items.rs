@@ -286,7 +286,7 @@ impl World {
         let outcome = ledger.write(state, |state| match operation(state)?.as_str() {
             "STORED" | "DELETED" => Ok(Written::Done),
             "NOT_FOUND" if state == State::Absent => Ok(Written::Done),
-            "NOT_STORED" | "EXISTS" | "NOT_FOUND" => Ok(Written::Refused),
+            "NOT_STORED" | "EXISTS" | "NOT_FOUND" => Ok(Written::Rejected),
             other => Err(lied(format!("{}: answered {other:?}", ledger.key()))),
         });
         if outcome.transpose()? == Some(Written::Done) {

@@ -44,7 +44,7 @@ pub(super) enum Written {
     /// Acknowledged.
     Done,
     /// Rejected without a change.
-    Refused,
+    Rejected,
 }
 
 impl Ledger {
@@ -86,7 +86,7 @@ impl Ledger {
         match result {
             Ok(Written::Done) => lock(&self.history).acknowledged = number,
             // Writers are serialised, so it is still the last one.
-            Ok(Written::Refused) => lock(&self.history).states.truncate(number),
+            Ok(Written::Rejected) => lock(&self.history).states.truncate(number),
             Err(_) => {}
         }
         Some(result)
@@ -223,11 +223,11 @@ mod tests {
     #[test]
     fn a_rejected_write_must_not_be_read() {
         let ledger = Ledger::new("k".into(), State::Absent);
-        let refused = ledger.write(
+        let rejected = ledger.write(
             |version| State::Present { version, len: 7 },
-            |_| Ok::<_, ()>(Written::Refused),
+            |_| Ok::<_, ()>(Written::Rejected),
         );
-        assert_eq!(refused, Some(Ok(Written::Refused)));
+        assert_eq!(rejected, Some(Ok(Written::Rejected)));
         let seen = Seen::Bytes(content("k", 1, 7));
         assert!(ledger.judge(ledger.begin_read(), None, &seen).is_err());
     }

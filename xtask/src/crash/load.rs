@@ -119,7 +119,7 @@ impl World {
     fn put(&self, connection: &mut Connection, ledger: &Ledger, len: usize) -> Result<(), Stop> {
         let operation = |state| {
             let State::Present { version, len } = state else {
-                return Ok(Written::Refused);
+                return Ok(Written::Rejected);
             };
             let body = content(ledger.key(), version, len);
             let response = connection.request("PUT", &path(ledger.key()), &[], &body)?;

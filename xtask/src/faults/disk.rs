@@ -89,7 +89,7 @@ pub(super) fn too_small(place: &Place) -> Result<Outcome> {
     };
     let path = disk.folder.join("cache.floe");
     let flag = format!("--device-path={}", path.display());
-    place.refuses(
+    place.assert_fails(
         &[
             "serve",
             &flag,
@@ -101,7 +101,7 @@ pub(super) fn too_small(place: &Place) -> Result<Outcome> {
         &["512MiB", "free", "size", "cache.floe"],
     )?;
     let left = fs::metadata(&path).map_or(0, |found| found.len());
-    ensure!(left == 0, "the refused cache left a file of {left} bytes");
+    ensure!(left == 0, "the rejected cache left a file of {left} bytes");
     Ok(Outcome::Passed)
 }
 

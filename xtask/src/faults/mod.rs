@@ -52,7 +52,7 @@ fn unknown_setting(place: &Place) -> Result<()> {
         place.folder.join("bad.toml"),
         "[device]\nzone_sise = \"64MiB\"\n",
     )?;
-    place.refuses(
+    place.assert_fails(
         &["config", "check", "bad.toml"],
         USAGE,
         &["zone_sise", "zone_size", "bad.toml:2"],
@@ -66,14 +66,14 @@ fn chunk_over_zone(place: &Place) -> Result<()> {
         "--device-zone-size=4MiB",
         "--chunk-size=8MiB",
     ];
-    place.refuses(&flags, USAGE, &["chunk.size", "8MiB"])
+    place.assert_fails(&flags, USAGE, &["chunk.size", "8MiB"])
 }
 
 fn device_too_small(place: &Place) -> Result<()> {
     let zones = &["use zones of at least 128KiB (device.zone_size)"];
-    place.refuses(&["serve", "--device-size=1MiB"], USAGE, zones)?;
+    place.assert_fails(&["serve", "--device-size=1MiB"], USAGE, zones)?;
     let device = &["a device of at least 768KiB (device.size)"];
-    place.refuses(&["serve", "--device-size=512KiB"], USAGE, device)
+    place.assert_fails(&["serve", "--device-size=512KiB"], USAGE, device)
 }
 
 fn foreign_data(place: &Place) -> Result<()> {
@@ -81,7 +81,7 @@ fn foreign_data(place: &Place) -> Result<()> {
     let precious = content("precious", 0, 64 << 20);
     fs::write(&path, &precious)?;
     let flag = format!("--device-path={}", path.display());
-    place.refuses(
+    place.assert_fails(
         &["serve", &flag, "--device-zone-size=4MiB"],
         ENVIRONMENT,
         &["precious"],
@@ -102,7 +102,7 @@ fn port_taken(place: &Place) -> Result<()> {
         "--memcached-listen=off",
         "--admin-listen=127.0.0.1:0",
     ];
-    place.refuses(&flags, ENVIRONMENT, &[&address])
+    place.assert_fails(&flags, ENVIRONMENT, &[&address])
 }
 
 fn behind_origin(place: &Place) -> Result<(Origin, Server)> {

@@ -227,7 +227,7 @@ pub(super) fn check(root: &Path, packages: &[Package]) -> Vec<Violation> {
                 )
             } else if banned.contains(&name) && !dependency.development {
                 format!(
-                    "`{}` refuses to know what `{name}` is for (ARCHITECTURE.md, \"Code map\")",
+                    "`{}` must not depend on `{name}` (ARCHITECTURE.md, \"Code map\")",
                     package.name
                 )
             } else if RIVALS.contains(&name) {

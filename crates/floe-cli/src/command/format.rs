@@ -56,7 +56,7 @@ async fn format_chunks(plan: &Plan, force: bool) -> Result<String, Failure> {
         .map_err(|error| explain_open(error, &plan.device))?;
     let formatted = store.recovery().formatted || force;
     store.close().await.map_err(not_closed)?;
-    told_if_nothing_changed(formatted, &description)?;
+    require_formatted(formatted, &description)?;
     Ok(description)
 }
 
@@ -77,7 +77,7 @@ async fn format_tiny(plan: &Plan, force: bool) -> Result<String, Failure> {
         .map_err(explain_open_tiny)?;
     let formatted = tiny.recovery().formatted;
     tiny.close().await.map_err(not_closed)?;
-    told_if_nothing_changed(formatted, &description)?;
+    require_formatted(formatted, &description)?;
     Ok(description)
 }
 
@@ -93,7 +93,7 @@ fn not_closed(error: CacheError) -> Failure {
     Failure::environment("the new cache was not closed").because(error)
 }
 
-fn told_if_nothing_changed(formatted: bool, description: &str) -> Result<(), Failure> {
+fn require_formatted(formatted: bool, description: &str) -> Result<(), Failure> {
     if formatted {
         return Ok(());
     }

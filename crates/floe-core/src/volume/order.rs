@@ -59,8 +59,8 @@ pub(super) trait Ranked: Linked {
     fn mark(&mut self, id: u32) -> &mut u8;
 }
 
-/// Victims that may be refused before the search ends without one.
-const REFUSALS_MAX: usize = 64;
+/// Victims that may be rejected before the search ends without one.
+const REJECTIONS_MAX: usize = 64;
 
 /// Elements in their order of replacement.
 #[derive(Debug)]
@@ -138,11 +138,11 @@ impl Order {
         mut accepts: impl FnMut(u32) -> bool,
     ) -> Option<u32> {
         match self {
-            Order::Lru(list) => first_accepted(list, elements, REFUSALS_MAX, accepts).ok(),
+            Order::Lru(list) => first_accepted(list, elements, REJECTIONS_MAX, accepts).ok(),
             Order::Sieve { list, hand } => {
                 let mut candidate = *hand;
-                let mut refusals = 0;
-                while refusals < REFUSALS_MAX {
+                let mut rejections = 0;
+                while rejections < REJECTIONS_MAX {
                     if candidate == NONE {
                         candidate = list.oldest();
                     }
@@ -154,14 +154,14 @@ impl Order {
                             *hand = candidate;
                             return Some(candidate);
                         }
-                        refusals += 1;
+                        rejections += 1;
                     }
                     candidate = list.newer_than(elements, candidate);
                 }
                 None
             }
             Order::Lfu(lists) => {
-                let mut refusals_left = REFUSALS_MAX;
+                let mut refusals_left = REJECTIONS_MAX;
                 for list in lists.iter().filter(|list| !list.is_empty()) {
                     match first_accepted(list, elements, refusals_left, &mut accepts) {
                         Ok(victim) => return Some(victim),
@@ -175,7 +175,7 @@ impl Order {
 }
 
 /// The oldest element of `list` that `accepts` allows, or how many more may be
-/// refused.
+/// rejected.
 fn first_accepted(
     list: &List,
     elements: &impl Ranked,

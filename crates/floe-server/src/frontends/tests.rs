@@ -16,7 +16,7 @@ fn a_small_configuration_gets_defaults() {
     )
     .unwrap();
     let s3 = config.s3.unwrap();
-    assert_eq!(s3.anonymous, Anonymous::Refused);
+    assert_eq!(s3.anonymous, Anonymous::Rejected);
     assert_eq!(s3.max_connections, 4096);
     assert_eq!(config.oxcache.unwrap().max_pipeline, 64);
     assert_eq!(config.admin.unwrap().listen.port(), 9100);
@@ -103,7 +103,7 @@ fn allowed_open_frontends_are_listed() {
 fn anonymous_is_written_three_ways() {
     for (written, meant) in [
         ("true", Anonymous::Served),
-        ("false", Anonymous::Refused),
+        ("false", Anonymous::Rejected),
         ("\"loopback\"", Anonymous::OnLoopback),
     ] {
         let s3: S3Config = toml::from_str(&format!("anonymous = {written}")).unwrap();

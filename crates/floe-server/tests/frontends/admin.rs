@@ -2,7 +2,7 @@
 
 use crate::support::{Rig, pattern, request, rig, rig_holding, rig_with, send};
 
-async fn page(rig: &Rig, path: &str) -> crate::support::Answer {
+async fn page(rig: &Rig, path: &str) -> crate::support::Reply {
     send(rig.admin(), request(rig.admin(), "GET", path, &[], "")).await
 }
 

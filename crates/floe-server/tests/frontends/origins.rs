@@ -135,8 +135,8 @@ async fn errors_name_an_origin_that_rejects_or_is_gone() {
     let real = real_s3().await;
     std::fs::write(real.root.path().join("bucket/key"), "bytes").unwrap();
     let rig = rig_over(&s3_config(&real, "another secret")).await;
-    let refused = rig.get("/bucket/key", &[]).await;
-    assert_eq!((refused.status, refused.code()), (403, "AccessDenied"));
+    let rejected = rig.get("/bucket/key", &[]).await;
+    assert_eq!((rejected.status, rejected.code()), (403, "AccessDenied"));
 
     let mut config = s3_config(&real, SECRET_KEY);
     config.endpoint = Some("http://127.0.0.1:1".into());
@@ -205,10 +205,14 @@ async fn a_directory_makes_buckets() {
         (409, "BucketAlreadyOwnedByYou")
     );
     for name in ["no", "-hyphen", "under_score", "UPPER", "a..b"] {
-        let refused = rig.send("PUT", &format!("/{name}"), &[], "").await;
-        let code = refused.code();
-        assert_eq!((refused.status, code), (400, "InvalidBucketName"), "{name}");
-        assert!(refused.text().contains("3 to 63"), "{}", refused.text());
+        let rejected = rig.send("PUT", &format!("/{name}"), &[], "").await;
+        let code = rejected.code();
+        assert_eq!(
+            (rejected.status, code),
+            (400, "InvalidBucketName"),
+            "{name}"
+        );
+        assert!(rejected.text().contains("3 to 63"), "{}", rejected.text());
     }
     assert_eq!(rig.get("/", &[]).await.tags("Name"), ["new-bucket"]);
     let location = rig.get("/new-bucket?location", &[]).await;
@@ -300,10 +304,14 @@ async fn uploads_under_way_are_listed_and_parts_copied() {
             ("x-amz-copy-source", "/bucket/source"),
             ("x-amz-copy-source-range", header),
         ];
-        let refused = rig
+        let rejected = rig
             .send("PUT", &upload("partNumber=4&"), &headers, "")
             .await;
-        assert_eq!((refused.status, refused.code()), (status, code), "{header}");
+        assert_eq!(
+            (rejected.status, rejected.code()),
+            (status, code),
+            "{header}"
+        );
     }
 
     let list: String = (1..)
@@ -329,10 +337,10 @@ async fn a_real_s3_origin_rejects_unsupported_requests() {
     let rig = rig_over(&s3_config(&real, SECRET_KEY)).await;
     for key in ["a//b", "a/", "a/./b", "a/%2e%2e/b"] {
         for (method, body) in [("PUT", "x"), ("GET", "")] {
-            let refused = rig.send(method, &format!("/bucket/{key}"), &[], body).await;
-            let code = refused.code();
+            let rejected = rig.send(method, &format!("/bucket/{key}"), &[], body).await;
+            let code = rejected.code();
             assert_eq!(
-                (refused.status, code),
+                (rejected.status, code),
                 (400, "InvalidArgument"),
                 "{method} {key}"
             );

@@ -8,7 +8,7 @@ use floe_server::{Drained, Server, ServerConfig, StartError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::{Rig, answer, connect, pattern, request, rig, rig_holding, rig_with, send};
+use crate::support::{Rig, connect, pattern, reply, request, rig, rig_holding, rig_with, send};
 
 /// Sends raw bytes and reads until the server closes.
 pub(crate) async fn raw(rig: &Rig, bytes: &[u8]) -> Vec<u8> {
@@ -93,7 +93,7 @@ async fn a_thousand_connections() {
             tokio::spawn(async move {
                 let mut sender = connect(address).await;
                 let get = request(address, "GET", "/bucket/key", &[], "");
-                let got = answer(sender.send_request(get).await.unwrap()).await;
+                let got = reply(sender.send_request(get).await.unwrap()).await;
                 // Held until all connections exist.
                 (sender, got.body == pattern(1, 10_000))
             })
@@ -143,7 +143,7 @@ async fn idle_connections_make_room() {
     let get = request(rig.s3(), "GET", "/bucket/key", &[], "");
     let mut kept = connect(rig.s3()).await;
     assert_eq!(
-        answer(kept.send_request(get).await.unwrap()).await.text(),
+        reply(kept.send_request(get).await.unwrap()).await.text(),
         "bytes"
     );
     let mut more = Vec::new();
@@ -346,7 +346,7 @@ async fn a_shutdown_finishes_running_requests_and_accepts_no_more() {
         .await
         .unwrap();
     let shutdown = tokio::spawn(rig.server.shutdown());
-    let got = answer(response).await;
+    let got = reply(response).await;
     assert!(got.body == bytes);
     assert_eq!(shutdown.await.unwrap(), Drained::Completely);
     assert!(TcpStream::connect(address).await.is_err());

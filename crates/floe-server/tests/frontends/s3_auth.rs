@@ -10,7 +10,7 @@ use object_store::{ObjectStoreExt, PutPayload};
 
 use crate::support::signer::{Payload, Signer};
 use crate::support::{
-    ACCESS_KEY, Rig, SECRET_KEY, answer, connect_http2, pattern, rig_with, send, strict_rig,
+    ACCESS_KEY, Rig, SECRET_KEY, connect_http2, pattern, reply, rig_with, send, strict_rig,
 };
 
 #[tokio::test]
@@ -81,16 +81,16 @@ async fn a_signature_covers_path_query_headers_and_body() {
         .headers_mut()
         .insert("range", "bytes=0-3".parse().unwrap());
     for request in [other_path, other_query, other_range] {
-        let refused = send(rig.s3(), request).await;
-        assert_eq!(refused.code(), "SignatureDoesNotMatch");
+        let rejected = send(rig.s3(), request).await;
+        assert_eq!(rejected.code(), "SignatureDoesNotMatch");
     }
 
     let mut other_body =
         Signer::known().sign("PUT", &host, "/bucket/key", &[], b"hello", Payload::Signed);
     *other_body.body_mut() = Full::new(Bytes::from_static(b"jello"));
-    let refused = send(rig.s3(), other_body).await;
+    let rejected = send(rig.s3(), other_body).await;
     assert_eq!(
-        (refused.status, refused.code()),
+        (rejected.status, rejected.code()),
         (400, "XAmzContentSHA256Mismatch")
     );
     assert_eq!(rig.origin.bytes("bucket", "key").unwrap(), "bytes");
@@ -203,13 +203,13 @@ async fn headers_of_s3_must_be_signed() {
     let host = rig.s3().to_string();
     let url = Signer::known().presign("PUT", &host, "/bucket/key", 60);
     let copy = [("x-amz-copy-source", "/bucket/secret")];
-    let refused = rig.send("PUT", &url, &copy, "").await;
-    assert_eq!((refused.status, refused.code()), (403, "AccessDenied"));
+    let rejected = rig.send("PUT", &url, &copy, "").await;
+    assert_eq!((rejected.status, rejected.code()), (403, "AccessDenied"));
     let mut meta = Signer::known().sign("PUT", &host, "/bucket/key", &[], b"x", Payload::Signed);
     meta.headers_mut()
         .insert("x-amz-meta-a", "1".parse().unwrap());
-    let refused = send(rig.s3(), meta).await;
-    assert_eq!((refused.status, refused.code()), (403, "AccessDenied"));
+    let rejected = send(rig.s3(), meta).await;
+    assert_eq!((rejected.status, rejected.code()), (403, "AccessDenied"));
     assert_eq!(rig.origin.bytes("bucket", "key").unwrap(), "bytes");
 
     let extra = [
@@ -234,7 +234,7 @@ async fn signatures_over_http2() {
         request.headers_mut().remove("host");
         *request.uri_mut() = format!("http://{host}/bucket/key").parse().unwrap();
         let mut sender = connect_http2(rig.s3()).await;
-        let got = answer(sender.send_request(request).await.unwrap()).await;
+        let got = reply(sender.send_request(request).await.unwrap()).await;
         assert_eq!(got.status, status, "{}", got.text());
     }
 }
@@ -251,11 +251,11 @@ async fn signature_version_2_is_rejected() {
     let path = "/bucket/key?AWSAccessKeyId=FLOETESTKEY&Expires=9999999999&Signature=x";
     assert_eq!(rig.get(path, &[]).await.code(), "InvalidRequest");
     for junk in ["AWS4-HMAC-SHA256 nonsense", "Bearer x", "", "Basic eDp5"] {
-        let refused = rig.get("/bucket/key", &[("authorization", junk)]).await;
+        let rejected = rig.get("/bucket/key", &[("authorization", junk)]).await;
         assert!(
-            (400..=403).contains(&refused.status),
+            (400..=403).contains(&rejected.status),
             "{junk}: {}",
-            refused.status
+            rejected.status
         );
     }
 }
@@ -267,12 +267,12 @@ async fn a_server_without_keys_says_so_to_signing_clients() {
     assert_eq!(rig.get("/bucket/key", &[]).await.status, 200);
     let host = rig.s3().to_string();
     let request = Signer::known().sign("GET", &host, "/bucket/key", &[], b"", Payload::Signed);
-    let refused = send(rig.s3(), request).await;
+    let rejected = send(rig.s3(), request).await;
     assert_eq!(
-        (refused.status, refused.code()),
+        (rejected.status, rejected.code()),
         (403, "InvalidAccessKeyId")
     );
-    assert!(refused.text().contains("--no-sign-request"));
+    assert!(rejected.text().contains("--no-sign-request"));
 }
 
 #[tokio::test]
@@ -294,7 +294,7 @@ async fn anonymous_frontends_listen_only_on_loopback_by_default() {
         }),
         ..Default::default()
     };
-    let refused = floe_server::Server::start(
+    let rejected = floe_server::Server::start(
         config,
         cache.clone(),
         floe::Cache::over(cache.store().clone()),
@@ -302,7 +302,7 @@ async fn anonymous_frontends_listen_only_on_loopback_by_default() {
         None,
     )
     .await;
-    assert!(matches!(refused, Err(StartError::Config(_))));
+    assert!(matches!(rejected, Err(StartError::Config(_))));
 }
 
 /// A third-party client.

@@ -2,7 +2,7 @@
 
 use crate::robustness::raw;
 use crate::support::signer::{Payload, Signer};
-use crate::support::{Answer, Rig, rig_holding, send, strict_rig};
+use crate::support::{Reply, Rig, rig_holding, send, strict_rig};
 
 async fn strict() -> Rig {
     let rig = strict_rig().await;
@@ -74,20 +74,20 @@ async fn two_kinds_of_credentials_are_rejected() {
 
     let mut both = signed();
     *both.uri_mut() = url.parse().unwrap();
-    refused(&send(rig.s3(), both).await);
+    assert_rejected(&send(rig.s3(), both).await);
 
     let mut twice = signed();
     let value = twice.headers()["authorization"].clone();
     twice.headers_mut().append("authorization", value);
-    refused(&send(rig.s3(), twice).await);
+    assert_rejected(&send(rig.s3(), twice).await);
 
     for value in ["Basic eDp5", "AWS FLOETESTKEY:c2lnbmF0dXJl", "\u{fc}"] {
-        refused(&rig.get(&url, &[("authorization", value)]).await);
+        assert_rejected(&rig.get(&url, &[("authorization", value)]).await);
     }
     assert_eq!(rig.get(&url, &[]).await.text(), "bytes");
 }
 
-fn refused(answer: &Answer) {
+fn assert_rejected(answer: &Reply) {
     assert_eq!(answer.status, 400, "{}", answer.text());
 }
 

@@ -69,7 +69,7 @@ async fn errors_of_the_origin_have_s3_codes() {
             "dots",
         ),
         (
-            OriginError::Refused {
+            OriginError::Rejected {
                 status: 400,
                 message: "why".into(),
             },

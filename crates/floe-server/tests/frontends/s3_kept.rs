@@ -184,7 +184,7 @@ async fn parameters_of_listings_are_honoured() {
     for bucket in ["alpha", "beta", "beta-two"] {
         rig.origin.store(bucket, "key", "bytes");
     }
-    let names = |answer: &crate::support::Answer| -> Vec<String> {
+    let names = |answer: &crate::support::Reply| -> Vec<String> {
         answer
             .tags("Name")
             .iter()
@@ -207,8 +207,8 @@ async fn parameters_of_listings_are_honoured() {
     assert_eq!(owned.tags("Owner").len(), 1);
     let elsewhere = "<CreateBucketConfiguration>\
         <LocationConstraint>eu-west-1</LocationConstraint></CreateBucketConfiguration>";
-    let refused = rig.send("PUT", "/gamma", &[], elsewhere).await;
-    assert_eq!(refused.code(), "IllegalLocationConstraintException");
+    let rejected = rig.send("PUT", "/gamma", &[], elsewhere).await;
+    assert_eq!(rejected.code(), "IllegalLocationConstraintException");
 }
 
 /// Announced hashes are compared with the body, signed or not.

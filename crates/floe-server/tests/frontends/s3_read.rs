@@ -2,9 +2,7 @@
 
 use floe::origin::Attributes;
 
-use crate::support::{
-    answer, connect, connect_http2, pattern, request, rig, rig_holding, rig_with,
-};
+use crate::support::{connect, connect_http2, pattern, reply, request, rig, rig_holding, rig_with};
 
 #[tokio::test]
 async fn an_object_comes_with_all_its_headers() {
@@ -195,7 +193,7 @@ async fn one_connection_serves_many_requests_and_http2_too() {
     let mut sender = connect(rig.s3()).await;
     for _ in 0..20 {
         let request = request(rig.s3(), "GET", "/bucket/key", &[], "");
-        let answer = answer(sender.send_request(request).await.unwrap()).await;
+        let answer = reply(sender.send_request(request).await.unwrap()).await;
         assert!(answer.body == pattern(4, 100_000));
     }
     let sender = connect_http2(rig.s3()).await;
@@ -207,7 +205,7 @@ async fn one_connection_serves_many_requests_and_http2_too() {
             .header("range", range)
             .body(Default::default())
             .unwrap();
-        async move { answer(sender.send_request(request).await.unwrap()).await }
+        async move { reply(sender.send_request(request).await.unwrap()).await }
     });
     for (i, answer) in futures::future::join_all(requests).await.iter().enumerate() {
         assert_eq!(answer.status, 206);

@@ -16,7 +16,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::robustness::wait_for;
-use crate::support::{ACCESS_KEY, Rig, SECRET_KEY, answer, pattern, request, rig_with, send};
+use crate::support::{ACCESS_KEY, Rig, SECRET_KEY, pattern, reply, request, rig_with, send};
 
 /// A self-signed certificate for `127.0.0.1`, as PEM files.
 struct Identity {
@@ -65,11 +65,11 @@ impl Identity {
     }
 }
 
-async fn get(rig: &Rig, stream: TlsStream<TcpStream>, path: &str) -> crate::support::Answer {
+async fn get(rig: &Rig, stream: TlsStream<TcpStream>, path: &str) -> crate::support::Reply {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
     let request = request(rig.s3(), "GET", path, &[], "");
-    answer(sender.send_request(request).await.unwrap()).await
+    reply(sender.send_request(request).await.unwrap()).await
 }
 
 #[tokio::test]

@@ -44,15 +44,15 @@ fn keys_have_at_most_250_bytes() {
 fn values_too_large_are_skipped() {
     let rig = rig();
     let mut client = rig.client();
-    let refused = "SERVER_ERROR object too large for cache\n";
+    let rejected = "SERVER_ERROR object too large for cache\n";
     client.expect("set a 0 0 1\nx\n", "STORED\n");
     let huge = "v".repeat(1 << 20);
     client.expect(
         &format!("set a 0 0 {}\n{huge}\nget a\n", huge.len()),
-        &format!("{refused}END\n"),
+        &format!("{rejected}END\n"),
     );
-    client.expect(&format!("add b 0 0 {}\n{huge}\n", huge.len()), refused);
-    client.expect(&format!("ms a {}\n{huge}\n", huge.len()), refused);
+    client.expect(&format!("add b 0 0 {}\n{huge}\n", huge.len()), rejected);
+    client.expect(&format!("ms a {}\n{huge}\n", huge.len()), rejected);
     client.expect(
         &format!("set a 0 0 {} noreply\n{huge}\nget a\n", huge.len()),
         "END\n",
@@ -64,8 +64,8 @@ fn values_too_large_are_skipped() {
         &format!("set a 0 0 {fits}\n{largest}\nget a\n"),
         &format!("STORED\nVALUE a 0 {fits}\n{largest}\nEND\n"),
     );
-    client.expect(&format!("set a 0 0 {}\n{largest}v\n", fits + 1), refused);
-    client.expect(&format!("set a 1 0 {fits}\n{largest}\n"), refused);
+    client.expect(&format!("set a 0 0 {}\n{largest}v\n", fits + 1), rejected);
+    client.expect(&format!("set a 1 0 {fits}\n{largest}\n"), rejected);
     client.expect(
         &format!("set a 0 0 {}\n", i32::MAX),
         "CLIENT_ERROR bad command line format\n",
@@ -144,10 +144,10 @@ fn items_are_as_large_as_is_allowed() {
         ),
     );
     // A setting larger than a zone is rejected.
-    let refused = try_rig_with(ByteSize::mib(1), |config| {
+    let rejected = try_rig_with(ByteSize::mib(1), |config| {
         config.max_item_size = ByteSize::mib(16);
     });
-    let text = refused.err().expect("it does not fit").to_string();
+    let text = rejected.err().expect("it does not fit").to_string();
     assert!(text.contains("at most"), "{text}");
 }
 

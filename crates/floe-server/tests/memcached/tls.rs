@@ -193,11 +193,11 @@ fn unusable_certificates_are_rejected_with_a_remedy() {
         ("certificate.pem", "junk.pem", "memcached.tls_key"),
     ];
     for (certificate, key, setting) in wrong {
-        let refused = try_rig_with(ByteSize::mib(1), |config| {
+        let rejected = try_rig_with(ByteSize::mib(1), |config| {
             config.tls_certificate = identity.path(certificate);
             config.tls_key = identity.path(key);
         });
-        let text = match refused {
+        let text = match rejected {
             Ok(_) => panic!("{certificate} with {key} was taken"),
             Err(error) => format!("{error}"),
         };
@@ -205,18 +205,18 @@ fn unusable_certificates_are_rejected_with_a_remedy() {
     }
     // The key of another certificate.
     let other = Identity::new();
-    let refused = try_rig_with(ByteSize::mib(1), |config| {
+    let rejected = try_rig_with(ByteSize::mib(1), |config| {
         config.tls_certificate = identity.path("certificate.pem");
         config.tls_key = other.path("key.pem");
     });
     assert!(
-        refused.is_err(),
+        rejected.is_err(),
         "a certificate with another's key was taken"
     );
     let half = MemcachedConfig {
         tls_certificate: identity.path("certificate.pem"),
         ..MemcachedConfig::default()
     };
-    let refused = try_rig_with(ByteSize::mib(1), |config| *config = half);
-    assert!(refused.is_err(), "a certificate without a key was taken");
+    let rejected = try_rig_with(ByteSize::mib(1), |config| *config = half);
+    assert!(rejected.is_err(), "a certificate without a key was taken");
 }

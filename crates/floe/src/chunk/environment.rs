@@ -95,7 +95,7 @@ impl Environment {
         self.stopped.load(SeqCst)
     }
 
-    /// A background task panicked: writes are refused from now on, since they
+    /// A background task panicked: writes are rejected from now on, since they
     /// could wait for it for ever.
     pub(crate) fn poison(&self) {
         self.poisoned.store(true, SeqCst);
@@ -110,8 +110,8 @@ impl Environment {
         self.is_stopped() || self.poisoned.load(SeqCst)
     }
 
-    /// The reason why a write is refused.
-    pub(crate) fn refusal(&self) -> CacheError {
+    /// The reason why a write is rejected.
+    pub(crate) fn write_error(&self) -> CacheError {
         match self.is_poisoned() {
             true => CacheError::Poisoned,
             false => CacheError::Closed,

@@ -171,12 +171,12 @@ impl Index {
     pub(crate) fn give_up(&self, record: &Arc<Pending>) {
         let mut shard = self.shard_of(record.hash).lock();
         if shard.take_pending(record) {
-            self.refuse(&mut shard, record);
+            self.discard(&mut shard, record);
         }
     }
 
     /// Drops `record`, which is no longer pending, and counts it.
-    pub(crate) fn refuse(&self, shard: &mut Shard, record: &Pending) {
+    pub(crate) fn discard(&self, shard: &mut Shard, record: &Pending) {
         shard.ram_remove(record.hash);
         add(&self.env.counters.puts_dropped, 1);
         add(

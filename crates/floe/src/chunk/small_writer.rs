@@ -71,7 +71,7 @@ impl SmallWriter {
     ) -> Result<(), CacheError> {
         let bytes = (key.len() + value.len()) as u64;
         let reserved = self.buffer.reserve(bytes + PENDING_BYTES).await;
-        let room = reserved.map_err(|_| self.env.refusal())?;
+        let room = reserved.map_err(|_| self.env.write_error())?;
         let (hash, expiry_unix_s) = (self.env.hash(key), self.env.expiry(options));
         let (record, tombstones) = {
             let mut shard = self.index.shard_of(hash).lock();
@@ -106,7 +106,7 @@ impl SmallWriter {
         self.placement.settle(tombstones, options.relaxed).await?;
         match is_queued {
             true => Ok(()),
-            false => Err(self.env.refusal()),
+            false => Err(self.env.write_error()),
         }
     }
 
@@ -191,7 +191,7 @@ impl SmallWriter {
                     sequence,
                 }]));
             }
-            self.index.refuse(&mut shard, &slot.record);
+            self.index.discard(&mut shard, &slot.record);
         }
     }
 }

@@ -194,7 +194,7 @@ impl<'a> Effective<'a> {
     }
 
     /// An error about the current value of `setting`.
-    pub fn refuse(
+    pub fn bad_value(
         &self,
         setting: &str,
         problem: impl Into<String>,

@@ -16,7 +16,7 @@ pub(super) fn parse_text(
     text: &str,
     source: &Source,
 ) -> Result<Value, ConfigError> {
-    let refuse = |problem: String| {
+    let invalid = |problem: String| {
         let shown = if key.secret { "(secret)" } else { text };
         Err(ConfigError::bad_value(
             setting, shown, source, problem, None,
@@ -26,15 +26,15 @@ pub(super) fn parse_text(
         Kind::Bool => match text.trim().to_ascii_lowercase().as_str() {
             "true" | "1" | "yes" | "on" => Ok(Value::Boolean(true)),
             "false" | "0" | "no" | "off" => Ok(Value::Boolean(false)),
-            _ => refuse("must be true or false".into()),
+            _ => invalid("must be true or false".into()),
         },
         Kind::Integer => match text.trim().replace('_', "").parse::<i64>() {
             Ok(number) => Ok(Value::Integer(number)),
-            Err(_) => refuse("must be a whole number".into()),
+            Err(_) => invalid("must be a whole number".into()),
         },
         Kind::Float => match text.trim().parse::<f64>() {
             Ok(number) => Ok(Value::Float(number)),
-            Err(_) => refuse("must be a number".into()),
+            Err(_) => invalid("must be a number".into()),
         },
         Kind::List => Ok(Value::Array(
             text.split(',')
@@ -43,10 +43,10 @@ pub(super) fn parse_text(
                 .map(|item| Value::String(item.to_owned()))
                 .collect(),
         )),
-        Kind::KeyPairs => key_pairs(text).or_else(refuse),
+        Kind::KeyPairs => key_pairs(text).or_else(invalid),
         Kind::Toml => match format!("value = {text}").parse::<toml::Table>() {
             Ok(mut table) => Ok(table.remove("value").unwrap_or(Value::Boolean(false))),
-            Err(error) => refuse(format!("must be a TOML value: {}", error.message())),
+            Err(error) => invalid(format!("must be a TOML value: {}", error.message())),
         },
         Kind::Size | Kind::Text | Kind::Path | Kind::Address | Kind::Choice(_) => {
             Ok(Value::String(text.to_owned()))
@@ -78,7 +78,7 @@ pub(super) fn check(
     source: &Source,
 ) -> Result<(), ConfigError> {
     let shown = || shown(key, value);
-    let refuse = |problem: String, nearest: Option<String>| {
+    let invalid = |problem: String, nearest: Option<String>| {
         Err(ConfigError::bad_value(
             setting,
             shown(),
@@ -92,25 +92,25 @@ pub(super) fn check(
         | (Kind::Text | Kind::Path, Value::String(_))
         | (Kind::Toml, _) => Ok(()),
         (Kind::Integer, Value::Integer(number)) => {
-            check_number(key, *number, |n| n.to_string()).or_else(|(p, n)| refuse(p, n))
+            check_number(key, *number, |n| n.to_string()).or_else(|(p, n)| invalid(p, n))
         }
         (Kind::Float, Value::Integer(_)) => Ok(()),
         (Kind::Float, Value::Float(number)) => {
             if number.is_finite() && *number >= 0.0 {
                 Ok(())
             } else {
-                refuse("must be a number of at least 0".into(), Some("0.0".into()))
+                invalid("must be a number of at least 0".into(), Some("0.0".into()))
             }
         }
         (Kind::Size, Value::Integer(number)) => {
-            check_number(key, *number, size_text).or_else(|(p, n)| refuse(p, n))
+            check_number(key, *number, size_text).or_else(|(p, n)| invalid(p, n))
         }
         (Kind::Size, Value::String(text)) => match text.parse::<ByteSize>() {
             Ok(ByteSize(bytes)) => match i64::try_from(bytes) {
-                Ok(number) => check_number(key, number, size_text).or_else(|(p, n)| refuse(p, n)),
-                Err(_) => refuse("must be less than 8 EiB".into(), None),
+                Ok(number) => check_number(key, number, size_text).or_else(|(p, n)| invalid(p, n)),
+                Err(_) => invalid("must be less than 8 EiB".into(), None),
             },
-            Err(error) => refuse(error.to_string(), None),
+            Err(error) => invalid(error.to_string(), None),
         },
         (Kind::KeyPairs, Value::Array(items)) if items.iter().all(Value::is_table) => Ok(()),
         (Kind::List, Value::Array(items)) if items.iter().all(Value::is_str) => Ok(()),
@@ -122,7 +122,7 @@ pub(super) fn check(
             let nearest = port
                 .and_then(|port| port.parse::<u16>().ok())
                 .map(|port| format!("\"127.0.0.1:{port}\""));
-            refuse(
+            invalid(
                 "must be an IP address and a port, such as 127.0.0.1:9000, or off".into(),
                 nearest,
             )
@@ -139,12 +139,12 @@ pub(super) fn check(
             }
             let words: Vec<&str> = choices.iter().map(|choice| choice.word).collect();
             let nearest = nearest(text, words.iter().copied());
-            refuse(
+            invalid(
                 format!("must be one of {}", words.join(", ")),
                 nearest.map(|word| format!("\"{word}\"")),
             )
         }
-        (kind, _) => refuse(format!("must be {}", wanted(kind)), None),
+        (kind, _) => invalid(format!("must be {}", wanted(kind)), None),
     }
 }
 

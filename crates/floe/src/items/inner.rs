@@ -69,7 +69,7 @@ pub enum ItemError {
     },
     /// The store dropped the item, and has no older one of its key.
     #[error("the cache has no room for the item")]
-    Refused,
+    NoRoom,
     /// Another cache has this store's items open.
     #[error("the items of this store are already open; clone the cache that opened them")]
     AlreadyOpen,
@@ -159,7 +159,7 @@ impl Inner {
         let value = envelope::encode(item, version, expiry_unix_s);
         match self.cache.put_with(key.as_slice(), value, options).await? {
             PutOutcome::Stored | PutOutcome::RamOnly => Ok(version),
-            PutOutcome::Dropped => Err(ItemError::Refused),
+            PutOutcome::Dropped => Err(ItemError::NoRoom),
         }
     }
 }

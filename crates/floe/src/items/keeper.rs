@@ -170,7 +170,7 @@ impl Inner {
                 .await?
                 == PutOutcome::Dropped
             {
-                return Err(ItemError::Refused);
+                return Err(ItemError::NoRoom);
             }
             self.cache.store().flush().await?;
             *written = record;

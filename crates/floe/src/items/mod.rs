@@ -186,7 +186,7 @@ impl ItemCache {
     /// Stores an item unconditionally, and returns its version.
     ///
     /// # Errors
-    /// [`ItemError::Key`], [`ItemError::TooLarge`], [`ItemError::Refused`];
+    /// [`ItemError::Key`], [`ItemError::TooLarge`], [`ItemError::NoRoom`];
     /// [`ItemError::Cache`] if the store could not invalidate the old item durably.
     pub async fn put(&self, key: &[u8], item: NewItem) -> Result<u64, ItemError> {
         let key = self.inner.key(key)?;

@@ -8,7 +8,6 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio::sync::oneshot;
 
-use super::answer::Outcome;
 use super::budget::Share;
 use super::config::Consistency;
 use super::error::ObjectError;
@@ -17,6 +16,7 @@ use super::flight::FlightReader;
 use super::inner::Inner;
 use super::loads::Loading;
 use super::record::{MetadataRecord, RecordedObject};
+use super::response::Outcome;
 use super::stats::count;
 use super::version::{ObjectVersion, Version, metadata_key, name_hash};
 use crate::store::epoch::Epoch;

@@ -12,7 +12,6 @@
 //!
 //! Must not depend on client protocols or the layout of the store.
 
-mod answer;
 mod background;
 mod budget;
 mod conditional;
@@ -26,6 +25,7 @@ mod lock;
 mod metadata;
 mod reader;
 mod record;
+mod response;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -41,11 +41,11 @@ use futures::future::{join_all, try_join_all};
 use futures::{StreamExt, TryStreamExt};
 
 pub use crate::origin::{Attributes, ByteRange, ObjectKey, ObjectMeta};
-pub use answer::{Answer, ObjectBody, ObjectHead, ObjectRead, Outcome};
 pub use conditional::{Conditions, EtagCondition, RangeCondition, Verdict};
 pub use config::{Consistency, ObjectConfig, ObjectConfigError};
 pub use error::ObjectError;
 pub use record::{MetadataRecord, NotARecord, RecordedObject};
+pub use response::{ConditionalRead, ObjectBody, ObjectHead, ObjectRead, Outcome};
 pub use stats::ObjectStats;
 
 use crate::origin::{
@@ -141,9 +141,11 @@ impl ObjectCache {
         range: Option<ByteRange>,
     ) -> Result<ObjectRead, ObjectError> {
         match self.get_if(key, range, &Conditions::default()).await? {
-            Answer::Read(read) => Ok(read),
+            ConditionalRead::Read(read) => Ok(read),
             // Unreachable: there was no condition that could fail.
-            Answer::NotModified(_) | Answer::PreconditionFailed(_) => Err(ObjectError::Changed),
+            ConditionalRead::NotModified(_) | ConditionalRead::PreconditionFailed(_) => {
+                Err(ObjectError::Changed)
+            }
         }
     }
 
@@ -156,7 +158,7 @@ impl ObjectCache {
         key: &ObjectKey,
         range: Option<ByteRange>,
         conditions: &Conditions,
-    ) -> Result<Answer, ObjectError> {
+    ) -> Result<ConditionalRead, ObjectError> {
         self.restarting(|force| self.try_get(key, range, conditions, force))
             .await
     }
@@ -204,7 +206,7 @@ impl ObjectCache {
         range: Option<ByteRange>,
         conditions: &Conditions,
         force: bool,
-    ) -> Result<Answer, ObjectError> {
+    ) -> Result<ConditionalRead, ObjectError> {
         // A request with conditions may need no bytes, so it asks for metadata only.
         let wanted = match *conditions == Conditions::default() {
             true => Wanted::Bytes(range),
@@ -213,9 +215,9 @@ impl ObjectCache {
         let resolved = self.inner.resolve(key, wanted, force).await?;
         let object = resolved.object;
         match conditions.evaluate(&object.meta) {
-            Verdict::NotModified => return Ok(Answer::NotModified(object.meta.clone())),
+            Verdict::NotModified => return Ok(ConditionalRead::NotModified(object.meta.clone())),
             Verdict::PreconditionFailed => {
-                return Ok(Answer::PreconditionFailed(object.meta.clone()));
+                return Ok(ConditionalRead::PreconditionFailed(object.meta.clone()));
             }
             Verdict::Proceed => {}
         }
@@ -228,7 +230,7 @@ impl ObjectCache {
         };
         let mut reader = Reader::new(&self.inner, &object, range.clone(), resolved.seats);
         let (first, outcome) = reader.first().await?;
-        Ok(Answer::Read(ObjectRead {
+        Ok(ConditionalRead::Read(ObjectRead {
             meta: object.meta.clone(),
             range,
             outcome: match first {

@@ -9,11 +9,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use bytes::Bytes;
 use futures::StreamExt;
 
-use super::answer::{ObjectBody, Outcome, gather};
 use super::error::ObjectError;
 use super::fetch::Run;
 use super::flight::{Flight, FlightReader, Next};
 use super::inner::Inner;
+use super::response::{ObjectBody, Outcome, gather};
 use super::stats::count;
 use super::version::ObjectVersion;
 use crate::origin::OriginBody;

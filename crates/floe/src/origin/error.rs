@@ -54,7 +54,7 @@ pub enum OriginError {
     },
     /// The origin rejected the request for another reason (HTTP 4xx).
     #[error("the origin rejected the request ({status}): {message}")]
-    Refused {
+    Rejected {
         /// HTTP status.
         status: u16,
         /// The origin's message.

@@ -47,7 +47,7 @@ pub struct OperationStats {
     /// Responses that nothing exists, that it was not modified, or that a condition failed.
     pub negative: u64,
     /// Requests that the origin rejected: access, bad key, bad request.
-    pub refused: u64,
+    pub rejected: u64,
     /// Attempts without a response or with a server error.
     pub failed: u64,
     /// Timeouts among the failed attempts.
@@ -118,7 +118,7 @@ pub(super) struct QueueCounters {
 struct OperationCounters {
     succeeded: AtomicU64,
     negative: AtomicU64,
-    refused: AtomicU64,
+    rejected: AtomicU64,
     failed: AtomicU64,
     timed_out: AtomicU64,
     retried: AtomicU64,
@@ -150,7 +150,7 @@ impl Counters {
                 }
                 &counters.failed
             }
-            Some(_) => &counters.refused,
+            Some(_) => &counters.rejected,
         };
         outcome.fetch_add(1, Relaxed);
         let bucket = LATENCY_BOUNDS_MS
@@ -195,7 +195,7 @@ impl OperationCounters {
         OperationStats {
             succeeded: self.succeeded.load(Relaxed),
             negative: self.negative.load(Relaxed),
-            refused: self.refused.load(Relaxed),
+            rejected: self.rejected.load(Relaxed),
             failed: self.failed.load(Relaxed),
             timed_out: self.timed_out.load(Relaxed),
             retried: self.retried.load(Relaxed),

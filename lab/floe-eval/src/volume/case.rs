@@ -56,18 +56,18 @@ impl VolumeCase {
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         let config = &mut self.config;
-        let refuse = |error: &dyn std::fmt::Display| format!("{key}: {error}");
+        let invalid = |error: &dyn std::fmt::Display| format!("{key}: {error}");
         macro_rules! parsed {
             () => {
-                value.parse().map_err(|error| refuse(&error))?
+                value.parse().map_err(|error| invalid(&error))?
             };
         }
         match key {
             "sizes" => {
                 let list = value.replace('+', ",");
-                config.sizes = list.parse().map_err(|error| refuse(&error))?;
+                config.sizes = list.parse().map_err(|error| invalid(&error))?;
             }
-            "capacity" => self.capacity = capacity(value).map_err(|error| refuse(&error))?,
+            "capacity" => self.capacity = capacity(value).map_err(|error| invalid(&error))?,
             "mode" => config.mode = parsed!(),
             "promotion" => config.promotion = parsed!(),
             "cleaning" => config.cleaning = parsed!(),

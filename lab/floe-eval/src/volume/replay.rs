@@ -37,7 +37,7 @@ pub fn replay_volumes(options: &VolumeReplayOptions) -> Result<VolumeReplayResul
     };
     let plan = |case: &VolumeCase| {
         let plan = case.plan(working_set_bytes.unwrap_or_default());
-        let plan = plan.map_err(|error| refuse(&case.name, &error))?;
+        let plan = plan.map_err(|error| bad_option(&case.name, &error))?;
         Ok(Simulation::new(&case.name, &plan))
     };
     let simulations: Result<Vec<_>, EvalError> = options.cases.iter().map(plan).collect();
@@ -47,7 +47,7 @@ pub fn replay_volumes(options: &VolumeReplayOptions) -> Result<VolumeReplayResul
     for request in trace.by_ref().take(limit(options)) {
         let request = request?;
         let volume = u16::try_from(request.volume).map(VolumeId).map_err(|_| {
-            refuse(
+            bad_option(
                 "volumes",
                 &"a cache has 65,536 volumes at most; the trace has more",
             )
@@ -91,7 +91,7 @@ fn limit(options: &VolumeReplayOptions) -> usize {
     usize::try_from(requests).unwrap_or(usize::MAX)
 }
 
-fn refuse(option: &str, error: &dyn std::fmt::Display) -> EvalError {
+fn bad_option(option: &str, error: &dyn std::fmt::Display) -> EvalError {
     EvalError::Option {
         option: "volume",
         reason: format!("{option}: {error}"),

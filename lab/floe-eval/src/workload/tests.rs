@@ -142,7 +142,7 @@ fn hotspots_scans_mixes_and_phases() {
 
 #[test]
 fn invalid_distributions_are_rejected() {
-    let refused = |distribution, items| {
+    let rejected = |distribution, items| {
         Workload::new(&WorkloadSpec {
             distribution,
             items,
@@ -150,17 +150,17 @@ fn invalid_distributions_are_rejected() {
         })
         .is_err()
     };
-    assert!(refused(Distribution::Uniform, 0));
+    assert!(rejected(Distribution::Uniform, 0));
     for skew in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-        assert!(refused(zipf(skew, false), 10), "{skew}");
+        assert!(rejected(zipf(skew, false), 10), "{skew}");
     }
-    assert!(refused(Distribution::Mix { parts: vec![] }, 10));
-    assert!(refused(Distribution::Phases { phases: vec![] }, 10));
+    assert!(rejected(Distribution::Mix { parts: vec![] }, 10));
+    assert!(rejected(Distribution::Phases { phases: vec![] }, 10));
     let bad = Distribution::Hotspot {
         hot_set: 1.5,
         hot_operations: 0.5,
     };
-    assert!(refused(bad, 10));
+    assert!(rejected(bad, 10));
 }
 
 #[test]

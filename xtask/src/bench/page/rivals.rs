@@ -23,8 +23,8 @@ pub(super) fn compare(text: &mut String, rivals: &[&Value], bytes: u64) {
     };
     let dropped = |name: &str| {
         let row = row(name)?;
-        let refused = row["burst_refused"].as_f64()?;
-        (refused == 0.0).then(|| cell(&row["burst_missing_percent"]))
+        let rejected = row["burst_refused"].as_f64()?;
+        (rejected == 0.0).then(|| cell(&row["burst_missing_percent"]))
     };
     if let Some(ours) = dropped("floe") {
         let others = ["memcached-extstore", "foyer"];

@@ -360,7 +360,7 @@ fn origin_operation(
     for (outcome, value) in [
         ("succeeded", stats.succeeded),
         ("negative", stats.negative),
-        ("refused", stats.refused),
+        ("refused", stats.rejected),
         ("failed", stats.failed),
     ] {
         let labels = [

@@ -56,7 +56,7 @@ impl Context {
                 self.counters.too_large.add(1);
                 say::TOO_LARGE
             }
-            ItemError::Refused => {
+            ItemError::NoRoom => {
                 self.counters.no_memory.add(1);
                 say::NO_MEMORY
             }

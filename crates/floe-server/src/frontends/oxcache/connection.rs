@@ -47,7 +47,7 @@ pub(super) async fn serve(
             counters.broken.add(1);
             tracing::debug!(%error, "an OxCache connection broke off");
         }
-        Err(Broken::Answer(error)) => {
+        Err(Broken::Read(error)) => {
             counters.broken.add(1);
             tracing::warn!(error, "a response broke off; its connection is closed");
         }
@@ -59,7 +59,7 @@ enum Broken {
     Junk(FrameError),
     Io(io::Error),
     /// The read failed after the frame had begun: only closing the connection signals that.
-    Answer(String),
+    Read(String),
 }
 
 impl From<io::Error> for Broken {
@@ -128,7 +128,7 @@ fn start(
             Err(broken) => Turn::Broken(broken),
             Ok(task) => match task.await {
                 Ok((meter, reply)) => Turn::Reply(meter, reply, busy),
-                Err(error) => Turn::Broken(Broken::Answer(error.to_string())),
+                Err(error) => Turn::Broken(Broken::Read(error.to_string())),
             },
         }
     }
@@ -171,14 +171,14 @@ async fn send_data(
             Some(piece) => piece,
             None => match rest.next().await {
                 Some(Ok(piece)) => piece,
-                Some(Err(error)) => return Err(Broken::Answer(error.to_string())),
-                None => return Err(Broken::Answer(format!("{remaining} bytes are missing"))),
+                Some(Err(error)) => return Err(Broken::Read(error.to_string())),
+                None => return Err(Broken::Read(format!("{remaining} bytes are missing"))),
             },
         };
         let len = piece.len() as u64;
         remaining = remaining
             .checked_sub(len)
-            .ok_or_else(|| Broken::Answer("the object is longer than announced".into()))?;
+            .ok_or_else(|| Broken::Read("the object is longer than announced".into()))?;
         // The head is sent with the first piece.
         let mut out = head.take().unwrap_or_default().chain(piece);
         writer.write_all_buf(&mut out).await?;

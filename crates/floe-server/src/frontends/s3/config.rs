@@ -55,7 +55,7 @@ impl Default for S3Config {
     fn default() -> Self {
         S3Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 9000)),
-            anonymous: Anonymous::Refused,
+            anonymous: Anonymous::Rejected,
             keys: Vec::new(),
             domains: Vec::new(),
             region: "us-east-1".into(),

@@ -1,6 +1,6 @@
 //! `CopyObject`: reads through the cache and writes to the origin.
 
-use floe::object::{Answer, ObjectCache, ObjectKey, ObjectRead};
+use floe::object::{ConditionalRead, ObjectCache, ObjectKey, ObjectRead};
 use floe::origin::{Attributes, BoxError, ByteRange, PutRequest, PutResponse, UploadTurn};
 use futures::StreamExt;
 use http::HeaderMap;
@@ -74,9 +74,11 @@ pub(super) async fn open_source(
     let turn = cache.upload_turn().await.map_err(s3_error)?;
     let conditions = copy_conditions(headers);
     match cache.get_if(source, range, &conditions).await {
-        Ok(Answer::Read(read)) => Ok((turn, read)),
+        Ok(ConditionalRead::Read(read)) => Ok((turn, read)),
         // If a condition fails, a copy responds with 412, even where a GET responds with 304.
-        Ok(Answer::NotModified(_) | Answer::PreconditionFailed(_)) => Err(precondition_failed()),
+        Ok(ConditionalRead::NotModified(_) | ConditionalRead::PreconditionFailed(_)) => {
+            Err(precondition_failed())
+        }
         Err(error) => Err(s3_error(error)),
     }
 }

@@ -53,7 +53,7 @@ impl Credentials {
     /// or an S3 header that the signature does not cover.
     pub(crate) fn of(uri: &Uri, headers: &HeaderMap) -> Result<Self, S3Error> {
         let query = Query::of(uri);
-        refuse_version_2(&query, headers)?;
+        reject_version_2(&query, headers)?;
         let credentials = match (presigned(&query)?, authorization(headers)?) {
             (None, None) => Credentials::Anonymous,
             (Some(signed), None) => Credentials::Presigned(signed),
@@ -101,7 +101,7 @@ impl Credentials {
 }
 
 /// Rejects Signature Version 2, which does not cover the uploaded bytes.
-fn refuse_version_2(query: &Query, headers: &HeaderMap) -> Result<(), S3Error> {
+fn reject_version_2(query: &Query, headers: &HeaderMap) -> Result<(), S3Error> {
     let in_query = query
         .iter()
         .any(|(name, _)| VERSION_2.iter().any(|v2| name.eq_ignore_ascii_case(v2)));

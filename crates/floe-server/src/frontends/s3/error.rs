@@ -52,7 +52,7 @@ fn origin_error(error: &OriginError, message: String) -> S3Error {
         OriginError::RangeNotSatisfiable { size } => range_not_satisfiable(*size),
         OriginError::AccessDenied(_) => with(S3ErrorCode::AccessDenied, message),
         OriginError::InvalidKey { .. } => with(S3ErrorCode::InvalidArgument, message),
-        OriginError::Refused { .. } => with(S3ErrorCode::InvalidRequest, message),
+        OriginError::Rejected { .. } => with(S3ErrorCode::InvalidRequest, message),
         OriginError::Unsupported(_) => with(S3ErrorCode::NotImplemented, message),
         OriginError::BadUpload(_) => with(S3ErrorCode::IncompleteBody, message),
         OriginError::Overloaded(_) => retriable(S3ErrorCode::SlowDown, message),

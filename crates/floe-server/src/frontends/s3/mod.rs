@@ -106,7 +106,7 @@ impl Limits {
     }
 }
 
-type Answer = Response<PacedBody<Body>>;
+type PacedResponse = Response<PacedBody<Body>>;
 
 impl Frontend for S3Frontend {
     type Config = S3Config;
@@ -233,7 +233,11 @@ impl S3Frontend {
         net::serve_http(stream, service, limits, pace, shutdown, counters, activity)
     }
 
-    async fn answer(self: Arc<Self>, request: Request<Incoming>, pace: Arc<Pace>) -> Answer {
+    async fn respond(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        pace: Arc<Pace>,
+    ) -> PacedResponse {
         let is_head = request.method() == Method::HEAD;
         let mut meter = RequestMeter::begin(
             Arc::clone(&self.statistics.requests),
@@ -295,13 +299,13 @@ struct Connection {
 }
 
 impl hyper::service::Service<Request<Incoming>> for Connection {
-    type Response = Answer;
+    type Response = PacedResponse;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Answer, Infallible>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<PacedResponse, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let answer = Arc::clone(&self.frontend).answer(request, Arc::clone(&self.pace));
-        Box::pin(async move { Ok(answer.await) })
+        let response = Arc::clone(&self.frontend).respond(request, Arc::clone(&self.pace));
+        Box::pin(async move { Ok(response.await) })
     }
 }
 

@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::time::SystemTime;
 
-use floe::object::{Answer, ObjectCache, ObjectKey, ObjectMeta, ObjectRead, Verdict};
+use floe::object::{ConditionalRead, ObjectCache, ObjectKey, ObjectMeta, ObjectRead, Verdict};
 use futures::StreamExt;
 use http::header::{self, HeaderName};
 use http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, Uri};
@@ -107,9 +107,9 @@ impl Reads {
             .await
             .map_err(s3_error)?;
         match answer {
-            Answer::NotModified(meta) => Ok(not_modified(&meta)),
-            Answer::PreconditionFailed(_) => Err(precondition_failed()),
-            Answer::Read(read) => {
+            ConditionalRead::NotModified(meta) => Ok(not_modified(&meta)),
+            ConditionalRead::PreconditionFailed(_) => Err(precondition_failed()),
+            ConditionalRead::Read(read) => {
                 // A range that covers the whole object still gets a 206
                 // response, unless a failed If-Range voids it.
                 let partial = range.is_some() && conditions.range_applies(&read.meta);

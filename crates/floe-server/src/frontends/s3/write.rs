@@ -397,9 +397,9 @@ impl Writes {
         let key = ObjectKey::new(bucket, object.key.as_str());
         let is_conditional =
             object.e_tag.is_some() || object.last_modified_time.is_some() || object.size.is_some();
-        let refused = reject_version(object.version_id.as_deref())
+        let rejected = reject_version(object.version_id.as_deref())
             .and_then(|()| reject_conditional_delete(is_conditional));
-        let result = match refused {
+        let result = match rejected {
             Ok(()) => self.cache.delete(&key).await.map_err(s3_error),
             Err(error) => Err(error),
         };

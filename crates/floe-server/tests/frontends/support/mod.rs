@@ -51,7 +51,7 @@ pub(crate) async fn rig_holding(bucket: &str, key: &str, bytes: impl Into<Bytes>
 
 /// A rig that serves signed requests only; its origin holds `bucket/key`.
 pub(crate) async fn strict_rig() -> Rig {
-    let rig = rig_with(|config| config.s3.as_mut().unwrap().anonymous = Anonymous::Refused).await;
+    let rig = rig_with(|config| config.s3.as_mut().unwrap().anonymous = Anonymous::Rejected).await;
     rig.origin.store("bucket", "key", "bytes");
     rig
 }
@@ -151,7 +151,7 @@ impl Rig {
         path: &str,
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
-    ) -> Answer {
+    ) -> Reply {
         send(self.s3(), request(self.s3(), method, path, headers, body)).await
     }
 
@@ -168,20 +168,20 @@ impl Rig {
         format!("<CompleteMultipartUpload>{list}</CompleteMultipartUpload>")
     }
 
-    pub(crate) async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+    pub(crate) async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Reply {
         self.send("GET", path, headers, "").await
     }
 }
 
 /// A complete response.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) headers: http::HeaderMap,
     pub(crate) body: Bytes,
 }
 
-impl Answer {
+impl Reply {
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers
             .get(name)
@@ -240,14 +240,14 @@ pub(crate) async fn connect_http2(address: SocketAddr) -> http2::SendRequest<Ful
     sender
 }
 
-pub(crate) async fn send(address: SocketAddr, request: Request<Full<Bytes>>) -> Answer {
+pub(crate) async fn send(address: SocketAddr, request: Request<Full<Bytes>>) -> Reply {
     let mut sender = connect(address).await;
-    answer(sender.send_request(request).await.unwrap()).await
+    reply(sender.send_request(request).await.unwrap()).await
 }
 
-pub(crate) async fn answer(response: Response<hyper::body::Incoming>) -> Answer {
+pub(crate) async fn reply(response: Response<hyper::body::Incoming>) -> Reply {
     let (head, body) = response.into_parts();
-    Answer {
+    Reply {
         status: head.status.as_u16(),
         headers: head.headers,
         body: body.collect().await.unwrap().to_bytes(),

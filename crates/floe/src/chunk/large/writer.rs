@@ -255,7 +255,7 @@ impl LargeWriter {
                     self.wait_for_oldest().await;
                 }
                 let reserved = self.buffer.reserve(bytes).await;
-                reserved.map_err(|_| self.values.env.refusal())?
+                reserved.map_err(|_| self.values.env.write_error())?
             }
         };
         Ok(Fill {

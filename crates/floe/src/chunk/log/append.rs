@@ -97,7 +97,7 @@ impl Log {
         if let Err(IndexFull) = self.base.index.insert(&mut shard, record.hash, entry) {
             // The record is on flash without an index entry; only a scan would find it.
             drop(self.base.journal.hold(vec![tombstone(record, life)]));
-            self.base.index.refuse(&mut shard, record);
+            self.base.index.discard(&mut shard, record);
         }
     }
 

@@ -216,7 +216,7 @@ impl SlotStore {
             key_bytes: record.key.len() as u16,
         };
         if !self.enter(&mut shard, slot, entry) {
-            self.base.index.refuse(&mut shard, record);
+            self.base.index.discard(&mut shard, record);
         }
     }
 }

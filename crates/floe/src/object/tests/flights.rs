@@ -120,7 +120,7 @@ async fn a_failed_fetch_fails_its_waiting_readers_only() {
         assert!(
             matches!(
                 error,
-                ObjectError::Origin(OriginError::Refused { status: 418, .. })
+                ObjectError::Origin(OriginError::Rejected { status: 418, .. })
             ),
             "{error:?}"
         );

@@ -135,7 +135,7 @@ impl GatedOrigin {
             return Err(OriginError::Unreachable("outage".into()));
         }
         if take_one(&self.failures) {
-            return Err(OriginError::Refused {
+            return Err(OriginError::Rejected {
                 status: 418,
                 message: "told to fail".into(),
             });

@@ -6,7 +6,7 @@ use floe_device::Clock;
 use proptest::prelude::*;
 
 use super::*;
-use crate::object::{Answer, Conditions, EtagCondition};
+use crate::object::{ConditionalRead, Conditions, EtagCondition};
 use crate::origin::emulated::{EmulatedConfig, EmulatedOrigin, SizeRule, verify};
 
 const SEED: u64 = 5;
@@ -118,19 +118,19 @@ async fn conditions_are_judged_on_the_version_that_is_read() {
         ..Conditions::default()
     };
     let answer = cache.get_if(&key(), None, &none_match).await.unwrap();
-    assert!(matches!(answer, Answer::NotModified(_)));
+    assert!(matches!(answer, ConditionalRead::NotModified(_)));
     let matches_other = Conditions {
         if_match: Some(EtagCondition::Tags(vec!["\"other\"".into()])),
         ..Conditions::default()
     };
     let answer = cache.get_if(&key(), None, &matches_other).await.unwrap();
-    assert!(matches!(answer, Answer::PreconditionFailed(_)));
+    assert!(matches!(answer, ConditionalRead::PreconditionFailed(_)));
     let matches_own = Conditions {
         if_match: Some(tags),
         ..Conditions::default()
     };
     let answer = cache.get_if(&key(), None, &matches_own).await.unwrap();
-    assert!(matches!(answer, Answer::Read(_)));
+    assert!(matches!(answer, ConditionalRead::Read(_)));
 }
 
 #[tokio::test]

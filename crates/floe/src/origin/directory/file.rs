@@ -100,7 +100,7 @@ pub(super) fn write_attributes(
         Err(Errno::NOTSUP) => Err(OriginError::Unsupported(format!(
             "store the headers of {key:?}: its file system has no extended attributes"
         ))),
-        Err(Errno::NOSPC | Errno::TOOBIG | Errno::RANGE) => Err(OriginError::Refused {
+        Err(Errno::NOSPC | Errno::TOOBIG | Errno::RANGE) => Err(OriginError::Rejected {
             status: 400,
             message: format!(
                 "the {} bytes of metadata of {key:?} are more than the origin's file system takes",

@@ -40,7 +40,7 @@ impl<'a> Pager<'a> {
             } else if let Some(key) = continuation.strip_prefix('k') {
                 after = after.max(key.to_owned());
             } else {
-                return Err(OriginError::Refused {
+                return Err(OriginError::Rejected {
                     status: 400,
                     message: "the continuation token is not one of this origin's".into(),
                 });

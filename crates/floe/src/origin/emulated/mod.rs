@@ -113,7 +113,7 @@ impl EmulatedOrigin {
         let mut shard = self.shard(key).lock();
         let full = shard.len() >= self.config.max_overrides.div_ceil(OVERRIDE_SHARDS);
         if full && !shard.contains_key(key) {
-            return Err(OriginError::Refused {
+            return Err(OriginError::Rejected {
                 status: 507,
                 message: "too many emulated objects were written; raise emulated.max_overrides"
                     .into(),

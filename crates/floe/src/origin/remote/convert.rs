@@ -86,7 +86,7 @@ pub(super) fn attributes_to_store(
 ) -> Result<object_store::Attributes, OriginError> {
     let require_ascii = |name: &str, value: &str| match value.bytes().all(is_visible) {
         true => Ok(()),
-        false => Err(OriginError::Refused {
+        false => Err(OriginError::Rejected {
             status: 400,
             message: format!(
                 "the value of {name:?} is not ASCII, which this origin cannot keep as it is; \

@@ -270,7 +270,7 @@ impl Backend for RemoteOrigin {
     ) -> Result<PutResponse, OriginError> {
         let uploads = self.uploads(key)?;
         let most = self.limits.part_bytes_max;
-        let too_long = || OriginError::Refused {
+        let too_long = || OriginError::Rejected {
             status: 413,
             message: format!(
                 "a part may have {most} bytes; send smaller ones, or raise origin.max_part_size"

@@ -197,8 +197,8 @@ pub(super) fn meaning(error: object_store::Error, name: &str) -> OriginError {
     {
         return status_meaning(*status, code, message, name);
     }
-    if let Some(refused) = cause::<RedirectRejected>(&error) {
-        return OriginError::Protocol(refused.to_string());
+    if let Some(rejected) = cause::<RedirectRejected>(&error) {
+        return OriginError::Protocol(rejected.to_string());
     }
     if let Some(http) = cause::<HttpError>(&error) {
         let text = innermost(http);
@@ -253,7 +253,7 @@ fn status_meaning(status: u16, code: &str, message: &str, name: &str) -> OriginE
             status,
             message: said(),
         },
-        _ => OriginError::Refused {
+        _ => OriginError::Rejected {
             status,
             message: said(),
         },

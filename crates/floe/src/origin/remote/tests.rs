@@ -188,7 +188,7 @@ async fn errors_of_s3_keep_their_meaning() {
             matches!(e, OriginError::RangeNotSatisfiable { .. })
         }),
         ("400 Bad Request", "InvalidArgument", 1, |e| {
-            matches!(e, OriginError::Refused { status: 400, .. })
+            matches!(e, OriginError::Rejected { status: 400, .. })
         }),
         ("503 Slow Down", "SlowDown", 2, |e| {
             matches!(e, OriginError::Server { status: 503, .. })
@@ -458,7 +458,7 @@ async fn metadata_that_is_not_ascii_is_encoded_or_rejected() {
     put.attributes.user = vec![("name".into(), "gr\u{fc}n".into())];
     let error = origin.put(&key(), put).await.unwrap_err();
     assert!(
-        matches!(error, OriginError::Refused { status: 400, .. }),
+        matches!(error, OriginError::Rejected { status: 400, .. }),
         "{error}"
     );
     assert!(error.to_string().contains("\"name\""), "{error}");

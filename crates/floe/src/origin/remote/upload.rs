@@ -197,7 +197,7 @@ fn part_bytes(request: &PutRequest, limits: &UploadLimits) -> Result<u64, Origin
     let needed = request.length.unwrap_or(0).div_ceil(PART_NUMBER_MAX);
     let part_bytes = limits.part_bytes.max(needed);
     if part_bytes > limits.part_bytes_max {
-        return Err(OriginError::Refused {
+        return Err(OriginError::Rejected {
             status: 413,
             message: format!(
                 "the upload needs parts of {needed} bytes; raise origin.max_part_size ({})",
@@ -241,7 +241,7 @@ impl Upload {
         let mut part = first;
         loop {
             if parts.len() as u64 == PART_NUMBER_MAX {
-                return Err(OriginError::Refused {
+                return Err(OriginError::Rejected {
                     status: 413,
                     message: "the upload is too long; raise origin.part_size".into(),
                 });

@@ -17,7 +17,7 @@ enum Verified {
     /// The headers that version 4 covers.
     Version4(Vec<String>),
     /// Malformed, so rejected.
-    Refused,
+    Rejected,
 }
 
 /// How the library reads a request.
@@ -59,7 +59,7 @@ fn verified(request: &Request<()>) -> Verified {
     if has("X-Amz-Signature") {
         return match unique("X-Amz-SignedHeaders") {
             Some(signed) => Verified::Version4(signed.split(';').map(str::to_owned).collect()),
-            None => Verified::Refused,
+            None => Verified::Rejected,
         };
     }
     let Some(line) = line else {
@@ -72,7 +72,7 @@ fn verified(request: &Request<()>) -> Verified {
         .and_then(|rest| rest.split_once(','));
     match signed {
         Some((signed, _)) => Verified::Version4(signed.split(';').map(str::to_owned).collect()),
-        None => Verified::Refused,
+        None => Verified::Rejected,
     }
 }
 

@@ -102,7 +102,7 @@ pub struct ObjectHead {
 
 /// The result of a conditional read.
 #[derive(Debug)]
-pub enum Answer {
+pub enum ConditionalRead {
     /// The conditions hold: status 200 or 206.
     Read(ObjectRead),
     /// Status 304.
