@@ -6,7 +6,8 @@
 use std::time::Instant;
 
 use floe::device::{Clock, DeviceConfig};
-use floe::origin::emulated::{EmulatedConfig, LatencyRule};
+use floe::latency::LatencyRule;
+use floe::origin::emulated::EmulatedConfig;
 use floe::{
     ByteSize, ObjectCache, ObjectConfig, ObjectKey, Origin, OriginConfig, Store, StoreConfig,
 };

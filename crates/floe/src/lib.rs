@@ -55,6 +55,7 @@ pub mod config;
 pub mod error;
 pub mod inspect;
 pub mod items;
+pub mod latency;
 pub mod limit;
 mod metadata_log;
 pub mod object;

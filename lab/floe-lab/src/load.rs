@@ -1,6 +1,6 @@
 //! Converts the flags of `floe bench` and `floe replay` into runs of the evaluation.
 
-use floe::origin::emulated::{LatencyPreset, LatencyRule};
+use floe::latency::{LatencyPreset, LatencyRule};
 use floe_cli::failure::Failure;
 use floe_core::ByteSize;
 use floe_eval::experiment::CacheSpec;

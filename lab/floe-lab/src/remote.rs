@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 use floe::config::Schema;
-use floe::origin::emulated::{LatencyFile, Quantiles};
+use floe::latency::{LatencyFile, Quantiles};
 use floe::origin::{Origin, OriginConfig, OriginKind};
 use floe_cli::failure::Failure;
 use floe_cli::output;

@@ -323,7 +323,7 @@ fn an_origin_is_measured_into_a_file_that_is_replayed() {
     run(folder.path(), &[&measure[..], &keys, &again].concat()).expect(0, &[]);
     let read = |name: &str| {
         let text = fs::read_to_string(folder.path().join(name)).unwrap();
-        floe::origin::emulated::LatencyFile::read(&folder.path().join(name))
+        floe::latency::LatencyFile::read(&folder.path().join(name))
             .unwrap_or_else(|error| panic!("{error}: {text}"))
     };
     let (first, again) = (read("first.toml"), read("again.toml"));

@@ -36,7 +36,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
     (
         "floe",
         &[
-            &["abort", "error", "limit"],
+            &["abort", "error", "latency", "limit"],
             &["metadata_log", "origin", "slots", "value"],
             &["chunk", "tiny"],
             &["store"],

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::kind::OriginKind;
+use crate::latency::LatencyError;
 
 /// An invalid setting of an origin.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +40,17 @@ pub enum OriginConfigError {
     /// The origin cannot be opened with these settings.
     #[error("the origin cannot be opened: {0}")]
     Open(String),
+}
+
+impl From<LatencyError> for OriginConfigError {
+    fn from(error: LatencyError) -> Self {
+        match error {
+            LatencyError::Rule { value, cure } => invalid("emulated.latency", value, cure),
+            LatencyError::File { path, cure } => {
+                invalid("emulated.latency.path", path.display(), &cure)
+            }
+        }
+    }
 }
 
 pub(crate) fn missing(key: &'static str, meaning: &'static str) -> OriginConfigError {

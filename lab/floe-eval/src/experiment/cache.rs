@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use floe::latency::LatencyRule;
 use floe::object::{Consistency, ObjectCache, ObjectConfig};
-use floe::origin::emulated::{EmulatedConfig, LatencyRule, SizeRule};
+use floe::origin::emulated::{EmulatedConfig, SizeRule};
 use floe::origin::{Origin, OriginConfig};
 use floe::{RamConfig, Store, StoreConfig};
 use floe_core::ByteSize;

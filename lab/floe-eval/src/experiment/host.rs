@@ -2,7 +2,7 @@
 //! result to figures. The hosts are models of other caches on the simulated
 //! SSD; see [`crate::hosts`].
 
-use floe::origin::emulated::{LatencyPreset, LatencyRule};
+use floe::latency::{LatencyPreset, LatencyRule};
 use floe_core::ByteSize;
 use floe_core::ssd::{SsdConfig, Statistics};
 use indicatif::{ProgressBar, ProgressStyle};

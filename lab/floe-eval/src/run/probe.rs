@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use floe::origin::emulated::{LATENCY_FILE_FORMAT, LatencyClass, LatencyFile, Quantiles};
+use floe::latency::{LATENCY_FILE_FORMAT, LatencyClass, LatencyFile, Quantiles};
 use floe::origin::{GetRequest, ListRequest, ObjectKey, Origin, OriginError};
 use floe_core::ByteSize;
 use floe_device::Clock;
@@ -231,8 +231,9 @@ fn at(latencies: &Histogram<u64>, share: f64) -> f64 {
 mod tests {
     use std::path::Path;
 
+    use floe::latency::LatencyRule;
     use floe::origin::OriginConfig;
-    use floe::origin::emulated::{EmulatedConfig, LatencyRule, SizeRule};
+    use floe::origin::emulated::{EmulatedConfig, SizeRule};
 
     use super::*;
     use crate::run::{

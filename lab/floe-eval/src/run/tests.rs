@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use floe::origin::emulated::LatencyRule;
+use floe::latency::LatencyRule;
 use floe_core::ByteSize;
 use floe_device::{Clock, DeviceConfig, virtual_time};
 

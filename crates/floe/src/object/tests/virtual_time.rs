@@ -12,9 +12,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::origin::GatedOrigin;
 use super::*;
-use crate::origin::emulated::{
-    Content, EmulatedConfig, EmulatedOrigin, LatencyPreset, LatencyRule, SizeRule,
-};
+use crate::latency::{LatencyPreset, LatencyRule};
+use crate::origin::emulated::{Content, EmulatedConfig, EmulatedOrigin, SizeRule};
 use crate::origin::{OriginError, PutRequest};
 use futures::StreamExt;
 

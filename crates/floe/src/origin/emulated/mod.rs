@@ -2,8 +2,6 @@
 
 mod config;
 mod content;
-mod latency;
-mod recorded;
 mod size;
 #[cfg(test)]
 mod tests;
@@ -22,9 +20,8 @@ use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-pub use config::{EmulatedConfig, LatencyPreset, LatencyRule, MeasuredLatency, SizeRule};
+pub use config::{EmulatedConfig, SizeRule};
 pub use content::{Content, WrongBytes, verify};
-pub use recorded::{LATENCY_FILE_FORMAT, LatencyClass, LatencyFile, Quantiles};
 
 use super::backend::Backend;
 use super::config_error::OriginConfigError;
@@ -32,7 +29,7 @@ use super::error::OriginError;
 use super::types::{
     Attributes, GetRequest, ObjectKey, ObjectMeta, OriginBody, OriginRead, PutRequest, PutResponse,
 };
-use latency::Latency;
+use crate::latency::LatencyModel;
 use size::Sizes;
 
 /// Shards of the table of changed objects.
@@ -46,7 +43,7 @@ const FIRST_WRITE_UNIX_SECONDS: u64 = 1_700_000_000;
 pub struct EmulatedOrigin {
     config: EmulatedConfig,
     sizes: Sizes,
-    latency: Latency,
+    latency: LatencyModel,
     clock: Clock,
     requests: AtomicU64,
     overrides: [Mutex<HashMap<ObjectKey, Override>>; OVERRIDE_SHARDS],
@@ -79,7 +76,7 @@ impl EmulatedOrigin {
         config.validate()?;
         Ok(EmulatedOrigin {
             sizes: Sizes::new(&config.size, config.seed)?,
-            latency: Latency::new(&config.latency)?,
+            latency: LatencyModel::new(&config.latency)?,
             config,
             clock,
             requests: AtomicU64::new(0),

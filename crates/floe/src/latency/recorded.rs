@@ -19,8 +19,8 @@ use std::path::Path;
 use floe_core::ByteSize;
 use serde::{Deserialize, Serialize};
 
-use super::config::{check_quantiles, sane_ms};
-use crate::origin::config_error::{OriginConfigError, invalid};
+use super::error::LatencyError;
+use super::rule::{check_quantiles, sane_ms};
 
 /// Pairs of a fraction, ascending from 0 to 1, and milliseconds.
 pub type Quantiles = Vec<(f64, f64)>;
@@ -64,11 +64,11 @@ impl LatencyFile {
     /// Reads a file.
     ///
     /// # Errors
-    /// The file cannot be read or is invalid.
-    pub fn read(path: &Path) -> Result<Self, OriginConfigError> {
-        let wrong = |why: String| {
-            let cure = format!("{why}; `floe bench --origin` writes such files");
-            invalid("emulated.latency.path", path.display(), &cure)
+    /// [`LatencyError::File`]: the file cannot be read or is invalid.
+    pub fn read(path: &Path) -> Result<Self, LatencyError> {
+        let wrong = |why: String| LatencyError::File {
+            path: path.to_owned(),
+            cure: format!("{why}; `floe bench --origin` writes such files"),
         };
         let text =
             std::fs::read_to_string(path).map_err(|e| wrong(format!("cannot be read: {e}")))?;

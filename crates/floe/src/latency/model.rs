@@ -1,16 +1,21 @@
-//! Draws latencies from the configured distribution.
+//! Draws latencies from a rule's distribution.
 
 use std::time::Duration;
 
 use rand::{Rng, RngExt};
 
-use super::config::LatencyRule;
+use super::error::LatencyError;
 use super::recorded::LatencyFile;
-use crate::origin::config_error::OriginConfigError;
+use super::rule::LatencyRule;
 
-/// A validated latency rule with its parameters.
+/// A source of latencies that follow a [`LatencyRule`].
 #[derive(Clone, Debug)]
-pub(super) enum Latency {
+pub struct LatencyModel {
+    distribution: Distribution,
+}
+
+#[derive(Clone, Debug)]
+enum Distribution {
     None,
     Constant(Duration),
     Normal {
@@ -30,19 +35,22 @@ pub(super) enum Latency {
     Recorded(LatencyFile),
 }
 
-impl Latency {
+impl LatencyModel {
+    /// Validates `rule`, and reads its file if it names one.
+    ///
     /// # Errors
-    /// A file of latencies is invalid.
-    pub(super) fn new(rule: &LatencyRule) -> Result<Self, OriginConfigError> {
-        Ok(match rule {
-            LatencyRule::None => Latency::None,
-            LatencyRule::Constant { ms } => Latency::Constant(milliseconds(*ms)),
+    /// [`LatencyError`].
+    pub fn new(rule: &LatencyRule) -> Result<Self, LatencyError> {
+        rule.validate()?;
+        let distribution = match rule {
+            LatencyRule::None => Distribution::None,
+            LatencyRule::Constant { ms } => Distribution::Constant(milliseconds(*ms)),
             LatencyRule::Normal {
                 mean_ms,
                 sd_ms,
                 min_ms,
                 max_ms,
-            } => Latency::Normal {
+            } => Distribution::Normal {
                 mean: *mean_ms,
                 sd: *sd_ms,
                 min: *min_ms,
@@ -53,44 +61,30 @@ impl Latency {
                 sd_ms,
                 min_ms,
                 max_ms,
-            } => Latency::log_normal(*mean_ms, *sd_ms, *min_ms, max_ms.unwrap_or(f64::MAX)),
-            LatencyRule::Empirical { quantiles } => Latency::Empirical(quantiles.clone()),
-            LatencyRule::File { path } => Latency::Recorded(LatencyFile::read(path)?),
+            } => Distribution::log_normal(*mean_ms, *sd_ms, *min_ms, max_ms.unwrap_or(f64::MAX)),
+            LatencyRule::Empirical { quantiles } => Distribution::Empirical(quantiles.clone()),
+            LatencyRule::File { path } => Distribution::Recorded(LatencyFile::read(path)?),
             LatencyRule::Measured { preset, constant } => {
                 let row = preset.measured();
                 if *constant {
-                    Latency::Constant(milliseconds(row.mean_ms))
+                    Distribution::Constant(milliseconds(row.mean_ms))
                 } else {
-                    Latency::log_normal(row.mean_ms, row.sd_ms, row.min_ms, row.max_ms)
+                    Distribution::log_normal(row.mean_ms, row.sd_ms, row.min_ms, row.max_ms)
                 }
             }
-        })
-    }
-
-    /// The log-normal part has the mean `mean - min` and the deviation `sd`.
-    fn log_normal(mean: f64, sd: f64, min: f64, max: f64) -> Self {
-        let share = mean - min;
-        if share <= 0.0 || sd <= 0.0 {
-            return Latency::Constant(milliseconds(mean));
-        }
-        let variance = (1.0 + (sd / share).powi(2)).ln();
-        Latency::LogNormal {
-            mu: share.ln() - variance / 2.0,
-            sigma: variance.sqrt(),
-            min,
-            max,
-        }
+        };
+        Ok(LatencyModel { distribution })
     }
 
     /// Time until the first byte of a read of `bytes` bytes; `None` for no wait.
-    pub(super) fn draw(&self, random: &mut impl Rng, bytes: u64) -> Option<Duration> {
-        match self {
-            Latency::None => None,
-            Latency::Constant(latency) => Some(*latency),
-            Latency::Normal { mean, sd, min, max } => {
+    pub fn draw(&self, random: &mut impl Rng, bytes: u64) -> Option<Duration> {
+        match &self.distribution {
+            Distribution::None => None,
+            Distribution::Constant(latency) => Some(*latency),
+            Distribution::Normal { mean, sd, min, max } => {
                 Some(milliseconds((mean + sd * normal(random)).clamp(*min, *max)))
             }
-            Latency::LogNormal {
+            Distribution::LogNormal {
                 mu,
                 sigma,
                 min,
@@ -98,10 +92,10 @@ impl Latency {
             } => Some(milliseconds(
                 (min + (mu + sigma * normal(random)).exp()).min(*max),
             )),
-            Latency::Empirical(quantiles) => {
+            Distribution::Empirical(quantiles) => {
                 Some(milliseconds(interpolate(quantiles, random.random())))
             }
-            Latency::Recorded(file) => file
+            Distribution::Recorded(file) => file
                 .class(bytes)
                 .map(|class| milliseconds(interpolate(&class.first_byte, random.random()))),
         }
@@ -109,14 +103,31 @@ impl Latency {
     }
 
     /// Time from the first byte to the last of `bytes`, if it was measured.
-    pub(super) fn draw_body(&self, random: &mut impl Rng, bytes: u64) -> Option<Duration> {
-        let Latency::Recorded(file) = self else {
+    pub fn draw_body(&self, random: &mut impl Rng, bytes: u64) -> Option<Duration> {
+        let Distribution::Recorded(file) = &self.distribution else {
             return None;
         };
         let class = file.class(bytes)?;
         let measured_ms = interpolate(&class.body, random.random());
         let proportion = bytes as f64 / class.mean_bytes.max(1) as f64;
         Some(milliseconds(measured_ms * proportion)).filter(|time| !time.is_zero())
+    }
+}
+
+impl Distribution {
+    /// The log-normal part has the mean `mean - min` and the deviation `sd`.
+    fn log_normal(mean: f64, sd: f64, min: f64, max: f64) -> Self {
+        let share = mean - min;
+        if share <= 0.0 || sd <= 0.0 {
+            return Distribution::Constant(milliseconds(mean));
+        }
+        let variance = (1.0 + (sd / share).powi(2)).ln();
+        Distribution::LogNormal {
+            mu: share.ln() - variance / 2.0,
+            sigma: variance.sqrt(),
+            min,
+            max,
+        }
     }
 }
 
@@ -149,10 +160,10 @@ mod tests {
     use rand_xoshiro::Xoshiro256PlusPlus;
 
     use super::*;
-    use crate::origin::emulated::LatencyPreset;
+    use crate::latency::LatencyPreset;
 
     fn moments(rule: &LatencyRule) -> (f64, f64, f64, f64) {
-        let latency = Latency::new(rule).expect("no file is read");
+        let latency = LatencyModel::new(rule).expect("no file is read");
         let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
         let drawn: Vec<f64> = (0..200_000)
             .map(|_| {
@@ -208,5 +219,30 @@ mod tests {
             quantiles: vec![(0.0, 1.0), (0.5, 2.0), (1.0, 10.0)],
         });
         assert!((mean - 3.75).abs() < 0.05 && min >= 1.0 && max <= 10.0);
+    }
+
+    #[test]
+    fn rules_without_sense_are_rejected() {
+        let rejected = |rule: &LatencyRule| LatencyModel::new(rule).unwrap_err().to_string();
+        let negative = LatencyRule::Constant { ms: -1.0 };
+        assert_eq!(
+            rejected(&negative),
+            "the latency -1 must be 0 to 86400000 ms"
+        );
+        let below_least = LatencyRule::LogNormal {
+            mean_ms: 1.0,
+            sd_ms: 1.0,
+            min_ms: 2.0,
+            max_ms: None,
+        };
+        assert!(rejected(&below_least).contains("min_ms ≤ mean_ms"));
+        let unordered = LatencyRule::Empirical {
+            quantiles: vec![(0.0, 2.0), (1.0, 1.0)],
+        };
+        assert!(rejected(&unordered).contains("ascend"));
+        let missing = LatencyRule::File {
+            path: "no/such/file".into(),
+        };
+        assert!(rejected(&missing).starts_with("no/such/file cannot be read"));
     }
 }
