@@ -9,6 +9,7 @@
 //! after a crash, which loses the copies that those fences cover.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use floe_core::hash::KeyHash;
 
@@ -44,6 +45,43 @@ pub(super) struct FenceLimits {
     pub(super) longer: u64,
     /// Most fences in force, limited by the journal, and by memory at recovery.
     pub(super) held_max: usize,
+}
+
+/// The bounds at which an instance's fences end. The journal reads them without
+/// the engine's lock.
+#[derive(Debug)]
+pub(super) struct FenceBounds {
+    /// The engine's [`Engine::durable`](floe_core::tiny::Engine::durable).
+    durable: AtomicU64,
+    /// Fences with lower numbers have ended: every object inserted before is on flash.
+    moot_before: AtomicU64,
+}
+
+impl FenceBounds {
+    pub(super) fn new(durable: u64) -> Self {
+        FenceBounds {
+            durable: AtomicU64::new(durable),
+            moot_before: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn durable(&self) -> u64 {
+        self.durable.load(SeqCst)
+    }
+
+    pub(super) fn set_durable(&self, durable: u64) {
+        self.durable.store(durable, SeqCst);
+    }
+
+    /// Ends all fences up to number `last`.
+    pub(super) fn end_all(&self, last: u64) {
+        self.moot_before.store(last + 1, SeqCst);
+    }
+
+    /// True if a fence with this end and number is in force.
+    pub(super) fn leave_in_force(&self, below: u64, number: u64) -> bool {
+        self.durable() < below && self.moot_before.load(SeqCst) <= number
+    }
 }
 
 /// The fences of an instance, under the engine's lock.

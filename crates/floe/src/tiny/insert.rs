@@ -151,7 +151,7 @@ impl Instance {
     /// Whether fences must end before another may be sent. If so, starts to
     /// flush all objects in memory.
     fn has_too_many_fences(&self, state: &mut State) -> bool {
-        if !state.fences.are_too_many(self.durable.load(SeqCst)) {
+        if !state.fences.are_too_many(self.fence_bounds.durable()) {
             return false;
         }
         // If there is nothing to flush but not all was flushed, the zones are
@@ -164,7 +164,7 @@ impl Instance {
     pub(super) fn retire_fences(&self, state: &mut State, last: u64) -> bool {
         let is_drained = state.engine.is_drained(&state.stripe);
         if is_drained {
-            self.moot_before.store(last + 1, SeqCst);
+            self.fence_bounds.end_all(last);
             state.fences.forget();
         }
         is_drained

@@ -1,6 +1,7 @@
 //! One engine and its state: searches.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use bytes::Bytes;
 use floe_core::Tick;
@@ -17,7 +18,7 @@ use tokio::sync::Notify;
 
 use super::config::LookBeforeFence;
 use super::engine::{AnyEngine, AnyScratch, AnyStripe};
-use super::fences::Fences;
+use super::fences::{FenceBounds, Fences};
 use super::journal::{Journal, Place, Wait};
 use super::medium::Medium;
 use super::ram::{Mark, Ram};
@@ -40,11 +41,7 @@ pub(super) struct Instance {
     pub(super) work: Notify,
     /// Notified when there may be room, or a flush may be done.
     pub(super) room: Notify,
-    /// The engine's [`Engine::durable`](floe_core::tiny::Engine::durable),
-    /// readable without the lock.
-    pub(super) durable: AtomicU64,
-    /// Fences with lower numbers have ended: every object inserted before is on flash.
-    pub(super) moot_before: AtomicU64,
+    pub(super) fence_bounds: Arc<FenceBounds>,
     pub(super) stopping: AtomicBool,
     /// The instance's task panicked: the state may be inconsistent.
     pub(super) poisoned: AtomicBool,

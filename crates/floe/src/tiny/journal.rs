@@ -20,7 +20,7 @@ use floe_device::{Clock, SharedDevice};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::instance::Instance;
+use super::fences::FenceBounds;
 use super::order::Order;
 use crate::error::CacheError;
 use crate::metadata_log::{
@@ -65,14 +65,14 @@ impl Journal {
         superblock: TinySuperblock,
         zone: ZoneId,
         entries: &[Entry],
-        instances: Arc<[Arc<Instance>]>,
+        bounds: Arc<[Arc<FenceBounds>]>,
     ) -> Result<(Self, JoinHandle<()>), LogError> {
         let progress = Arc::<Progress>::default();
         let mut notes = Notes {
             live: VecDeque::new(),
             gone: BTreeMap::new(),
             written: BTreeMap::new(),
-            instances,
+            bounds,
             progress: Arc::clone(&progress),
         };
         notes.keep(entries);
@@ -203,12 +203,9 @@ pub(super) struct Live {
 
 impl Live {
     /// Whether it still keeps something from coming back.
-    fn holds(&self, instances: &[Arc<Instance>]) -> bool {
-        let instance = instances.get(self.instance as usize);
-        instance.is_none_or(|instance| {
-            instance.durable.load(SeqCst) < self.fence.below
-                && instance.moot_before.load(SeqCst) <= self.number
-        })
+    fn holds(&self, bounds: &[Arc<FenceBounds>]) -> bool {
+        let bounds = bounds.get(self.instance as usize);
+        bounds.is_none_or(|bounds| bounds.leave_in_force(self.fence.below, self.number))
     }
 }
 
@@ -258,7 +255,7 @@ struct Notes {
     /// Of each instance, the newest notes of what is gone and what was written.
     gone: BTreeMap<u32, u64>,
     written: BTreeMap<u32, u64>,
-    instances: Arc<[Arc<Instance>]>,
+    bounds: Arc<[Arc<FenceBounds>]>,
     progress: Arc<Progress>,
 }
 
@@ -323,14 +320,14 @@ impl Contents for Notes {
         &mut self,
         _written: Vec<TinyNote>,
     ) -> impl IntoIterator<Item = TinyNote, IntoIter: Send> + Send {
-        self.live.retain(|live| live.holds(&self.instances));
+        self.live.retain(|live| live.holds(&self.bounds));
         // A burst of fences that have ended leaves its room behind.
         self.live.shrink_to(2 * self.live.len());
         self.checkpoint()
     }
 
     fn is_settled(&self) -> bool {
-        self.live.iter().all(|live| live.holds(&self.instances))
+        self.live.iter().all(|live| live.holds(&self.bounds))
     }
 
     fn written(&mut self, entries: &[Entry], result: &Result<Written, LogError>) {
@@ -339,7 +336,7 @@ impl Contents for Notes {
             tracing::error!(%error, "the journal of tiny objects could not be written; writes are refused");
         }
         while let Some(live) = self.live.front()
-            && !live.holds(&self.instances)
+            && !live.holds(&self.bounds)
         {
             self.live.pop_front();
         }

@@ -2,7 +2,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `config.rs` | settings and the validated plan |
+//! | `config.rs`, `plan.rs` | settings, and the validated plan |
 //! | `engine.rs` | the five engines as one type |
 //! | `instance.rs`, `insert.rs` | one engine: searches and writes |
 //! | `tasks.rs` | runs the tasks that an engine issues |
@@ -10,7 +10,7 @@
 //! | `medium.rs` | pages: addresses, checksums, labels |
 //! | `journal.rs`, `order.rs` | fences: superseded copies that a crash must not bring back |
 //! | `fences.rs` | the fences in force |
-//! | `open.rs` | opening: format or recovery |
+//! | `open.rs`, `opening.rs` | opening: format or recovery, and its outcome |
 //! | `survey.rs` | estimates the share of live copies after a restart |
 //!
 //! **No lock is held across an await; every pool and queue is bounded.**
@@ -26,13 +26,12 @@ mod fences;
 mod insert;
 mod instance;
 mod journal;
-mod lock {
-    //! The lock of `order.rs`, in its own module so that a model checker can replace it.
-    pub(super) use parking_lot::Mutex;
-}
+mod lock;
 mod medium;
 mod open;
+mod opening;
 mod order;
+mod plan;
 mod ram;
 mod survey;
 mod tasks;
@@ -43,19 +42,16 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use floe_core::hash::{HashSeed, KeyHash};
 use floe_core::layout::tiny::{KEY_BYTES_MAX, TinyNote, record};
-use floe_core::layout::{LayoutError, PlanMismatch};
 use floe_core::policy::admission::AdmissionStatistics;
 use floe_core::tiny::{
-    Durability, Engine as _, Expiry, LiveObjects, Memory, OBJECT_BYTES_MAX, Object, PlanError,
-    Statistics,
+    Durability, Engine as _, Expiry, LiveObjects, Memory, OBJECT_BYTES_MAX, Object, Statistics,
 };
-use floe_device::{Clock, CounterSnapshot, DeviceError, SharedDevice};
+use floe_device::{Clock, CounterSnapshot, SharedDevice};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio::task::coop::consume_budget;
 
 use crate::error::CacheError;
-use crate::metadata_log::LogError;
 use crate::value::{InRam, PutOptions, Value};
 use instance::Instance;
 use journal::Journal;
@@ -67,92 +63,7 @@ pub use floe_core::tiny::nemo::NemoConfig;
 pub use floe_core::tiny::{
     FairyWrenConfig, KangarooConfig, LogConfig, SetConfig, SetPolicy, SetStorage,
 };
-
-/// Errors of opening a tiny store.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenTinyError {
-    /// A setting is invalid on this device.
-    #[error(transparent)]
-    Config(#[from] PlanError),
-    /// The device failed.
-    #[error("the cache device failed: {0}")]
-    Device(#[from] DeviceError),
-    /// The device holds other data than a cache of tiny objects.
-    #[error(
-        "{device} does not hold a cache of tiny objects ({source}); `floe format --tiny --force` wipes it, or choose another path or device"
-    )]
-    ForeignData {
-        /// The device.
-        device: String,
-        /// Its content, as far as it is recognised.
-        source: LayoutError,
-    },
-    /// The device holds a cache with another plan.
-    #[error(
-        "{device} holds a cache of another plan: {mismatch}; change the setting back, or reformat with `floe format --tiny --force` (the cached data is lost, nothing else)"
-    )]
-    OtherPlan {
-        /// The device.
-        device: String,
-        /// The difference.
-        mismatch: PlanMismatch,
-    },
-    /// Another version of Floe wrote this cache.
-    #[error(
-        "{device} was written by another version of Floe: {source}; reformat with `floe format --tiny --force` (the cached data is lost, nothing else)"
-    )]
-    OtherFormat {
-        /// The device.
-        device: String,
-        /// The versions.
-        source: LayoutError,
-    },
-    /// Writing the metadata zones failed.
-    #[error("the cache's metadata could not be written: {0}")]
-    Metadata(String),
-    /// The journal has more fences in force than memory has room for.
-    #[error(
-        "the journal has more fences than set-groups in memory have room for; set tiny.nemo.memory_set_groups to what it was, or reformat with `floe format --tiny --force`"
-    )]
-    TooManyFences,
-}
-
-impl From<LogError> for OpenTinyError {
-    fn from(error: LogError) -> Self {
-        match error {
-            LogError::Device(error) => OpenTinyError::Device(error),
-            other => OpenTinyError::Metadata(other.to_string()),
-        }
-    }
-}
-
-/// The result of recovery.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct TinyRecovery {
-    /// Whether the device was blank and was formatted.
-    pub formatted: bool,
-    /// Whether an existing cache was discarded, because its engine is volatile
-    /// or its journal was damaged.
-    pub cold: bool,
-    /// Whether the journal was damaged, so that all objects had to be discarded.
-    pub journal_damaged: bool,
-    /// Recovered set-groups.
-    pub set_groups: u64,
-    /// Objects in them, superseded ones included.
-    pub objects: u64,
-    /// Rejected summaries.
-    pub rejected: u64,
-    /// Keys whose copies on flash are superseded, although the newer copy was lost.
-    pub fences: u64,
-}
-
-impl TinyRecovery {
-    /// Whether no earlier object was recovered.
-    pub fn begins_empty(&self) -> bool {
-        self.formatted || self.cold
-    }
-}
+pub use opening::{OpenTinyError, TinyRecovery};
 
 /// Counts and gauges of a tiny store at one moment.
 #[derive(Clone, Debug, Default)]
@@ -253,7 +164,7 @@ impl Tiny {
         clock: Clock,
         config: &TinyConfig,
     ) -> Result<Tiny, OpenTinyError> {
-        let plan = config::TinyPlan::new(config, device.geometry())?;
+        let plan = plan::TinyPlan::new(config, device.geometry())?;
         let opened = open::open(Arc::clone(&device), &clock, &plan, config).await?;
         let instances = opened.instances;
         let (journal, journal_task) = opened.journal;

@@ -1,7 +1,7 @@
 //! Opening: formats a device, or recovers its engines.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32};
 
 use floe_core::ZoneId;
 use floe_core::chunk::METADATA_ZONES;
@@ -23,14 +23,15 @@ use rand::RngExt as _;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::config::{TinyConfig, TinyPlan};
+use super::config::TinyConfig;
 use super::engine::{AnyEngine, AnyStripe};
-use super::fences::Fences;
+use super::fences::{FenceBounds, Fences};
 use super::instance::{Instance, State};
 use super::journal::{Entry, Journal, Live};
 use super::medium::Medium;
+use super::opening::{OpenTinyError, TinyRecovery};
+use super::plan::TinyPlan;
 use super::ram::Ram;
-use super::{OpenTinyError, TinyRecovery};
 use crate::metadata_log::{FindError, Found, newest, other, superblocks};
 
 /// Extents whose summaries are read concurrently.
@@ -201,7 +202,7 @@ async fn begin_empty(
         superblock,
         metadata,
         &[],
-        Arc::clone(&instances),
+        fence_bounds(&instances),
     )
     .await?;
     Ok(Opened {
@@ -288,7 +289,7 @@ async fn recover(
         superblock,
         other(found.zone),
         &entries,
-        Arc::clone(&instances),
+        fence_bounds(&instances),
     )
     .await?;
     Ok(Opened {
@@ -297,6 +298,12 @@ async fn recover(
         superblock,
         recovery,
     })
+}
+
+/// The bounds of each instance's fences.
+fn fence_bounds(instances: &[Arc<Instance>]) -> Arc<[Arc<FenceBounds>]> {
+    let bounds = instances.iter().map(|at| Arc::clone(&at.fence_bounds));
+    bounds.collect()
 }
 
 /// The last notes about an instance.
@@ -377,8 +384,7 @@ fn instance(
     );
     Arc::new(Instance {
         number,
-        durable: AtomicU64::new(parts.0.durable()),
-        moot_before: AtomicU64::new(0),
+        fence_bounds: Arc::new(FenceBounds::new(parts.0.durable())),
         state: Mutex::new(State::new(parts, ram, fences, admission)),
         medium,
         durability: plan.engine.durability(),

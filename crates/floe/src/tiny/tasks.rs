@@ -164,7 +164,7 @@ impl Instance {
             state.rejected = false;
             state.engine.durable()
         };
-        self.durable.store(durable, SeqCst);
+        self.fence_bounds.set_durable(durable);
         self.room.notify_waiters();
     }
 

@@ -1,0 +1,201 @@
+//! The validated plan: settings that a device can carry out.
+
+use floe_core::chunk::{Durability, METADATA_ZONES};
+use floe_core::hash::KeyHash;
+use floe_core::layout::tiny::{TINY_NOTE_BYTES, TinyEngine, TinyFormatPlan, TinySuperblock};
+use floe_core::policy::admission::{AdmissionConfig, WriteBudgetConfig};
+use floe_core::tiny::nemo::NemoPlan;
+use floe_core::tiny::{Flash, Object, PAGE_BYTES, PAGE_ROOM_BYTES, PlanError, SetStorage};
+use floe_core::{ByteSize, Geometry};
+
+use super::config::{LookBeforeFence, TinyConfig};
+use super::engine::EnginePlan;
+use super::fences::FenceLimits;
+
+/// A validated configuration for a device.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct TinyPlan {
+    pub(super) geometry: Geometry,
+    pub(super) durability: Durability,
+    pub(super) look_before_fence: LookBeforeFence,
+    pub(super) instances: u32,
+    /// The flash of each instance.
+    pub(super) flash: Flash,
+    pub(super) engine: EnginePlan,
+    pub(super) writes_in_place: bool,
+    pub(super) format: TinyFormatPlan,
+    pub(super) fences: FenceLimits,
+    pub(super) ram_bytes: u64,
+    pub(super) admission: AdmissionConfig,
+    pub(super) object_bytes: u32,
+}
+
+/// One instance's share of the admission policy.
+fn share(admission: &AdmissionConfig, instances: u32) -> AdmissionConfig {
+    match admission {
+        AdmissionConfig::WriteBudget(budget) => AdmissionConfig::WriteBudget(WriteBudgetConfig {
+            bytes_per_day: ByteSize(budget.bytes_per_day.bytes() / u64::from(instances)),
+            ..*budget
+        }),
+        other => other.clone(),
+    }
+}
+
+/// Entries in an instance's table of fences, per set of a set-group; the table
+/// takes a tenth of a set-group's memory.
+const FENCES_PER_SET: u32 = 16;
+
+/// Set-groups that a fence stays in force beyond its need: their share of all
+/// on flash, and their maximum.
+const FENCES_LONGER_SHARE: u32 = 16;
+const FENCES_LONGER_MAX: u32 = 8;
+
+/// Fewest fences that an instance can work with.
+const FENCES_MIN: u64 = 64;
+
+/// For engines whose objects are lost when the process ends.
+const NO_FENCES: FenceLimits = FenceLimits {
+    slots: 0,
+    longer: 0,
+    held_max: usize::MAX,
+};
+
+/// The limits on an instance's fences.
+fn fence_limits(
+    nemo: &NemoPlan,
+    geometry: &Geometry,
+    instances: u32,
+) -> Result<FenceLimits, PlanError> {
+    // Recovery inserts fences into memory as tombstones. Half of it must take
+    // twice `held_max`, because a crash may leave as many stale fences in the
+    // journal.
+    let pages = u64::from(nemo.sets()) * u64::from(nemo.memory_set_groups());
+    let tombstone = Object::tombstone(KeyHash(0)).stored_bytes();
+    let recovered = pages * (PAGE_ROOM_BYTES / tombstone / 4) as u64;
+    let journaled = journaled_fences(geometry, instances)?;
+    Ok(FenceLimits {
+        slots: (nemo.sets() * FENCES_PER_SET) as usize,
+        longer: u64::from((nemo.extents() / FENCES_LONGER_SHARE).min(FENCES_LONGER_MAX)),
+        held_max: journaled.min(recovered) as usize,
+    })
+}
+
+/// Most fences of an instance in the journal: their checkpoint leaves most of a
+/// metadata zone free, and twice as many still fit.
+fn journaled_fences(geometry: &Geometry, instances: u32) -> Result<u64, PlanError> {
+    let zone = geometry.zone_capacity;
+    let head = TinySuperblock::encoded_bytes(geometry.block_size) as u64;
+    let room = (zone / 8 * 3).saturating_sub(head) / TINY_NOTE_BYTES as u64;
+    let most = room / FENCES_MIN;
+    if most == 0 {
+        let least = (head + FENCES_MIN * TINY_NOTE_BYTES as u64) * 8 / 3;
+        return Err(PlanError::new(
+            "tiny.zone_size",
+            ByteSize(zone),
+            "a zone of this size has no room for the journal of overwrites",
+            format!("the least is {}", ByteSize(least.next_power_of_two())),
+        ));
+    }
+    if u64::from(instances) > most {
+        return Err(PlanError::new(
+            "tiny.instances",
+            instances,
+            format!(
+                "a metadata zone of {} has room for the journal of {most}",
+                ByteSize(zone)
+            ),
+            format!("the nearest that works is {most}, or use larger zones (tiny.zone_size)"),
+        ));
+    }
+    Ok(room / u64::from(instances))
+}
+
+/// Fewest zones of an instance.
+const ZONES_PER_INSTANCE_MIN: u32 = 4;
+
+impl TinyConfig {
+    /// Checks whether an engine can run with these settings on a device of this geometry.
+    ///
+    /// # Errors
+    /// Names the setting, its limit, and a value that works.
+    pub fn check(&self, geometry: &Geometry) -> Result<(), PlanError> {
+        TinyPlan::new(self, geometry).map(|_| ())
+    }
+}
+
+impl TinyPlan {
+    pub(super) fn new(config: &TinyConfig, geometry: &Geometry) -> Result<Self, PlanError> {
+        let page = PAGE_BYTES as u64;
+        if u64::from(geometry.block_size) > page {
+            return Err(PlanError::new(
+                "tiny.block_size",
+                geometry.block_size,
+                format!("pages of tiny objects have {page} bytes"),
+                "4096 suits every device",
+            ));
+        }
+        let zones = geometry.zone_count.saturating_sub(METADATA_ZONES);
+        let instances = config.instances.unwrap_or(1);
+        let most = zones / ZONES_PER_INSTANCE_MIN;
+        if most == 0 {
+            let least = METADATA_ZONES + ZONES_PER_INSTANCE_MIN;
+            let size = ByteSize(u64::from(least) * geometry.zone_size);
+            return Err(PlanError::new(
+                "tiny.size",
+                ByteSize(u64::from(geometry.zone_count) * geometry.zone_size),
+                format!(
+                    "it has {} zones of {}; {least} are needed ({METADATA_ZONES} for metadata)",
+                    geometry.zone_count,
+                    ByteSize(geometry.zone_size),
+                ),
+                format!("the least is {size}, or use smaller zones (tiny.zone_size)"),
+            ));
+        }
+        if instances == 0 || instances > most {
+            return Err(PlanError::new(
+                "tiny.instances",
+                instances,
+                format!("{zones} zones are enough for 1 to {most}"),
+                format!(
+                    "the nearest that works is {}",
+                    instances.clamp(1, most.max(1))
+                ),
+            ));
+        }
+        let flash = Flash {
+            zones: zones / instances,
+            zone_pages: u32::try_from(geometry.zone_capacity / page).unwrap_or(u32::MAX),
+            in_place: geometry.random_writes,
+        };
+        config.admission.check().map_err(|error| {
+            PlanError::new(error.setting, error.value, error.limit, error.nearest)
+        })?;
+        let engine = EnginePlan::new(config, &flash)?;
+        Ok(TinyPlan {
+            durability: config.durability,
+            look_before_fence: config.look_before_fence,
+            fences: match engine.recovery() {
+                Some(nemo) => fence_limits(nemo, geometry, instances)?,
+                None => NO_FENCES,
+            },
+            ram_bytes: config.ram.bytes(),
+            admission: share(&config.admission, instances),
+            object_bytes: config.nemo.object_bytes,
+            instances,
+            flash,
+            format: engine.format(geometry, instances, config.nemo.candidates),
+            engine,
+            writes_in_place: match config.engine {
+                TinyEngine::Set => true,
+                TinyEngine::Kangaroo => config.kangaroo.set_storage == SetStorage::InPlace,
+                TinyEngine::Nemo | TinyEngine::Log | TinyEngine::FairyWren => false,
+            },
+            geometry: geometry.clone(),
+        })
+    }
+
+    /// The first zone of an instance.
+    pub(super) fn first_zone(&self, instance: u32) -> u32 {
+        METADATA_ZONES + instance * self.flash.zones
+    }
+}
