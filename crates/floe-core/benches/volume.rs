@@ -43,8 +43,13 @@ fn main() {
         false => println!("{}", text(&row)),
     };
     let blocks = if is_quick { 400_000 } else { 10_000_000 };
-    for level in [Level::Group, Level::Both] {
-        show(lookups(blocks, level));
+    let lru = Replacement::Lru;
+    for (level, replacement) in [
+        (Level::Group, lru),
+        (Level::Both, lru),
+        (Level::Both, Replacement::Clock),
+    ] {
+        show(lookups(blocks, level, replacement));
     }
     for (name, config) in presets() {
         show(requests(
@@ -86,9 +91,10 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// A cache that has `regions` regions with the blocks of [`MIX`].
-fn filled(regions: u64, level: Level) -> Cache {
+fn filled(regions: u64, level: Level, of_blocks: Replacement) -> Cache {
     let config = Config {
         level,
+        block_replacement: of_blocks,
         // Room for every block and a few open groups.
         ..Config::adacache(ByteSize((regions + 64) * REGION))
     };
@@ -123,9 +129,9 @@ fn read(range: ByteRange) -> Request {
     }
 }
 
-fn lookups(blocks: u64, level: Level) -> Value {
+fn lookups(blocks: u64, level: Level, of_blocks: Replacement) -> Value {
     let regions = blocks * MIX.len() as u64 / 17;
-    let mut cache = filled(regions, level);
+    let mut cache = filled(regions, level, of_blocks);
     let occupancy = cache.occupancy();
     let count: u64 = occupancy.blocks.iter().sum();
     let memory = cache.memory();
@@ -181,7 +187,10 @@ fn lookups(blocks: u64, level: Level) -> Value {
     let [one, all, probe, hit, hit_all] = results.map(median);
     let further = 17.0 / MIX.len() as f64 - 1.0;
     json!({
-        "lookup": level_name(level),
+        "lookup": match level {
+            Level::Group => level_name(level).to_owned(),
+            _ => format!("{}, {of_blocks} of blocks", level_name(level)),
+        },
         "blocks": count,
         "lookup_ns": one,
         "further_block_ns": (all - one) / further,
@@ -227,12 +236,17 @@ impl Chain {
 fn presets() -> Vec<(&'static str, Config)> {
     let capacity = ByteSize::gib(4);
     let fixed = |kib| Config::fixed(capacity, ByteSize::kib(kib)).expect("a block size");
-    let mut sieve = Config::adacache(capacity);
-    sieve.block_replacement = Replacement::Sieve;
-    sieve.group_replacement = Replacement::Sieve;
+    let replaced_by = |blocks, groups| Config {
+        block_replacement: blocks,
+        group_replacement: groups,
+        ..Config::adacache(capacity)
+    };
+    let sieve = replaced_by(Replacement::Sieve, Replacement::Sieve);
+    let clock = replaced_by(Replacement::Clock, Replacement::Lru);
     vec![
         ("adaptive", Config::adacache(capacity)),
         ("adaptive, sieve", sieve),
+        ("adaptive, clock of blocks", clock),
         ("fixed 32 KiB", fixed(32)),
         ("fixed 256 KiB", fixed(256)),
         ("fixed 4 KiB", fixed(4)),

@@ -6,20 +6,18 @@
 //! group's blocks are a run whose length is their number, so that RAM falls as
 //! blocks grow.
 
-use super::order::{Levels, Order, Ranked, Replacement};
+use super::members::{
+    Block, DIRTY, FLAG_BITS, Group, LinkedBlocks, LinkedGroups, Members, NO_SLOT, PARTIAL, Ring,
+    SLOT_BITS, record_in,
+};
+use super::order::{Levels, Order};
 use super::pages::{PAGE, Pages};
 use super::plan::PartitionPlan;
 use super::regions::RegionId;
 use super::shape::{BlockId, CLASSES, Shape};
-use crate::list::{Linked, Links};
 
 /// No group, no run.
 const NONE: u32 = u32::MAX;
-
-/// No free slot in a group.
-const NO_SLOT: u32 = (1 << SLOT_BITS) - 1;
-/// Bits of a number of slots: 256 at most.
-const SLOT_BITS: u32 = 9;
 
 /// The groups of a shard, and their blocks.
 #[derive(Debug)]
@@ -40,9 +38,8 @@ pub(super) struct Groups {
     granules: u32,
     /// By partition.
     partitions: Vec<Partition>,
-    /// The partition of each group, and the time of its last use in uses of the
-    /// shard, if there is more than one partition.
-    owners: Option<Pages<(u16, u32)>>,
+    /// The owner of each group, if there is more than one partition.
+    owners: Option<Pages<Owner>>,
     uses: u64,
     in_use: BlockCounts,
 }
@@ -61,58 +58,19 @@ struct Partition {
     /// Groups in use, and their bounds.
     held: u32,
     bounds: PartitionPlan,
+    /// Its groups in use, if there is more than one partition.
+    members: Vec<u32>,
 }
 
-/// Records by number, with the links and marks that their order needs.
-#[derive(Debug)]
-struct Members<T> {
-    records: Pages<T>,
-    order: Option<Replacement>,
-    links: Pages<Links>,
-    marks: Pages<u8>,
-}
-
-/// The record of a group in use: first record of its blocks, number of blocks
-/// in use, first free slot, class.
+/// The partition of a group.
 #[derive(Clone, Copy, Debug, Default)]
-struct Group {
-    first: u32,
-    state: u32,
+struct Owner {
+    partition: u16,
+    /// The group's place among the partition's members.
+    place: u32,
+    /// The time of its last use in uses of the shard.
+    used_at: u32,
 }
-
-impl Group {
-    fn used(self) -> u32 {
-        self.state & NO_SLOT
-    }
-
-    fn free_slot(self) -> u32 {
-        self.state >> SLOT_BITS & NO_SLOT
-    }
-
-    fn class(self) -> u32 {
-        self.state >> (2 * SLOT_BITS) & 0xf
-    }
-
-    fn is_in_use(self) -> bool {
-        self.state >> 31 == 1
-    }
-
-    fn of(first: u32, used: u32, free_slot: u32, class: u32) -> Group {
-        Group {
-            first,
-            state: 1 << 31 | class << (2 * SLOT_BITS) | free_slot << SLOT_BITS | used,
-        }
-    }
-}
-
-/// The record of a block: the number of its region, or the next free slot of
-/// its group, above two flags.
-#[derive(Clone, Copy, Debug, Default)]
-struct Block(u32);
-
-const DIRTY: u32 = 1;
-const PARTIAL: u32 = 2;
-const FLAG_BITS: u32 = 2;
 
 /// The room for a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +105,7 @@ impl Groups {
                 .iter()
                 .map(|plan| Partition::new(levels, *plan))
                 .collect(),
-            owners: (partitions.len() > 1).then(|| Pages::new((0, 0))),
+            owners: (partitions.len() > 1).then(|| Pages::new(Owner::default())),
             uses: 0,
             in_use: [0; CLASSES],
         }
@@ -337,9 +295,11 @@ impl Groups {
             .map(|groups| groups.capacity() * size_of::<u32>())
             .sum();
         let owners = self.owners.as_ref().map_or(0, Pages::memory_bytes);
+        let members = self.partitions.iter().map(|p| p.members.capacity());
+        let members = members.sum::<usize>() * size_of::<u32>();
         self.groups.records.memory_bytes()
             + self.blocks.records.memory_bytes()
-            + open as u64
+            + (open + members) as u64
             + owners
     }
 
@@ -393,10 +353,12 @@ impl Groups {
         }
         let free_slot = if slots == 0 { NO_SLOT } else { 0 };
         self.groups.records[group] = Group::of(first, 0, free_slot, class);
-        if let Some(owners) = &mut self.owners {
-            owners[group].0 = partition as u16;
-        }
         let owner = &mut self.partitions[partition];
+        if let Some(owners) = &mut self.owners {
+            owners[group].partition = partition as u16;
+            owners[group].place = owner.held;
+            owner.members.push(group);
+        }
         owner.held += 1;
         owner.open[class as usize].push(group);
         let (mut groups, order) = self.group_order(partition);
@@ -418,7 +380,15 @@ impl Groups {
             first: std::mem::replace(&mut self.free, group),
             state: 0,
         };
-        self.partitions[partition].held -= 1;
+        let owner = &mut self.partitions[partition];
+        if let Some(owners) = &mut self.owners {
+            let place = owners[group].place;
+            owner.members.swap_remove(place as usize);
+            if let Some(&moved) = owner.members.get(place as usize) {
+                owners[moved].place = place;
+            }
+        }
+        owner.held -= 1;
     }
 
     /// Slots of a group of blocks of `class`: fewer in the last group of the cache.
@@ -484,7 +454,7 @@ impl Groups {
         self.uses += 1;
         let stamp = (self.uses >> STAMP_SHIFT) as u32;
         if let Some(owners) = &mut self.owners {
-            owners[group].1 = stamp;
+            owners[group].used_at = stamp;
         }
     }
 
@@ -505,7 +475,11 @@ impl Groups {
             let Some(group) = self.victim_of_either_level(candidate) else {
                 continue;
             };
-            let age = now.wrapping_sub(self.owners.as_ref().map_or(0, |owners| owners[group].1));
+            let used_at = self
+                .owners
+                .as_ref()
+                .map_or(0, |owners| owners[group].used_at);
+            let age = now.wrapping_sub(used_at);
             if best.is_none_or(|(oldest, _)| age > oldest) {
                 best = Some((age, candidate));
             }
@@ -541,12 +515,18 @@ impl Groups {
     }
 
     fn block_order(&mut self, partition: usize) -> (LinkedBlocks<'_>, Option<&mut Order>) {
+        let owner = &mut self.partitions[partition];
+        let ring = match self.owners {
+            Some(_) => Ring::Members(&owner.members),
+            None => Ring::All(self.fresh),
+        };
         let blocks = LinkedBlocks {
             shape: self.shape,
+            ring,
             groups: &self.groups.records,
             blocks: &mut self.blocks,
         };
-        (blocks, self.partitions[partition].blocks.as_mut())
+        (blocks, owner.blocks.as_mut())
     }
 
     /// Changes the order of blocks, if there is one.
@@ -562,8 +542,16 @@ impl Groups {
     }
 
     fn group_order(&mut self, partition: usize) -> (LinkedGroups<'_>, Option<&mut Order>) {
-        let groups = LinkedGroups(&mut self.groups);
-        (groups, self.partitions[partition].groups.as_mut())
+        let owner = &mut self.partitions[partition];
+        let ring = match self.owners {
+            Some(_) => Ring::Members(&owner.members),
+            None => Ring::All(self.fresh),
+        };
+        let groups = LinkedGroups {
+            ring,
+            groups: &mut self.groups,
+        };
+        (groups, owner.groups.as_mut())
     }
 
     fn record(&self, block: BlockId) -> u32 {
@@ -593,93 +581,14 @@ impl Partition {
             groups: levels.group.map(Order::new),
             held: 0,
             bounds,
+            members: Vec::new(),
         }
     }
 }
 
-impl<T: Copy> Members<T> {
-    fn new(blank: T, order: Option<Replacement>) -> Self {
-        Members {
-            records: Pages::new(blank),
-            order,
-            links: Pages::new(Links::default()),
-            marks: Pages::new(0),
-        }
-    }
-
-    fn grow_to(&mut self, len: usize) {
-        self.records.grow_to(len);
-        if let Some(order) = self.order {
-            self.links.grow_to(len);
-            if order.has_marks() {
-                self.marks.grow_to(len);
-            }
-        }
-    }
-
-    fn order_bytes(&self) -> u64 {
-        self.links.memory_bytes() + self.marks.memory_bytes()
-    }
-}
-
-/// Groups as elements of an order.
-struct LinkedGroups<'a>(&'a mut Members<Group>);
-
-impl Linked for LinkedGroups<'_> {
-    fn links(&self, id: u32) -> Links {
-        self.0.links[id]
-    }
-
-    fn links_mut(&mut self, id: u32) -> &mut Links {
-        &mut self.0.links[id]
-    }
-}
-
-impl Ranked for LinkedGroups<'_> {
-    fn mark(&mut self, id: u32) -> &mut u8 {
-        &mut self.0.marks[id]
-    }
-}
-
-/// Blocks as elements of an order, by [`BlockId`].
-struct LinkedBlocks<'a> {
-    shape: Shape,
-    groups: &'a Pages<Group>,
-    blocks: &'a mut Members<Block>,
-}
-
-impl LinkedBlocks<'_> {
-    fn record(&self, id: u32) -> u32 {
-        record_in(self.groups, self.shape, BlockId(id))
-    }
-}
-
-impl Linked for LinkedBlocks<'_> {
-    fn links(&self, id: u32) -> Links {
-        self.blocks.links[self.record(id)]
-    }
-
-    fn links_mut(&mut self, id: u32) -> &mut Links {
-        let record = self.record(id);
-        &mut self.blocks.links[record]
-    }
-}
-
-impl Ranked for LinkedBlocks<'_> {
-    fn mark(&mut self, id: u32) -> &mut u8 {
-        let record = self.record(id);
-        &mut self.blocks.marks[record]
-    }
-}
-
-fn record_in(groups: &Pages<Group>, shape: Shape, block: BlockId) -> u32 {
-    let slot = block.granule() & ((1 << shape.group_bits) - 1);
-    groups[shape.group_of(block)].first + (slot >> block.class())
-}
-
-fn owner_in(owners: &Option<Pages<(u16, u32)>>, group: u32) -> usize {
+fn owner_in(owners: &Option<Pages<Owner>>, group: u32) -> usize {
     match owners {
-        Some(owners) => usize::from(owners[group].0),
+        Some(owners) => usize::from(owners[group].partition),
         None => 0,
     }
 }

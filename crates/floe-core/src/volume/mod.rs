@@ -15,6 +15,7 @@ mod address;
 mod cache;
 mod greedy;
 mod groups;
+mod members;
 pub mod mode;
 mod order;
 mod pages;

@@ -1,4 +1,4 @@
-//! Orders of replacement: LRU, SIEVE, LFU, over blocks or over groups.
+//! Orders of replacement: LRU, SIEVE, LFU, CLOCK, over blocks or over groups.
 //!
 //! An order names its victim and leaves it in place, because the cache may not
 //! take it: AdaCache replaces the victim block only if its size is the wanted
@@ -22,6 +22,10 @@ pub enum Replacement {
     /// Least frequently used first, and among equals the one that reached its
     /// count first. Counts end at 255 and with the stay in the cache.
     Lfu,
+    /// CLOCK: a hand goes around the places of the cache and spares what was
+    /// used since it last passed (Corbató, 1968). It needs a byte an element,
+    /// where the others need links of eight.
+    Clock,
 }
 
 parse_by_name!(Replacement);
@@ -29,17 +33,28 @@ display_name!(Replacement);
 
 impl Replacement {
     /// Every order.
-    pub const ALL: [Replacement; 3] = [Replacement::Lru, Replacement::Sieve, Replacement::Lfu];
+    pub const ALL: [Replacement; 4] = [
+        Replacement::Lru,
+        Replacement::Sieve,
+        Replacement::Lfu,
+        Replacement::Clock,
+    ];
 
     /// The name it parses from.
     pub fn name(self) -> &'static str {
-        const NAMES: [&str; Replacement::ALL.len()] = ["lru", "sieve", "lfu"];
+        const NAMES: [&str; Replacement::ALL.len()] = ["lru", "sieve", "lfu", "clock"];
         NAMES[self as usize]
     }
 
-    /// True if elements have a mark: a bit of SIEVE, a count of LFU.
+    /// True if elements have a mark: a bit of SIEVE, a count of LFU, the state
+    /// of CLOCK.
     pub(super) fn has_marks(self) -> bool {
         self != Replacement::Lru
+    }
+
+    /// True if elements have links.
+    pub(super) fn has_links(self) -> bool {
+        self != Replacement::Clock
     }
 }
 
@@ -57,7 +72,16 @@ pub struct Levels {
 /// Elements that an order can hold.
 pub(super) trait Ranked: Linked {
     fn mark(&mut self, id: u32) -> &mut u8;
+
+    /// The first element at `place` or after it, around the end of the cache,
+    /// whose mark is not [`ABSENT`], and the place after it. There must be one.
+    fn at_or_after(&self, place: u32) -> (u32, u32);
 }
+
+/// Marks of CLOCK: no element, one that the hand takes, one that it spares once.
+pub(super) const ABSENT: u8 = 0;
+const UNUSED: u8 = 1;
+const USED: u8 = 2;
 
 /// Victims that may be rejected before the search ends without one.
 const REJECTIONS_MAX: usize = 64;
@@ -73,6 +97,11 @@ pub(super) enum Order {
     },
     /// One list per count.
     Lfu(Box<[List; 256]>),
+    /// The place where the next search starts, and the number of elements.
+    Clock {
+        hand: u32,
+        len: u32,
+    },
 }
 
 impl Order {
@@ -84,6 +113,7 @@ impl Order {
                 hand: NONE,
             },
             Replacement::Lfu => Order::Lfu(Box::new([List::EMPTY; 256])),
+            Replacement::Clock => Order::Clock { hand: 0, len: 0 },
         }
     }
 
@@ -99,6 +129,10 @@ impl Order {
                 *elements.mark(id) = 1;
                 lists[1].push_newest(elements, id);
             }
+            Order::Clock { len, .. } => {
+                *elements.mark(id) = UNUSED;
+                *len += 1;
+            }
         }
     }
 
@@ -107,6 +141,7 @@ impl Order {
         match self {
             Order::Lru(list) => list.refresh(elements, id),
             Order::Sieve { .. } => *elements.mark(id) = 1,
+            Order::Clock { .. } => *elements.mark(id) = USED,
             Order::Lfu(lists) => {
                 let count = *elements.mark(id);
                 if count < u8::MAX {
@@ -128,6 +163,15 @@ impl Order {
                 list.unlink(elements, id);
             }
             Order::Lfu(lists) => lists[usize::from(*elements.mark(id))].unlink(elements, id),
+            Order::Clock { hand, len } => {
+                // The next element at this place is not the next to go.
+                let (next, after) = elements.at_or_after(*hand);
+                if next == id {
+                    *hand = after;
+                }
+                *elements.mark(id) = ABSENT;
+                *len -= 1;
+            }
         }
     }
 
@@ -161,12 +205,31 @@ impl Order {
                 None
             }
             Order::Lfu(lists) => {
-                let mut refusals_left = REJECTIONS_MAX;
+                let mut rejections_left = REJECTIONS_MAX;
                 for list in lists.iter().filter(|list| !list.is_empty()) {
-                    match first_accepted(list, elements, refusals_left, &mut accepts) {
+                    match first_accepted(list, elements, rejections_left, &mut accepts) {
                         Ok(victim) => return Some(victim),
-                        Err(left) => refusals_left = left,
+                        Err(left) => rejections_left = left,
                     }
+                }
+                None
+            }
+            Order::Clock { hand, len } => {
+                let mut place = *hand;
+                let rejections_max = REJECTIONS_MAX.min(*len as usize);
+                let mut rejections = 0;
+                while rejections < rejections_max {
+                    let (candidate, next) = elements.at_or_after(place);
+                    let mark = elements.mark(candidate);
+                    if *mark == USED {
+                        *mark = UNUSED;
+                    } else if accepts(candidate) {
+                        *hand = place;
+                        return Some(candidate);
+                    } else {
+                        rejections += 1;
+                    }
+                    place = next;
                 }
                 None
             }
@@ -179,16 +242,16 @@ impl Order {
 fn first_accepted(
     list: &List,
     elements: &impl Ranked,
-    mut refusals_left: usize,
+    mut rejections_left: usize,
     mut accepts: impl FnMut(u32) -> bool,
 ) -> Result<u32, usize> {
     let mut candidate = list.oldest();
-    while candidate != NONE && refusals_left > 0 {
+    while candidate != NONE && rejections_left > 0 {
         if accepts(candidate) {
             return Ok(candidate);
         }
-        refusals_left -= 1;
+        rejections_left -= 1;
         candidate = list.newer_than(elements, candidate);
     }
-    Err(refusals_left)
+    Err(rejections_left)
 }

@@ -32,7 +32,8 @@ const KEYS: &str = "sizes=32KiB..256KiB (or 4KiB, or 4KiB+64KiB), capacity=10% (
     mode=write-back|write-through|write-around|write-invalidate|write-only|pass-through, \
     promotion=always|nhit|nhit-N|smq|smq-adaptive|sketch|sketch-N, cleaning=none|lazy|alru|acp, \
     when-dirty=evict|bypass, cut-off=never|full|always, fill=fetch|sector, read-miss=fetch|sector, write-miss=fetch|sector, \
-    level=both|block|group, replacement=lru|lfu|sieve, shards=N";
+    level=both|block|group, \
+    replacement=lru|lfu|sieve|clock (or clock/lru, of blocks and of groups), shards=N";
 
 impl VolumeCase {
     /// The plan of the cache, if the trace has `working_set_bytes` distinct bytes.
@@ -81,8 +82,9 @@ impl VolumeCase {
             "write-miss" => config.write_miss = parsed!(),
             "level" => config.level = parsed!(),
             "replacement" => {
-                config.block_replacement = parsed!();
-                config.group_replacement = config.block_replacement;
+                let (blocks, groups) = value.split_once('/').unwrap_or((value, value));
+                config.block_replacement = blocks.parse().map_err(|error| invalid(&error))?;
+                config.group_replacement = groups.parse().map_err(|error| invalid(&error))?;
             }
             "shards" => config.shards = parsed!(),
             _ => {

@@ -2,7 +2,7 @@ use std::collections::HashSet;
 use std::io::Write as _;
 
 use floe_core::ByteSize;
-use floe_core::volume::VolumeId;
+use floe_core::volume::{Replacement, VolumeId};
 use proptest::prelude::*;
 
 use super::*;
@@ -47,6 +47,9 @@ fn settings_are_read_from_one_line() {
     assert_eq!(sizes, [ByteSize::kib(4), ByteSize::kib(64)]);
     assert_eq!(plan.config().promotion, "nhit-4".parse().expect("a policy"));
     assert!(plan.capacity_bytes() <= (1 << 30) / 40);
+    let both: VolumeCase = "replacement=clock/lru".parse().expect("two orders");
+    assert_eq!(both.config.block_replacement, Replacement::Clock);
+    assert_eq!(both.config.group_replacement, Replacement::Lru);
     let bytes: VolumeCase = "capacity=1GiB".parse().expect("a size");
     assert_eq!(bytes.capacity, Capacity::Bytes(ByteSize::gib(1)));
 }

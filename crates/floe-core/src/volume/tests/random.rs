@@ -132,7 +132,7 @@ fn every_order_keeps_the_newest_version() {
             let config = Config {
                 level,
                 block_replacement: replacement,
-                group_replacement: Replacement::ALL[(number + 1) % 3],
+                group_replacement: Replacement::ALL[(number + 1) % Replacement::ALL.len()],
                 write_miss: Fill::Sector,
                 ..config("4KiB,16KiB,32KiB", 512)
             };
@@ -184,5 +184,9 @@ fn volumes_keep_their_minimum_and_stay_below_their_maximum() {
     let mut config = config("8KiB..32KiB", 640);
     config.volumes[0].minimum = ByteSize::kib(320);
     config.volumes[1].maximum = Some(ByteSize::kib(160));
-    run(&config, 6, |_, _| {});
+    for replacement in [Replacement::Lru, Replacement::Clock] {
+        config.block_replacement = replacement;
+        config.group_replacement = replacement;
+        run(&config, 6, |_, _| {});
+    }
 }

@@ -1,4 +1,4 @@
-//! LRU and SIEVE of 4 KiB blocks against queues of a few lines.
+//! LRU, SIEVE and CLOCK of 4 KiB blocks against queues of a few lines.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use crate::volume::{ByteRange, Cache, Config, Operation, Plan, Replacement, Request, VolumeId};
 use crate::{ByteSize, Tick};
 
-/// A queue of pages, newest first, each with the mark of SIEVE.
+/// A queue of pages, newest first, each with the mark of SIEVE and CLOCK.
 struct Reference {
     kind: Replacement,
     pages: VecDeque<(u64, bool)>,
@@ -22,7 +22,7 @@ impl Reference {
     fn access(&mut self, page: u64) -> bool {
         let found = self.pages.iter().position(|&(other, _)| other == page);
         if let Some(at) = found {
-            if self.kind == Replacement::Sieve {
+            if self.kind != Replacement::Lru {
                 self.pages[at].1 = true;
             } else if let Some(page) = self.pages.remove(at) {
                 self.pages.push_front(page);
@@ -37,8 +37,10 @@ impl Reference {
     }
 
     fn evict(&mut self) {
-        if self.kind == Replacement::Lru {
-            self.pages.pop_back();
+        if self.kind != Replacement::Sieve {
+            while let Some((page, true)) = self.pages.pop_back() {
+                self.pages.push_front((page, false));
+            }
             return;
         }
         loop {
@@ -61,8 +63,8 @@ impl Reference {
 }
 
 #[test]
-fn lru_and_sieve_of_single_pages_equal_a_queue() {
-    for kind in [Replacement::Lru, Replacement::Sieve] {
+fn lru_sieve_and_clock_of_single_pages_equal_a_queue() {
+    for kind in [Replacement::Lru, Replacement::Sieve, Replacement::Clock] {
         for capacity in [1, 7, 64, 100] {
             let config = Config {
                 block_replacement: kind,

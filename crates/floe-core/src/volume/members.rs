@@ -1,0 +1,201 @@
+//! The records of groups and blocks, and these as elements of an order.
+
+use super::order::{ABSENT, Ranked, Replacement};
+use super::pages::Pages;
+use super::shape::{BlockId, Shape};
+use crate::list::{Linked, Links};
+
+/// No free slot in a group.
+pub(super) const NO_SLOT: u32 = (1 << SLOT_BITS) - 1;
+/// Bits of a number of slots: 256 at most.
+pub(super) const SLOT_BITS: u32 = 9;
+
+/// Records by number, with the links and marks that their order needs.
+#[derive(Debug)]
+pub(super) struct Members<T> {
+    pub(super) records: Pages<T>,
+    order: Option<Replacement>,
+    links: Pages<Links>,
+    marks: Pages<u8>,
+}
+
+/// The record of a group in use: first record of its blocks, number of blocks
+/// in use, first free slot, class.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Group {
+    pub(super) first: u32,
+    pub(super) state: u32,
+}
+
+impl Group {
+    pub(super) fn used(self) -> u32 {
+        self.state & NO_SLOT
+    }
+
+    pub(super) fn free_slot(self) -> u32 {
+        self.state >> SLOT_BITS & NO_SLOT
+    }
+
+    pub(super) fn class(self) -> u32 {
+        self.state >> (2 * SLOT_BITS) & 0xf
+    }
+
+    pub(super) fn is_in_use(self) -> bool {
+        self.state >> 31 == 1
+    }
+
+    pub(super) fn of(first: u32, used: u32, free_slot: u32, class: u32) -> Group {
+        Group {
+            first,
+            state: 1 << 31 | class << (2 * SLOT_BITS) | free_slot << SLOT_BITS | used,
+        }
+    }
+}
+
+/// The record of a block: the number of its region, or the next free slot of
+/// its group, above two flags.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Block(pub(super) u32);
+
+pub(super) const DIRTY: u32 = 1;
+pub(super) const PARTIAL: u32 = 2;
+pub(super) const FLAG_BITS: u32 = 2;
+
+impl<T: Copy> Members<T> {
+    pub(super) fn new(blank: T, order: Option<Replacement>) -> Self {
+        Members {
+            records: Pages::new(blank),
+            order,
+            links: Pages::new(Links::default()),
+            marks: Pages::new(0),
+        }
+    }
+
+    pub(super) fn grow_to(&mut self, len: usize) {
+        self.records.grow_to(len);
+        if self.order.is_some_and(Replacement::has_links) {
+            self.links.grow_to(len);
+        }
+        if self.order.is_some_and(Replacement::has_marks) {
+            self.marks.grow_to(len);
+        }
+    }
+
+    pub(super) fn order_bytes(&self) -> u64 {
+        self.links.memory_bytes() + self.marks.memory_bytes()
+    }
+}
+
+/// The groups of a partition by place: those that it has, or all groups that
+/// have been in use where no other partition is.
+#[derive(Clone, Copy)]
+pub(super) enum Ring<'a> {
+    Members(&'a [u32]),
+    All(u32),
+}
+
+impl Ring<'_> {
+    /// The group at `place`, if the ring is that long.
+    fn group(self, place: u32) -> Option<u32> {
+        match self {
+            Ring::Members(groups) => groups.get(place as usize).copied(),
+            Ring::All(count) => (place < count).then_some(place),
+        }
+    }
+}
+
+/// Groups as elements of an order.
+pub(super) struct LinkedGroups<'a> {
+    pub(super) ring: Ring<'a>,
+    pub(super) groups: &'a mut Members<Group>,
+}
+
+impl Linked for LinkedGroups<'_> {
+    fn links(&self, id: u32) -> Links {
+        self.groups.links[id]
+    }
+
+    fn links_mut(&mut self, id: u32) -> &mut Links {
+        &mut self.groups.links[id]
+    }
+}
+
+impl Ranked for LinkedGroups<'_> {
+    fn mark(&mut self, id: u32) -> &mut u8 {
+        &mut self.groups.marks[id]
+    }
+
+    fn at_or_after(&self, mut place: u32) -> (u32, u32) {
+        loop {
+            let Some(group) = self.ring.group(place) else {
+                place = 0;
+                continue;
+            };
+            place += 1;
+            if self.groups.marks[group] != ABSENT {
+                return (group, place);
+            }
+        }
+    }
+}
+
+/// Blocks as elements of an order, by [`BlockId`].
+pub(super) struct LinkedBlocks<'a> {
+    pub(super) shape: Shape,
+    pub(super) ring: Ring<'a>,
+    pub(super) groups: &'a Pages<Group>,
+    pub(super) blocks: &'a mut Members<Block>,
+}
+
+impl LinkedBlocks<'_> {
+    fn record(&self, id: u32) -> u32 {
+        record_in(self.groups, self.shape, BlockId(id))
+    }
+}
+
+impl Linked for LinkedBlocks<'_> {
+    fn links(&self, id: u32) -> Links {
+        self.blocks.links[self.record(id)]
+    }
+
+    fn links_mut(&mut self, id: u32) -> &mut Links {
+        let record = self.record(id);
+        &mut self.blocks.links[record]
+    }
+}
+
+impl Ranked for LinkedBlocks<'_> {
+    fn mark(&mut self, id: u32) -> &mut u8 {
+        let record = self.record(id);
+        &mut self.blocks.marks[record]
+    }
+
+    /// A place is the granule that a block would begin at if the ring's groups
+    /// lay in a row.
+    fn at_or_after(&self, place: u32) -> (u32, u32) {
+        let bits = self.shape.group_bits;
+        let (mut at, mut within) = (place >> bits, place & ((1 << bits) - 1));
+        loop {
+            let Some(group) = self.ring.group(at) else {
+                (at, within) = (0, 0);
+                continue;
+            };
+            let record = self.groups[group];
+            if record.is_in_use() {
+                let class = record.class();
+                let is_there = |&slot: &u32| self.blocks.marks[record.first + slot] != ABSENT;
+                let mut slots = within.div_ceil(1 << class)..1 << (bits - class);
+                if let Some(slot) = slots.find(is_there) {
+                    let block = BlockId::new((group << bits) + (slot << class), class);
+                    return (block.0, (at << bits) + ((slot + 1) << class));
+                }
+            }
+            (at, within) = (at + 1, 0);
+        }
+    }
+}
+
+pub(super) fn record_in(groups: &Pages<Group>, shape: Shape, block: BlockId) -> u32 {
+    let slot = block.granule() & ((1 << shape.group_bits) - 1);
+    groups[shape.group_of(block)].first + (slot >> block.class())
+}
