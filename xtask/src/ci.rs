@@ -117,8 +117,8 @@ const EXPECTED_SKIPS: &[&str] = &[
     "book: mdbook",
 ];
 
-/// Steps that `--full` adds: SQL through the cache, and the papers'
-/// experiments, which fail if a verdict differs from
+/// Steps that `--full` adds: SQL through the cache, longer tests of the core of
+/// volumes, and the papers' experiments, which fail if a verdict differs from
 /// `experiments/known-to-differ.toml`.
 const FULL: &[Step] = &[
     // Its own workspace, whose dependencies take minutes to build.
@@ -131,6 +131,11 @@ const FULL: &[Step] = &[
             "lab/datafusion/Cargo.toml",
         ],
     ),
+    Step {
+        name: "volume",
+        cargo: &["test", "--package", "floe-core", "--lib", "volume::"],
+        environment: &[("FLOE_FULL", "1")],
+    },
     judged!("zncache-table5"),
     judged!("oxcache-table5"),
     judged!("zncache-gc"),
