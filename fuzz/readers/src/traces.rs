@@ -198,7 +198,9 @@ fn samples(format: TraceFormat) -> Vec<Vec<u8>> {
         TraceFormat::OracleGeneral
         | TraceFormat::Cache2k
         | TraceFormat::Corda
-        | TraceFormat::Zncache => return vec![binary_sample()],
+        | TraceFormat::Zncache
+        | TraceFormat::Synthetic
+        | TraceFormat::StandIn => return vec![binary_sample()],
     };
     text.iter().map(|text| text.as_bytes().to_vec()).collect()
 }

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::error::EvalError;
-use crate::trace::TraceFormat;
+use crate::trace::{TraceFormat, generated};
 
 /// A trace.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TraceCase {
     /// The file: as it is, beside the experiment, in `$FLOE_TRACES`, or in
-    /// `../shared/traces`.
+    /// `../shared/traces`. Or the name of a generated trace.
     pub path: PathBuf,
     /// Its format, if it is not to be recognised.
     pub format: Option<String>,
@@ -34,12 +34,15 @@ impl TraceCase {
         })
     }
 
-    /// Finds the file, for an experiment file at `experiment`.
+    /// Finds the trace, for an experiment file at `experiment`.
     ///
     /// # Errors
     /// When none of the possible places has it.
     pub fn find(&self, experiment: &Path) -> Result<PathBuf, EvalError> {
-        find_shared(&self.path, experiment)
+        match generated(&self.path) {
+            Some(_) => Ok(self.path.clone()),
+            None => find_shared(&self.path, experiment),
+        }
     }
 }
 

@@ -22,7 +22,7 @@ pub struct SizeBin {
 }
 
 impl Sizes {
-    pub(super) fn add(&mut self, bytes: u64) {
+    pub(crate) fn add(&mut self, bytes: u64) {
         *self.counts.entry(bytes).or_default() += 1;
     }
 
@@ -56,6 +56,12 @@ impl Sizes {
             }
         }
         0
+    }
+
+    /// The share that does not exceed `bytes`; zero without any.
+    pub fn share_up_to(&self, bytes: u64) -> f64 {
+        let small = self.counts.range(..=bytes);
+        ratio(small.map(|(_, count)| count).sum(), self.count())
     }
 
     /// The requests by powers of two; bins without any between others are there.

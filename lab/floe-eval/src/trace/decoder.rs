@@ -6,8 +6,8 @@ use super::request::Decoded;
 use super::source::Cut;
 use super::{
     alibaba, arc, blkparse, cloudphysics, disksim, etw, fiu, flat_keys, hp_srt, iolog, lbn, lirs,
-    meta_cdn, meta_kv, meta_tectonic, msr, oracle_general, spc, systor, tencent_cbs, tencent_photo,
-    twitter, vscsi,
+    meta_cdn, meta_kv, meta_tectonic, msr, oracle_general, spc, synthetic, systor, tencent_cbs,
+    tencent_photo, twitter, vscsi,
 };
 
 impl TraceFormat {
@@ -72,6 +72,9 @@ impl Decoder {
             TraceFormat::TencentCbsBytes => lines(tencent_cbs::decode_bytes),
             TraceFormat::VscsiV1 => records(vscsi::V1_BYTES, vscsi::decode_v1),
             TraceFormat::VscsiV2 => records(vscsi::V2_BYTES, vscsi::decode_v2),
+            TraceFormat::Synthetic | TraceFormat::StandIn => {
+                records(synthetic::RECORD_BYTES, synthetic::decode)
+            }
         }
     }
 

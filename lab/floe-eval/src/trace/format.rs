@@ -64,9 +64,13 @@ pub enum TraceFormat {
     VscsiV1,
     /// VMware vscsi, version 2; times in microseconds.
     VscsiV2,
+    /// Generated: a plain workload; times in nanoseconds.
+    Synthetic,
+    /// Generated: a stand-in for a trace that is not public; times in nanoseconds.
+    StandIn,
 }
 
-const NAMES: [(TraceFormat, &str); 29] = [
+const NAMES: [(TraceFormat, &str); 31] = [
     (TraceFormat::MetaCdn, "meta-cdn"),
     (TraceFormat::MetaKv, "meta-kv"),
     (TraceFormat::Twitter, "twitter"),
@@ -96,6 +100,8 @@ const NAMES: [(TraceFormat, &str); 29] = [
     (TraceFormat::TencentCbsBytes, "tencent-cbs-bytes"),
     (TraceFormat::VscsiV1, "vscsi-v1"),
     (TraceFormat::VscsiV2, "vscsi-v2"),
+    (TraceFormat::Synthetic, "synthetic"),
+    (TraceFormat::StandIn, "synthetic stand-in"),
 ];
 
 impl TraceFormat {
@@ -150,7 +156,9 @@ impl TraceFormat {
             | TraceFormat::TencentCbs
             | TraceFormat::TencentCbsBytes
             | TraceFormat::VscsiV1
-            | TraceFormat::VscsiV2 => true,
+            | TraceFormat::VscsiV2
+            | TraceFormat::Synthetic
+            | TraceFormat::StandIn => true,
         }
     }
 

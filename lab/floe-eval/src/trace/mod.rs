@@ -4,6 +4,9 @@
 //! module opens, decompresses and counts, and recovers from bad lines. Memory
 //! does not grow with the trace: a line has at most [`LINE_BYTES_MAX`], and a
 //! record of many requests is expanded as they are consumed.
+//!
+//! A name such as `standin:vd740` takes the place of a path: its requests are
+//! generated as they are read, in a format that says so.
 
 mod alibaba;
 mod arc;
@@ -33,6 +36,7 @@ mod request;
 mod scsi;
 mod source;
 mod spc;
+mod synthetic;
 mod systor;
 mod tencent_cbs;
 mod tencent_photo;
@@ -49,6 +53,7 @@ pub use error::TraceError;
 pub use format::{TraceFormat, UnknownFormat};
 pub use request::{BlockOp, BlockRequest, ByteRange, Decoded, Key, Op, Request, SECTOR_BYTES};
 pub use source::LINE_BYTES_MAX;
+pub use synthetic::generated;
 
 use decoder::Decoder;
 pub(crate) use fields::{NS_PER_S, NS_PER_US};
@@ -82,7 +87,8 @@ struct Expansion {
 }
 
 impl Trace {
-    /// Opens the trace at `path`, decompressing it if it is zstd.
+    /// Opens the trace at `path`, decompressing it if it is zstd, or the generated
+    /// trace of that name.
     ///
     /// # Errors
     /// When it cannot be opened or its format is not recognised.

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::error::TraceError;
 use super::format::TraceFormat;
 use super::request::Decoded;
-use super::{etw, hp_srt, vscsi};
+use super::{etw, hp_srt, synthetic, vscsi};
 
 /// Lines of the head that are examined if the first is ambiguous.
 const LINES_MAX: usize = 64;
@@ -17,7 +17,7 @@ pub(super) fn recognise(path: &Path, head: &[u8]) -> Result<TraceFormat, TraceEr
         path: path.to_owned(),
         why: why.to_owned(),
     };
-    if let Some(format) = by_name(path) {
+    if let Some(format) = synthetic::generated(path).or_else(|| by_name(path)) {
         return Ok(format);
     }
     if head.is_empty() {

@@ -6,6 +6,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use super::error::TraceError;
+use super::synthetic;
 
 /// The longest line that is accepted; no known trace comes near it.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
@@ -14,12 +15,17 @@ const FORM_FEED: u8 = 0x0c;
 const BUFFER_BYTES: usize = 128 << 10;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// Opens `path` and decompresses it if its content starts as zstd does.
+/// Opens `path` and decompresses it if its content starts as zstd does, or begins
+/// the generated trace of that name.
 pub(super) fn open(path: &Path) -> Result<Box<dyn BufRead + Send>, TraceError> {
     let fail = |source| TraceError::Open {
         path: path.to_owned(),
         source,
     };
+    if let Some(content) = synthetic::open(path) {
+        let content = content.map_err(fail)?;
+        return Ok(Box::new(BufReader::with_capacity(BUFFER_BYTES, content)));
+    }
     let mut plain = BufReader::with_capacity(BUFFER_BYTES, File::open(path).map_err(fail)?);
     if !plain.fill_buf().map_err(fail)?.starts_with(&ZSTD_MAGIC) {
         return Ok(Box::new(plain));
