@@ -20,7 +20,7 @@ use serde::Serialize;
 use crate::error::EvalError;
 use crate::trace::{
     BlockOp, BlockRequest, BlockTrace, NS_PER_S, SECTOR_BYTES, Trace, TraceError, TraceFormat,
-    TraceOptions,
+    TraceOptions, generated,
 };
 use lost::Lost;
 use out::Out;
@@ -112,12 +112,20 @@ pub struct Converted {
 ///
 /// # Errors
 /// When the trace cannot be read, the file cannot be written, or the target
-/// cannot express a request.
+/// cannot express a request. A stand-in is refused: no other format names it.
 pub fn convert(options: &ConvertOptions) -> Result<Converted, EvalError> {
     if same_file(&options.from, &options.into) {
         return Err(EvalError::Option {
             option: "OUT",
             reason: "this is the trace itself; name another file".into(),
+        });
+    }
+    if generated(&options.from) == Some(TraceFormat::StandIn) {
+        return Err(EvalError::Option {
+            option: "FILE",
+            reason: "a synthetic stand-in is not written to a file, which would not say so; \
+                every command reads it by its name"
+                .into(),
         });
     }
     match options.target {

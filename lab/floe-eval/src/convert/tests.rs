@@ -127,6 +127,15 @@ fn invalid_limits_and_names_are_rejected_with_a_remedy() {
     );
     let error = convert_text(at, alibaba, oracle("a.csv"), Unit::Blocks(512)).expect_err("itself");
     assert!(error.to_string().contains("the trace itself"), "{error}");
+    let error = convert(&ConvertOptions {
+        from: "standin:vd740,requests=10".into(),
+        options: TraceOptions::default(),
+        into: at.join("b"),
+        target: Target::Alibaba,
+        unit: Unit::Requests,
+    })
+    .expect_err("the file would not name a stand-in");
+    assert!(error.to_string().contains("stand-in"), "{error}");
     std::fs::write(at.join("keys"), "1\n2\n").expect("written");
     let keys = ("keys", TraceFormat::Lirs);
     let error = convert_text(at, keys, oracle("b"), Unit::Requests).expect_err("no blocks");

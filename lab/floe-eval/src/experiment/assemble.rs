@@ -9,7 +9,7 @@ use super::records::Record;
 use super::schema::Experiment;
 use crate::error::EvalError;
 use crate::report::ReportData;
-use crate::results::{Provenance, Row, replay_figures, run_figures};
+use crate::results::{Figure, Provenance, Row, replay_figures, run_figures};
 use crate::run::RunResult;
 
 /// A report of the cases `done`, in order. `missing` are the other cases,
@@ -37,6 +37,10 @@ pub(super) fn assemble(
         row.known = reason.filter(|_| row.verdict.is_some()).map(str::to_owned);
     }
     let provenance = provenance(text, experiment.seed, &done);
+    let of_case = |(case, record): &(_, Record)| (*case, figures_of(record));
+    let figures: Vec<(&Case, Vec<Figure>)> = done.iter().map(of_case).collect();
+    let curves = experiment.curves.iter();
+    let curves = curves.map(|spec| curves::curve(spec, &figures)).collect();
     let (mut cases, mut runs, mut replays) = (Vec::new(), Vec::new(), Vec::new());
     for (case, record) in done {
         replays.extend(record.replay);
@@ -46,8 +50,6 @@ pub(super) fn assemble(
         }
     }
     let pairs: Vec<(&Case, &RunResult)> = cases.into_iter().zip(&runs).collect();
-    let curves = experiment.curves.iter();
-    let curves = curves.map(|spec| curves::curve(spec, &pairs)).collect();
     let panels = experiment.panels.iter();
     let panels = panels
         .flat_map(|spec| curves::panels(spec, &pairs))
@@ -68,20 +70,18 @@ pub(super) fn assemble(
 }
 
 fn rows_of(experiment: &Experiment, case: &Case, record: &Record) -> Vec<Row> {
-    let of_run = record.run.iter().flat_map(|run| {
-        let figures = run_figures(run).into_iter();
-        figures.map(|figure| (case.name.clone(), figure))
-    });
-    let of_replay = record.replay.iter().flat_map(replay_figures);
-    let of_volume = record
-        .figures
-        .iter()
-        .map(|figure| (case.name.clone(), figure.clone()));
-    of_run
-        .chain(of_replay)
-        .chain(of_volume)
+    let of_case = figures_of(record).into_iter();
+    let of_case = of_case.map(|figure| (case.name.clone(), figure));
+    of_case
+        .chain(record.replay.iter().flat_map(replay_figures))
         .map(|(case, figure)| Row::new(&experiment.name, case, figure, record.provenance.clone()))
         .collect()
+}
+
+/// The figures of a run or of a cache of volumes.
+fn figures_of(record: &Record) -> Vec<Figure> {
+    let of_run = record.run.iter().flat_map(run_figures);
+    of_run.chain(record.figures.iter().cloned()).collect()
 }
 
 /// The provenance that all cases have in common.

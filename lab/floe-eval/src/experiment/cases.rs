@@ -9,6 +9,7 @@ use super::schema::{Experiment, PanelSpec, Selection, Vary};
 use crate::error::EvalError;
 use crate::metrics::SERIES;
 use crate::results::digest;
+use crate::trace::{TraceFormat, generated};
 
 /// Most cases of an experiment; more count as a mistake.
 const CASES_MAX: usize = 1000;
@@ -88,6 +89,7 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<(Experiment, Vec<Case>), 
     }
     check_names(&cases).map_err(fail)?;
     check_published(&base, &cases).map_err(fail)?;
+    check_stand_ins(&base, &cases).map_err(fail)?;
     Ok((base, cases))
 }
 
@@ -141,6 +143,38 @@ fn check_published(base: &Experiment, cases: &[Case]) -> Result<(), String> {
                     cases.first().map_or("", |case| &case.name)
                 ));
             }
+        }
+    }
+    Ok(())
+}
+
+/// Rows of a stand-in are context: its cases say that they are of one, and nothing
+/// is compared with them.
+fn check_stand_ins(base: &Experiment, cases: &[Case]) -> Result<(), String> {
+    let label = TraceFormat::StandIn.name();
+    let is_of_stand_in = |case: &&Case| {
+        let trace = case.experiment.trace();
+        trace.is_some_and(|trace| generated(&trace.path) == Some(TraceFormat::StandIn))
+    };
+    let published = base.all_published()?;
+    for case in cases.iter().filter(is_of_stand_in) {
+        let name = &case.name;
+        if base.replay.is_some() {
+            return Err(format!(
+                "[replay] names its cases by policy, which hides a {label}; use [volume]"
+            ));
+        }
+        if !name.contains(label) {
+            return Err(format!(
+                "the case `{name}` replays a {label}; its name must say so"
+            ));
+        }
+        let is_compared = |p: &&Published| p.case == *name || p.relative_to.as_ref() == Some(name);
+        if let Some(published) = published.iter().find(is_compared) {
+            return Err(format!(
+                "{}: nothing is compared with `{name}`: a {label} is context and has no verdict",
+                published.source
+            ));
         }
     }
     Ok(())

@@ -3,21 +3,20 @@
 use super::cases::{Case, is_selected};
 use super::schema::{CurveSpec, PanelSpec};
 use crate::report::{Curve, CurveLine, Panel, PanelLine};
-use crate::results::run_figures;
+use crate::results::Figure;
 use crate::run::RunResult;
 
 /// A chart of metrics over one coordinate. The other coordinates become lines.
-pub(super) fn curve(spec: &CurveSpec, runs: &[(&Case, &RunResult)]) -> Curve {
+pub(super) fn curve(spec: &CurveSpec, done: &[(&Case, Vec<Figure>)]) -> Curve {
     let mut lines: Vec<CurveLine> = Vec::new();
     let mut ticks: Vec<(f64, String)> = Vec::new();
     let mut unit = String::new();
-    let is_even = is_even(spec, runs);
+    let is_even = is_even(spec, done);
     for metric in &spec.y {
-        for (case, run) in runs {
+        for (case, figures) in done {
             if !is_selected(&spec.only, &case.coordinates) {
                 continue;
             }
-            let figures = run_figures(run);
             let figure = figures.iter().find(|figure| figure.metric == *metric);
             let (Some(x), Some(figure)) = (place(spec, is_even, case, &mut ticks), figure) else {
                 continue;
@@ -34,7 +33,7 @@ pub(super) fn curve(spec: &CurveSpec, runs: &[(&Case, &RunResult)]) -> Curve {
             }
         }
     }
-    let y_label = match scale_rates(&unit, &mut lines) {
+    let y_label = match scale(&unit, &mut lines) {
         "ratio" | "count" | "" => spec.y_label.clone(),
         unit => format!("{} ({unit})", spec.y_label),
     };
@@ -50,8 +49,8 @@ pub(super) fn curve(spec: &CurveSpec, runs: &[(&Case, &RunResult)]) -> Curve {
 
 /// True if values have equal distances: if configured, and if one of them is a
 /// name, which has no position.
-fn is_even(spec: &CurveSpec, runs: &[(&Case, &RunResult)]) -> bool {
-    let coordinates = runs.iter().flat_map(|(case, _)| &case.coordinates);
+fn is_even(spec: &CurveSpec, done: &[(&Case, Vec<Figure>)]) -> bool {
+    let coordinates = done.iter().flat_map(|(case, _)| &case.coordinates);
     let mut along = coordinates.filter(|c| c.label == spec.x);
     spec.x_even || along.any(|c| c.position.is_none())
 }
@@ -87,15 +86,22 @@ fn line_name(spec: &CurveSpec, metric: &str, case: &Case) -> String {
     parts.join(", ")
 }
 
-/// Converts rates to MiB/s; returns the unit.
-fn scale_rates<'a>(unit: &'a str, lines: &mut [CurveLine]) -> &'a str {
-    if unit != "B/s" {
-        return unit;
-    }
+/// Converts rates to MiB/s, and bytes to the largest unit that a point reaches;
+/// returns the unit.
+fn scale<'a>(unit: &'a str, lines: &mut [CurveLine]) -> &'a str {
+    const BYTES: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let points = || lines.iter().flat_map(|line| &line.points);
+    let most = points().map(|point| point.1).fold(0.0, f64::max);
+    let reached = |(_, bits): &&(&str, u32)| most >= (1_u64 << bits) as f64;
+    let (unit, bits) = match unit {
+        "B/s" => ("MiB/s", 20),
+        "B" => *BYTES.iter().find(reached).unwrap_or(&("B", 0)),
+        unit => (unit, 0),
+    };
     for point in lines.iter_mut().flat_map(|line| &mut line.points) {
-        point.1 /= f64::from(1 << 20);
+        point.1 /= (1_u64 << bits) as f64;
     }
-    "MiB/s"
+    unit
 }
 
 fn varies(label: &str, runs: &[(&Case, &RunResult)]) -> bool {

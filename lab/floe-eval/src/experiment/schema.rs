@@ -68,6 +68,14 @@ impl Experiment {
         self.tiny.is_some() || self.volume.is_some()
     }
 
+    /// The trace, if one is replayed.
+    pub(super) fn trace(&self) -> Option<&TraceCase> {
+        let of_bench = self.bench.as_ref().and_then(|bench| bench.trace.as_ref());
+        of_bench
+            .or(self.replay.as_ref().map(|replay| &replay.trace))
+            .or(self.volume.as_ref().map(|volume| &volume.trace))
+    }
+
     /// All published figures, those of tables included.
     ///
     /// # Errors
