@@ -158,7 +158,9 @@ const FULL: &[Step] = &[
     judged!("nemo-appendix"),
     judged!("nemo-working-set"),
     judged!("nemo-memory"),
+    judged!("adacache-fig5"),
     judged!("adacache-fig10"),
+    judged!("adacache-metadata"),
 ];
 
 struct Finished {

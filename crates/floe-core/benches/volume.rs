@@ -5,6 +5,7 @@
 //! * A lookup inside one region at 10 M blocks of four sizes, and each further
 //!   block of the region, compared with one random read of an array as large as
 //!   the metadata. Each lookup and each read depends on the previous one.
+//! * The same lookup by the number of block sizes, which take turns.
 //! * A read hit, with its updates of both orders.
 //! * Requests with misses and evictions, as in a simulation.
 //! * RAM per block by sizes, density and levels.
@@ -50,6 +51,9 @@ fn main() {
         (Level::Both, Replacement::Clock),
     ] {
         show(lookups(blocks, level, replacement));
+    }
+    for row in lookups_by_sizes(if is_quick { 100_000 } else { 1_000_000 }) {
+        show(row);
     }
     for (name, config) in presets() {
         show(requests(
@@ -203,6 +207,60 @@ fn lookups(blocks: u64, level: Level, of_blocks: Replacement) -> Value {
         "order_bytes_per_block": memory.order as f64 / count as f64,
         "state_bytes_per_block": memory.state as f64 / count as f64,
     })
+}
+
+/// Lookups of 4 KiB among equally many blocks of one to nine sizes, one in 1 MiB.
+fn lookups_by_sizes(blocks: u64) -> Vec<Value> {
+    const STRIDE: u64 = 1 << 20;
+    let lists = [
+        "32KiB",
+        "32KiB..64KiB",
+        "32KiB..128KiB",
+        "32KiB..256KiB",
+        "32KiB..1MiB",
+        "4KiB..1MiB",
+    ];
+    let caches = lists.map(|list| {
+        let config = Config {
+            sizes: list.parse().expect("block sizes"),
+            // One shard holds 32 GiB at most where sizes are far apart.
+            shards: 32,
+            ..Config::adacache(ByteSize(blocks * STRIDE / 2))
+        };
+        let mut cache = Cache::new(&Plan::new(&config).expect("the sizes work"));
+        let sizes: Vec<u64> = config.sizes.iter().map(ByteSize::bytes).collect();
+        let mut steps = Vec::new();
+        for block in scattered(blocks) {
+            steps.clear();
+            let bytes = sizes[block as usize % sizes.len()];
+            cache.request(
+                &read(ByteRange::at(block * STRIDE, bytes)),
+                Tick::ZERO,
+                &mut steps,
+            );
+        }
+        (list, sizes.len(), cache, Vec::new())
+    });
+    let mut caches = Vec::from(caches);
+    for round in 0..ROUNDS as u64 {
+        for (_, _, cache, results) in &mut caches {
+            let mut random = Chain::new(round);
+            results.push(ns_each(blocks, || {
+                for _ in 0..blocks {
+                    let mut found = 0;
+                    let range = ByteRange::at(random.number % blocks * STRIDE, 4096);
+                    let volume = VolumeId(1);
+                    let is_hit = cache.lookup(Extent { volume, range }, |piece| {
+                        found += piece.place;
+                    });
+                    assert!(is_hit);
+                    random.follow(found);
+                }
+            }));
+        }
+    }
+    let row = |(list, sizes, _, results): (_, usize, _, _)| json!({ "lookup by sizes": list, "sizes": sizes, "lookup_ns": median(results) });
+    caches.into_iter().map(row).collect()
 }
 
 fn level_name(level: Level) -> &'static str {

@@ -9,7 +9,8 @@ use super::result::VolumeReplayResult;
 use super::simulate::Simulation;
 use super::working_set::WorkingSet;
 use crate::error::EvalError;
-use crate::trace::{BlockTrace, TraceOptions};
+use crate::stat::Sizes;
+use crate::trace::{BlockOp, BlockTrace, TraceOptions};
 
 /// A replay of a block trace.
 #[derive(Clone, Debug)]
@@ -44,6 +45,7 @@ pub fn replay_volumes(options: &VolumeReplayOptions) -> Result<VolumeReplayResul
     let mut simulations = simulations?;
     let mut trace = open(options)?;
     let (mut requests, mut first_ns, mut last_ns) = (0, None, 0);
+    let mut sizes = Sizes::default();
     for request in trace.by_ref().take(limit(options)) {
         let request = request?;
         let volume = u16::try_from(request.volume).map(VolumeId).map_err(|_| {
@@ -56,6 +58,9 @@ pub fn replay_volumes(options: &VolumeReplayOptions) -> Result<VolumeReplayResul
             simulation.serve(&request, volume);
         }
         requests += 1;
+        if matches!(request.op, BlockOp::Read | BlockOp::Write) {
+            sizes.add(request.length);
+        }
         if let Some(time_ns) = request.time_ns {
             first_ns.get_or_insert(time_ns);
             last_ns = last_ns.max(time_ns);
@@ -68,6 +73,7 @@ pub fn replay_volumes(options: &VolumeReplayOptions) -> Result<VolumeReplayResul
         skipped: trace.skipped(),
         volumes: trace.volumes().len(),
         working_set_bytes,
+        sizes,
         span_s: first_ns.map_or(0.0, |first| last_ns.saturating_sub(first) as f64 / 1e9),
         caches: simulations.into_iter().map(Simulation::finish).collect(),
     })

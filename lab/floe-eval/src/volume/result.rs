@@ -4,6 +4,9 @@ use floe_core::ByteSize;
 use floe_core::volume::{Accesses, Memory, Occupancy, Statistics, Traffic};
 use serde::Serialize;
 
+use crate::ratio::ratio;
+use crate::stat::Sizes;
+
 /// Requests that missed, in part or whole, and the blocks that entered for them:
 /// whether block sizes follow request sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -112,6 +115,25 @@ impl VolumeResult {
             .collect()
     }
 
+    /// Live bytes of metadata of each block in the cache; zero without any.
+    pub fn metadata_bytes_per_block(&self) -> f64 {
+        ratio(
+            self.memory.metadata(),
+            self.occupancy.blocks.iter().sum::<u64>(),
+        )
+    }
+
+    /// Live bytes of metadata that a cache of `capacity_bytes` would have, whose
+    /// blocks are like those of this one.
+    pub fn metadata_bytes_at(&self, capacity_bytes: u64) -> f64 {
+        self.memory.metadata() as f64 * (capacity_bytes as f64 / self.capacity_bytes as f64)
+    }
+
+    /// Bytes of the blocks in the cache as a share of the capacity.
+    pub fn occupancy_share(&self) -> f64 {
+        self.occupancy.bytes as f64 / self.capacity_bytes as f64
+    }
+
     /// Dirty bytes as a share of the capacity.
     pub fn dirty_share(&self) -> f64 {
         self.occupancy.dirty_bytes as f64 / self.capacity_bytes as f64
@@ -133,6 +155,8 @@ pub struct VolumeReplayResult {
     pub volumes: usize,
     /// Distinct bytes, in blocks of 4 KiB, if a capacity is a share of them.
     pub working_set_bytes: Option<u64>,
+    /// Sizes of the reads and writes.
+    pub sizes: Sizes,
     /// Seconds of the trace's time between its first and last requests.
     pub span_s: f64,
     /// The caches, in the order of the command line.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use floe_core::volume::Accesses;
 use serde::Deserialize;
 
 use super::replay::VolumeReplayOptions;
@@ -50,7 +51,10 @@ impl VolumeSpec {
     }
 }
 
-/// The figures of the first cache of a replay.
+/// The capacity that AdaCache's §II-B computes metadata for.
+const PAPER_CAPACITY_BYTES: u64 = 368 << 40;
+
+/// The figures of the trace of a replay, and of the first cache.
 pub fn volume_figures(result: &VolumeReplayResult) -> Vec<Figure> {
     let Some(cache) = result.caches.first() else {
         return Vec::new();
@@ -59,8 +63,20 @@ pub fn volume_figures(result: &VolumeReplayResult) -> Vec<Figure> {
     let [cache_read, cache_written, backing_read, backing_written] =
         cache.io_bytes().map(|(_, bytes)| bytes as f64);
     let turnover = &cache.statistics.turnover;
+    let mean = |of: Accesses| of.bytes as f64 / of.requests.max(1) as f64;
+    let up_to = |kib: u64| result.sizes.share_up_to(kib << 10);
     let figures = [
         ("requests", "count", result.requests as f64),
+        ("reads", "count", reads.requests as f64),
+        ("writes", "count", writes.requests as f64),
+        ("read_traffic", "B", reads.bytes as f64),
+        ("write_traffic", "B", writes.bytes as f64),
+        ("read_size_mean", "B", mean(reads)),
+        ("write_size_mean", "B", mean(writes)),
+        ("requests_up_to_4KiB", "ratio", up_to(4)),
+        ("requests_up_to_32KiB", "ratio", up_to(32)),
+        ("requests_up_to_64KiB", "ratio", up_to(64)),
+        ("requests_up_to_256KiB", "ratio", up_to(256)),
         ("capacity", "B", cache.capacity_bytes as f64),
         ("read_hit_ratio", "ratio", reads.hit_ratio()),
         ("read_byte_hit_ratio", "ratio", reads.byte_hit_ratio()),
@@ -75,6 +91,13 @@ pub fn volume_figures(result: &VolumeReplayResult) -> Vec<Figure> {
         ("backing_io", "B", backing_read + backing_written),
         ("metadata_mean", "B", cache.metadata_bytes_mean),
         ("metadata_end", "B", cache.memory.metadata() as f64),
+        ("metadata_per_block", "B", cache.metadata_bytes_per_block()),
+        (
+            "metadata_of_368TiB",
+            "B",
+            cache.metadata_bytes_at(PAPER_CAPACITY_BYTES),
+        ),
+        ("occupancy", "ratio", cache.occupancy_share()),
         ("history_end", "B", cache.memory.history as f64),
         (
             "missed_request_mean",
@@ -87,7 +110,10 @@ pub fn volume_figures(result: &VolumeReplayResult) -> Vec<Figure> {
         ("cleanings", "count", turnover.cleaned as f64),
         ("dirty_share", "ratio", cache.dirty_share()),
     ];
+    let working_set = result.working_set_bytes;
+    let working_set = working_set.map(|bytes| ("working_set", "B", bytes as f64));
+    let figures = figures.into_iter().chain(working_set);
     figures
         .map(|(metric, unit, value)| Figure::new(metric, unit, value))
-        .to_vec()
+        .collect()
 }
