@@ -137,11 +137,16 @@ impl World {
     }
 }
 
-fn explore(window: u64, end: End, readers: &'static [(u8, usize)]) {
+/// Runs `test` under the checker, `runs` times.
+fn check(runs: usize, test: impl Fn() + Send + Sync + 'static) {
     let mut config = shuttle::Config::new();
     config.stack_size = 1 << 20;
-    let scheduler = shuttle::scheduler::RandomScheduler::new(3_000);
-    shuttle::Runner::new(scheduler, config).run(move || {
+    let scheduler = shuttle::scheduler::RandomScheduler::new(runs);
+    shuttle::Runner::new(scheduler, config).run(test);
+}
+
+fn explore(window: u64, end: End, readers: &'static [(u8, usize)]) {
+    check(3_000, move || {
         let world = Arc::new(World {
             flights: Flights::new(),
             stored: AtomicUsize::new(0),
@@ -190,4 +195,44 @@ fn a_small_window_waits_for_the_fastest_reader_and_leaves_others_behind() {
 #[test]
 fn a_failure_reaches_every_waiting_reader() {
     explore(100, End::Fails, &[(0, 100), (1, 100), (0, 1)]);
+}
+
+/// Bytes whose owner asks its flight when it is dropped.
+struct Owner {
+    flight: Arc<Flight>,
+    dropped: Arc<AtomicUsize>,
+}
+
+impl AsRef<[u8]> for Owner {
+    fn as_ref(&self) -> &[u8] {
+        &[0; 4]
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.flight.is_landed();
+        self.dropped.fetch_add(1, SeqCst);
+    }
+}
+
+/// Under the lock, the checker would find a deadlock.
+#[test]
+fn bytes_are_dropped_after_the_lock_of_their_flight() {
+    check(1, || {
+        let flights = Flights::new();
+        let dropped = Arc::<AtomicUsize>::default();
+        for (chunk, landing) in [(1, Landing::Complete), (2, Landing::Stored)] {
+            let (flight, _) = flights.join_or_begin(ChunkId { chunk }, 4);
+            for _ in 0..3 {
+                flight.push(Bytes::from_owner(Owner {
+                    flight: Arc::clone(&flight),
+                    dropped: Arc::clone(&dropped),
+                }));
+            }
+            flight.land(landing);
+            flights.retire(&flight);
+        }
+        assert_eq!(dropped.load(SeqCst), 6);
+    });
 }

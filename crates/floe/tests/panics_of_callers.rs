@@ -5,6 +5,7 @@ mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -87,6 +88,73 @@ fn a_value_whose_writer_panics_is_not_stored() {
             cache.flush().await.unwrap();
             assert_eq!(cache.get(b"key").await.unwrap(), Some(older));
         }
+        cache.close().await.unwrap();
+    });
+}
+
+/// Bytes whose owner reads their key from the cache when it is dropped, and
+/// panics.
+struct Owner {
+    bytes: Vec<u8>,
+    cache: Cache,
+    dropped: Arc<AtomicU8>,
+}
+
+impl AsRef<[u8]> for Owner {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        // In a thread of its own, so that a deadlock fails the test.
+        let (sender, receiver) = channel();
+        let cache = self.cache.clone();
+        std::thread::spawn(move || sender.send(cache.get_ram(b"key").is_ok()));
+        if receiver.recv_timeout(Duration::from_secs(10)) == Ok(true) {
+            self.dropped.fetch_add(1, SeqCst);
+        }
+        panic!("injected panic");
+    }
+}
+
+#[test]
+fn bytes_whose_owner_panics_are_dropped_after_the_lock_and_harm_no_other_caller() {
+    with_cache(async |cache, _| {
+        let dropped = Arc::new(AtomicU8::new(0));
+        let put_owned = async || {
+            let owner = Owner {
+                bytes: vec![1; 2000],
+                cache: cache.clone(),
+                dropped: Arc::clone(&dropped),
+            };
+            let value = Bytes::from_owner(owner);
+            cache.put(b"key", value).await.unwrap();
+        };
+        let newer = Bytes::from(vec![2; 2000]);
+        // Only the RAM tier holds it.
+        put_owned().await;
+        cache.flush().await.unwrap();
+        cache.put(b"key", newer.clone()).await.unwrap();
+        assert_eq!(dropped.load(SeqCst), 1);
+        // The write buffer holds it.
+        put_owned().await;
+        cache.put(b"key", newer.clone()).await.unwrap();
+        cache.flush().await.unwrap();
+        assert_eq!(dropped.load(SeqCst), 2);
+        assert_eq!(cache.get(b"key").await.unwrap(), Some(newer));
+        put_owned().await;
+        cache.flush().await.unwrap();
+        cache.delete(b"key").await.unwrap();
+        assert_eq!(dropped.load(SeqCst), 3);
+        assert_eq!(cache.get(b"key").await.unwrap(), None);
+        // The RAM tier evicts it.
+        put_owned().await;
+        cache.flush().await.unwrap();
+        assert!(cache.store().resize_ram(ByteSize::kib(4)));
+        assert_eq!(dropped.load(SeqCst), 4);
+        assert_eq!(cache.get(b"key").await.unwrap().unwrap(), vec![1; 2000]);
         cache.close().await.unwrap();
     });
 }

@@ -4,20 +4,19 @@
 //! A panic under a shard's lock poisons the key that was changing: its older
 //! value may have left the index without a tombstone, so a crash could bring it
 //! back. Other keys are not affected. So code under such a lock does no I/O,
-//! and takes only the short locks of tombstones, tables, free slots and the
-//! write queue.
+//! runs no code of a caller (`shard.rs`), and takes only the short locks of
+//! tombstones, tables, free slots and the write queue.
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use floe_core::ZoneId;
 use floe_core::chunk::{Entry, Found, IndexFull, Place};
 use floe_core::hash::{KeyHash, fast_range};
 use floe_core::layout::ZoneLife;
-use parking_lot::Mutex;
 
 use super::environment::Environment;
-use super::shard::{Batch, Pending, Shard};
+use super::held_bytes::HeldBytes;
+use super::shard::{Batch, Pending, Shard, ShardLock};
 use super::stats::{EngineStats, add};
 use super::zone_state::ZoneStates;
 
@@ -34,7 +33,7 @@ pub(crate) struct RamPlan {
 #[derive(Debug)]
 pub(crate) struct Index {
     env: Arc<Environment>,
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[ShardLock]>,
     states: Arc<ZoneStates>,
     ram: RamPlan,
 }
@@ -48,18 +47,18 @@ impl Index {
     ) -> Self {
         Index {
             env,
-            shards: shards.into_iter().map(Mutex::new).collect(),
+            shards: shards.into_iter().map(ShardLock::new).collect(),
             states,
             ram,
         }
     }
 
-    pub(crate) fn shard_of(&self, hash: KeyHash) -> &Mutex<Shard> {
+    pub(crate) fn shard_of(&self, hash: KeyHash) -> &ShardLock {
         // The index keeps the low 48 bits; the others select the shard.
         &self.shards[fast_range(hash.0, self.shards.len())]
     }
 
-    pub(crate) fn shards(&self) -> &[Mutex<Shard>] {
+    pub(crate) fn shards(&self) -> &[ShardLock] {
         &self.shards
     }
 
@@ -87,11 +86,13 @@ impl Index {
         shard: &mut Shard,
         hash: KeyHash,
         key: &[u8],
-        value: Bytes,
+        value: HeldBytes,
         expiry_unix_s: u32,
     ) {
         if self.takes_into_ram(value.len() as u64) {
             shard.ram_insert(hash, key, value, expiry_unix_s);
+        } else {
+            shard.release(value);
         }
     }
 

@@ -122,7 +122,7 @@ impl Engine {
             add(&self.env.counters.expired_lookups, 1);
             return InMemory::Outdated;
         }
-        InMemory::Value(record.value.clone(), Tier::Buffer)
+        InMemory::Value(record.value.bytes(), Tier::Buffer)
     }
 
     fn count_memory_hit(&self, hash: KeyHash, bytes: &Bytes, tier: Tier) {
@@ -282,7 +282,7 @@ impl Engine {
         match shard.index.get(hash) {
             // The checksum is salted with the zone's generation: equal entries are the same record.
             Some(Found::Live(now)) if now == entry => {
-                shard.ram_insert(hash, key, value.clone(), entry.expiry_unix_s);
+                shard.ram_insert(hash, key, value.clone().into(), entry.expiry_unix_s);
             }
             _ => {}
         }

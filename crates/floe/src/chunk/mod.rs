@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `environment.rs` | device, clock, plan, identity, sequences, counters |
 //! | `index.rs`, `shard.rs`, `zone_state.rs` | the newest value of each key and its place |
+//! | `held_bytes.rs` | callers' bytes in memory |
 //! | `journal.rs`, `tombstones.rs`, `pressure.rs` | tombstones made durable; the metadata zones |
 //! | `zones.rs` | the zone table and its waiters |
 //! | `placement.rs` | the layout of values: `log/` or `slots/` |
@@ -28,6 +29,7 @@ mod admission;
 mod base;
 mod environment;
 mod flash_value;
+mod held_bytes;
 mod index;
 mod journal;
 mod large;
@@ -282,7 +284,7 @@ impl Engine {
             let (_, tombstones) = self.placement.invalidate(&mut shard, hash, replaced_up_to);
             if let Some(value) = value {
                 self.index
-                    .keep_in_ram(&mut shard, hash, key, value, expiry_unix_s);
+                    .keep_in_ram(&mut shard, hash, key, value.into(), expiry_unix_s);
             }
             tombstones
         };

@@ -1,7 +1,11 @@
 //! A shard: the index, pending values and RAM tier of the same keys, under one
 //! short lock, so that a change of a key changes all three together.
+//!
+//! No code of a caller runs under that lock. Values that leave the shard are
+//! released when it is unlocked, because a caller may own their bytes.
 
 use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,10 +13,12 @@ use floe_core::chunk::ShardIndex;
 use floe_core::hash::{ByKeyHash, KeyHash};
 use floe_core::layout::{Sequence, ZoneLife};
 use floe_device::Clock;
-use quick_cache::Weighter;
-use quick_cache::unsync::{Cache, DefaultLifecycle};
+use parking_lot::{Mutex, MutexGuard};
+use quick_cache::unsync::Cache;
+use quick_cache::{Lifecycle, Weighter};
 use tokio::sync::oneshot;
 
+use super::held_bytes::HeldBytes;
 use super::write_buffer::BufferRoom;
 
 /// A small value waiting for its write, or being written.
@@ -20,7 +26,7 @@ use super::write_buffer::BufferRoom;
 pub(crate) struct Pending {
     pub(crate) hash: KeyHash,
     pub(crate) key: Box<[u8]>,
-    pub(crate) value: Bytes,
+    pub(crate) value: HeldBytes,
     pub(crate) sequence: Sequence,
     pub(crate) expiry_unix_s: u32,
     /// Room in the write buffer, returned when the last holder is dropped.
@@ -45,10 +51,10 @@ pub(crate) struct PendingSlot {
 pub(crate) const PENDING_BYTES: u64 = size_of::<Pending>() as u64 + 64;
 
 /// A value in the RAM tier.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct RamValue {
     pub(crate) key: Box<[u8]>,
-    pub(crate) value: Bytes,
+    pub(crate) value: HeldBytes,
     pub(crate) expiry_unix_s: u32,
 }
 
@@ -65,12 +71,72 @@ impl Weighter<KeyHash, RamValue> for ByteWeight {
     }
 }
 
+/// Passes evicted values on, to be released later.
+#[derive(Debug)]
+pub(crate) struct Evictions;
+
+impl Lifecycle<KeyHash, RamValue> for Evictions {
+    type RequestState = Vec<HeldBytes>;
+
+    fn on_evict(&self, released: &mut Vec<HeldBytes>, _: KeyHash, evicted: RamValue) {
+        released.push(evicted.value);
+    }
+}
+
+/// A shard behind its lock.
+#[derive(Debug)]
+pub(crate) struct ShardLock(Mutex<Shard>);
+
+impl ShardLock {
+    pub(crate) fn new(shard: Shard) -> Self {
+        ShardLock(Mutex::new(shard))
+    }
+
+    pub(crate) fn lock(&self) -> ShardGuard<'_> {
+        ShardGuard {
+            shard: self.0.lock(),
+            released: Vec::new(),
+        }
+    }
+}
+
+/// A locked shard. Dropping it unlocks the shard, then releases the values that
+/// left the shard.
+pub(crate) struct ShardGuard<'a> {
+    // Fields are dropped in this order.
+    shard: MutexGuard<'a, Shard>,
+    released: Vec<HeldBytes>,
+}
+
+impl Deref for ShardGuard<'_> {
+    type Target = Shard;
+
+    fn deref(&self) -> &Shard {
+        &self.shard
+    }
+}
+
+impl DerefMut for ShardGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Shard {
+        &mut self.shard
+    }
+}
+
+impl Drop for ShardGuard<'_> {
+    fn drop(&mut self) {
+        self.released = std::mem::take(&mut self.shard.released);
+    }
+}
+
 /// One shard.
 #[derive(Debug)]
 pub(crate) struct Shard {
     pub(crate) index: ShardIndex,
+    /// Entries leave it through methods of the shard.
     pub(crate) pending: HashMap<KeyHash, PendingSlot, ByKeyHash>,
-    ram: Option<Cache<KeyHash, RamValue, ByteWeight, ByKeyHash>>,
+    ram: Option<Cache<KeyHash, RamValue, ByteWeight, ByKeyHash, Evictions>>,
+    /// Values that left the shard since it was locked.
+    released: Vec<HeldBytes>,
 }
 
 impl Shard {
@@ -78,19 +144,19 @@ impl Shard {
     pub(crate) fn new(index: ShardIndex, ram_bytes: u64, item_bytes: u64) -> Self {
         let items = (ram_bytes / item_bytes.max(1)).clamp(16, 1 << 20) as usize;
         let ram = (ram_bytes > RAM_ENTRY_BYTES).then(|| {
-            let lifecycle = DefaultLifecycle::default();
             Cache::with(
                 items,
                 ram_bytes,
                 ByteWeight,
                 ByKeyHash::default(),
-                lifecycle,
+                Evictions,
             )
         });
         Shard {
             index,
             pending: HashMap::default(),
             ram,
+            released: Vec::new(),
         }
     }
 
@@ -112,6 +178,18 @@ impl Shard {
         }
     }
 
+    /// Releases a value when the shard is unlocked.
+    pub(crate) fn release(&mut self, value: HeldBytes) {
+        self.released.push(value);
+    }
+
+    /// Removes the pending value of a key.
+    pub(crate) fn remove_pending(&mut self, hash: KeyHash) -> Option<PendingSlot> {
+        let slot = self.pending.remove(&hash)?;
+        self.release(slot.record.value.bytes().into());
+        Some(slot)
+    }
+
     /// Removes `record` from the pending ones; false if it is no longer the
     /// newest value of its key.
     pub(crate) fn take_pending(&mut self, record: &Arc<Pending>) -> bool {
@@ -130,13 +208,19 @@ impl Shard {
     ) -> Option<PendingSlot> {
         let slot = self.pending.get(&hash)?;
         let is_newest = slot.record.sequence == sequence;
-        is_newest.then(|| self.pending.remove(&hash)).flatten()
+        is_newest.then(|| self.remove_pending(hash)).flatten()
     }
 
     /// Resizes the RAM tier; returns whether there is one.
     pub(crate) fn resize_ram(&mut self, ram_bytes: u64) -> bool {
-        let ram = self.ram.as_mut().filter(|_| ram_bytes > RAM_ENTRY_BYTES);
-        ram.map(|ram| ram.set_capacity(ram_bytes)).is_some()
+        let Some(ram) = self.ram.as_mut().filter(|_| ram_bytes > RAM_ENTRY_BYTES) else {
+            return false;
+        };
+        // The tier drops what it evicts here: not the last references.
+        let values = ram.iter().map(|(_, entry)| entry.value.bytes().into());
+        self.released.extend(values);
+        ram.set_capacity(ram_bytes);
+        true
     }
 
     pub(crate) fn ram_get(&mut self, hash: KeyHash, key: &[u8], clock: &Clock) -> Option<Bytes> {
@@ -146,10 +230,10 @@ impl Shard {
             return None;
         }
         if has_expired(found.expiry_unix_s, clock) {
-            ram.remove(&hash);
+            self.ram_remove(hash);
             return None;
         }
-        Some(found.value.clone())
+        Some(found.value.bytes())
     }
 
     /// True if [`ram_get`](Self::ram_get) would find it, without counting as a use.
@@ -162,25 +246,27 @@ impl Shard {
         &mut self,
         hash: KeyHash,
         key: &[u8],
-        value: Bytes,
+        value: HeldBytes,
         expiry_unix_s: u32,
     ) {
-        if let Some(ram) = &mut self.ram {
-            ram.insert(
-                hash,
-                RamValue {
-                    key: key.into(),
-                    value,
-                    expiry_unix_s,
-                },
-            );
-        }
+        let Some(ram) = &mut self.ram else {
+            return self.release(value);
+        };
+        let entry = RamValue {
+            key: key.into(),
+            value,
+            expiry_unix_s,
+        };
+        // A write has removed the key's older value. A promotion replaces at most
+        // another promotion, whose bytes no caller owns.
+        ram.insert_with_lifecycle(hash, entry, &mut self.released);
     }
 
     pub(crate) fn ram_remove(&mut self, hash: KeyHash) -> bool {
-        self.ram
-            .as_mut()
-            .is_some_and(|ram| ram.remove(&hash).is_some())
+        let removed = self.ram.as_mut().and_then(|ram| ram.remove(&hash));
+        let was_there = removed.is_some();
+        self.released.extend(removed.map(|(_, entry)| entry.value));
+        was_there
     }
 
     pub(crate) fn ram_bytes(&self) -> u64 {

@@ -82,14 +82,14 @@ impl SmallWriter {
             let record = Arc::new(Pending {
                 hash,
                 key: key.into(),
-                value: value.clone(),
+                value: value.clone().into(),
                 sequence,
                 expiry_unix_s,
                 _room: room,
                 _unwritten: self.queue.unwritten(),
             });
             self.index
-                .keep_in_ram(&mut shard, hash, key, value, expiry_unix_s);
+                .keep_in_ram(&mut shard, hash, key, value.into(), expiry_unix_s);
             let pending = PendingSlot {
                 record: Arc::clone(&record),
                 life: None,

@@ -171,7 +171,7 @@ mod tests {
         Arc::new(Pending {
             hash: KeyHash(hash),
             key: b"key".as_slice().into(),
-            value: Bytes::from(vec![0; value_bytes]),
+            value: Bytes::from(vec![0; value_bytes]).into(),
             sequence: Sequence(hash),
             expiry_unix_s: 0,
             _room: room,

@@ -63,9 +63,10 @@ impl Flights {
         drop(shard);
         let mut state = flight.state.lock();
         state.retired = true;
-        if state.landed.is_some() && !state.is_watched() {
-            state.release_bytes();
-        }
+        let is_over = state.landed.is_some() && !state.is_watched();
+        let released = is_over.then(|| state.release_bytes());
+        drop(state);
+        drop(released);
     }
 
     /// Chunks that are being fetched.
@@ -97,6 +98,13 @@ struct State {
     pump: Option<Waker>,
     /// The share of the budget for `pieces`, released with them.
     memory: Option<Arc<dyn Send + Sync>>,
+}
+
+/// Bytes that left a flight. They are dropped after its lock: an origin may own
+/// them, and then runs code.
+struct Released {
+    _pieces: VecDeque<Bytes>,
+    _memory: Option<Arc<dyn Send + Sync>>,
 }
 
 #[derive(Default)]
@@ -159,6 +167,7 @@ impl Flight {
 
     /// Appends bytes and wakes the readers. The oldest bytes beyond the window are dropped.
     pub(super) fn push(&self, bytes: Bytes) {
+        let mut released = Vec::new();
         let mut state = self.state.lock();
         state.end += bytes.len() as u64;
         state.pieces.push_back(bytes);
@@ -167,10 +176,15 @@ impl Flight {
             if state.pieces.len() == 1 {
                 break;
             }
-            let dropped = state.pieces.pop_front().map_or(0, |piece| piece.len());
-            state.begin += dropped as u64;
+            let Some(piece) = state.pieces.pop_front() else {
+                break;
+            };
+            state.begin += piece.len() as u64;
+            released.push(piece);
         }
         state.wake_readers();
+        drop(state);
+        drop(released);
     }
 
     /// Waits until `len` more bytes push nothing out of the window that the
@@ -203,14 +217,17 @@ impl Flight {
 
     /// Ends the flight. Unread bytes stay available if it is complete.
     pub(super) fn land(&self, landing: Landing) {
+        let mut released = None;
         let mut state = self.state.lock();
         if state.landed.is_none() {
             if !matches!(landing, Landing::Complete) {
-                state.release_bytes();
+                released = Some(state.release_bytes());
             }
             state.landed = Some(landing);
         }
         state.wake_readers();
+        drop(state);
+        drop(released);
     }
 
     pub(super) fn is_landed(&self) -> bool {
@@ -221,8 +238,10 @@ impl Flight {
     pub(super) fn shed(&self) {
         let mut state = self.state.lock();
         if state.landed.is_some() && state.retired {
-            state.release_bytes();
+            let released = state.release_bytes();
             state.wake_readers();
+            drop(state);
+            drop(released);
         }
     }
 
@@ -238,7 +257,9 @@ impl Flight {
         }
         if reader.position < state.begin {
             // This reader no longer holds back the window.
-            state.leave_seat(reader);
+            let released = state.leave_seat(reader);
+            drop(state);
+            drop(released);
             return Poll::Ready(Next::Behind);
         }
         if let Some(bytes) = state.bytes_from(reader.position, reader.to) {
@@ -274,15 +295,15 @@ impl State {
         self.readers.get_mut(index?)?.as_mut()
     }
 
-    fn leave_seat(&mut self, reader: &mut FlightReader) {
+    #[must_use = "the bytes are dropped after the lock"]
+    fn leave_seat(&mut self, reader: &mut FlightReader) -> Option<Released> {
         if let Some(index) = reader.seat.take() {
             self.readers[index] = None;
         }
-        if self.retired && self.landed.is_some() && !self.is_watched() {
-            // No reader is left, and new ones find the record in the store.
-            self.release_bytes();
-        }
         self.wake_pump();
+        // If no reader is left, new ones find the record in the store.
+        let is_over = self.retired && self.landed.is_some() && !self.is_watched();
+        is_over.then(|| self.release_bytes())
     }
 
     fn advance(&mut self, position: u64) {
@@ -296,10 +317,13 @@ impl State {
         self.readers.iter().any(Option::is_some)
     }
 
-    fn release_bytes(&mut self) {
-        self.pieces.clear();
+    #[must_use = "the bytes are dropped after the lock"]
+    fn release_bytes(&mut self) -> Released {
         self.begin = self.end;
-        self.memory = None;
+        Released {
+            _pieces: std::mem::take(&mut self.pieces),
+            _memory: self.memory.take(),
+        }
     }
 
     fn wake_pump(&mut self) {
@@ -343,6 +367,7 @@ impl FlightReader {
 impl Drop for FlightReader {
     fn drop(&mut self) {
         let flight = Arc::clone(&self.flight);
-        flight.state.lock().leave_seat(self);
+        let released = flight.state.lock().leave_seat(self);
+        drop(released);
     }
 }

@@ -76,7 +76,7 @@ impl Log {
             });
         };
         let mut was_served = shard.ram_remove(hash);
-        if let Some(slot) = shard.pending.remove(&hash) {
+        if let Some(slot) = shard.remove_pending(hash) {
             was_served = true;
             slot.life.into_iter().for_each(&mut add_tombstone);
         }

@@ -2,10 +2,9 @@
 
 use floe_core::chunk::Entry;
 use floe_core::slots::slot_at;
-use parking_lot::Mutex;
 
 use super::SlotStore;
-use crate::chunk::shard::Shard;
+use crate::chunk::shard::ShardLock;
 use crate::chunk::stats::add;
 
 /// Slots to evict under one lock.
@@ -30,7 +29,7 @@ impl SlotStore {
     /// Evicts about `wanted` chunks, from each shard in proportion to its size.
     fn evict_some(&self, wanted: u64) -> bool {
         let shards = self.base.index.shards();
-        let live = |shard: &Mutex<Shard>| shard.lock().index.live() as u64;
+        let live = |shard: &ShardLock| shard.lock().index.live() as u64;
         let live: Vec<u64> = shards.iter().map(live).collect();
         let all = live.iter().sum::<u64>().max(1);
         let mut evicted_any = false;
@@ -49,7 +48,7 @@ impl SlotStore {
     }
 
     /// Evicts up to `most` chunks from `shard`. Returns their number.
-    fn evict_from(&self, shard: &Mutex<Shard>, most: u64) -> u64 {
+    fn evict_from(&self, shard: &ShardLock, most: u64) -> u64 {
         let mut slots = Vec::new();
         let mut evicted = 0;
         let mut release = |entry: Entry| {

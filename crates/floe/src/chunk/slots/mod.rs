@@ -100,7 +100,7 @@ impl SlotStore {
     ) -> (bool, bool) {
         let mut was_served = shard.ram_remove(hash);
         // A pending value has no table entry yet, so no crash brings it back.
-        was_served |= shard.pending.remove(&hash).is_some();
+        was_served |= shard.remove_pending(hash).is_some();
         let Some(found) = shard.index.get(hash) else {
             return (was_served, false);
         };
