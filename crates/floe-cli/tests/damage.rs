@@ -112,6 +112,28 @@ fn a_damaged_superblock_is_replaced_by_its_copy() {
     }
 }
 
+/// As a crash leaves the cache before the copy of its superblock is written,
+/// with damage to the superblock that is left.
+#[test]
+fn a_cache_without_a_sound_superblock_is_taken_for_foreign_data() {
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(serve(folder.path()).stop(), 0);
+    let path = folder.path().join("floe-data/cache.floe");
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    file.write_all_at(&[0; 4096], 1 << 20).unwrap();
+    file.write_all_at(&[0x5a; 4096], 0).unwrap();
+    let damaged = fs::read(&path).unwrap();
+    let on_device = |words: &[&str]| {
+        let device = ["--device-path", "floe-data/cache.floe"];
+        run(folder.path(), &[words, &device].concat())
+    };
+    let refused = ["did not write", "floe format --force --device-path"];
+    on_device(&["serve"]).expect(3, &refused);
+    assert!(fs::read(&path).unwrap() == damaged, "nothing was written");
+    on_device(&["format", "--force"]).expect(0, &["new, empty"]);
+    on_device(&["check"]).expect(0, &["no damage"]);
+}
+
 #[test]
 fn a_broken_tiny_file_does_not_keep_s3_from_starting() {
     let folder = tempfile::tempdir().unwrap();

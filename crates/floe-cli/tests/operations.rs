@@ -340,6 +340,10 @@ const PROOFS: &[(&str, &str)] = &[
         "floe-cli/tests/serving.rs:foreign_data_is_never_wiped_without_consent xtask/src/attack/files.rs:foreign_files",
     ),
     (
+        "| a crash while Floe replaces a superblock",
+        "floe-cli/tests/damage.rs:a_cache_without_a_sound_superblock_is_taken_for_foreign_data floe/src/metadata_log/tests/mod.rs:one_of_two_superblocks_may_rot",
+    ),
+    (
         "| more connections than `s3.",
         "floe-server/tests/frontends/robustness.rs:idle_connections_make_room floe-server/tests/frontends/robustness.rs:connections_over_the_limit_wait_for_their_turn",
     ),

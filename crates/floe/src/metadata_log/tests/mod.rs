@@ -534,3 +534,39 @@ async fn a_log_in_a_file_survives_deaths_of_the_process() {
         Run::new(medium, Clock::real(), lives, seed).run().await;
     }
 }
+
+/// One rotten block costs nothing while there are two superblocks. A crash may
+/// leave one alone, and where that one rots the device looks foreign.
+#[tokio::test]
+async fn one_of_two_superblocks_may_rot() {
+    let records = [Toy::Number(1)];
+    for (rotten, has_copy) in [(0, true), (1, true), (0, false)] {
+        let Medium::Power(power) = memory(in_place(), WriteCache::None) else {
+            unreachable!("it is in memory");
+        };
+        let faults = Arc::new(Mutex::new(Faults::new(1)));
+        let device = Flash::over(power.reopen(), &faults);
+        let new = superblock(device.geometry(), CacheId([1; 16]));
+        let begun = Log::begin(
+            Arc::clone(&device),
+            Durability::Power,
+            new,
+            METADATA[0],
+            records,
+        );
+        begun.await.expect("begins");
+        if !has_copy {
+            device.reset(METADATA[1]).await.expect("resets");
+        }
+        let at = Address::new(METADATA[rotten], 0);
+        faults.lock().rot(at, BLOCK, Change::Garbage);
+        let found = superblocks::<ToySuperblock>(&device).await;
+        if !has_copy {
+            assert!(matches!(found, Err(FindError::Foreign(_))), "{found:?}");
+            continue;
+        }
+        let found = newest(&device, found.expect("a superblock")).await;
+        let found = found.expect("reads").expect("a log");
+        assert_eq!((found.damaged, found.records), (false, records.to_vec()));
+    }
+}
