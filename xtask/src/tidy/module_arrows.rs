@@ -57,14 +57,9 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
     ),
 ];
 
-/// Directories that still have circles. The list only shrinks: a circle
-/// elsewhere fails, and so does an entry without one.
-const CIRCLES_IN: &[&str] = &["crates/floe-device/src/file"];
-
 /// Checks the shipped files of every crate.
 pub(super) fn check(sources: &[Source], violations: &mut Vec<Violation>) {
     let packages: BTreeSet<&str> = sources.iter().map(|s| s.package.as_str()).collect();
-    let mut with_circles = BTreeSet::new();
     for package in packages {
         let files = sources.iter().filter(|s| s.package == package && !s.test);
         let house = House::new(files);
@@ -73,23 +68,7 @@ pub(super) fn check(sources: &[Source], violations: &mut Vec<Violation>) {
             house.check_layers(layers, &imports, violations);
         }
         for circle in circles(&imports) {
-            match CIRCLES_IN
-                .iter()
-                .find(|folder| circle.iter().all(|file| file.starts_with(folder)))
-            {
-                Some(folder) => {
-                    with_circles.insert(*folder);
-                }
-                None => report_circle(&circle, &imports, violations),
-            }
-        }
-    }
-    for folder in CIRCLES_IN {
-        // A test's project has none of the directories.
-        let is_here = sources.iter().any(|source| source.file.starts_with(folder));
-        if is_here && !with_circles.contains(folder) {
-            let rule = "has no circle of imports any more: remove it from CIRCLES_IN in xtask/src/tidy/module_arrows.rs";
-            violations.push(Violation::new(*folder, 1, rule));
+            report_circle(&circle, &imports, violations);
         }
     }
 }

@@ -1,22 +1,30 @@
 //! The task that drives a ring for a runtime.
+//!
+//! Must not depend on: the ring, which is [`Driven`].
 
 use std::future::Future;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 use tokio::io::unix::AsyncFd;
 
-use super::Inner;
-use super::ring::Ring;
+/// A ring, as far as it exists.
+pub(super) trait Driven: Unpin {
+    /// Submits queued requests and reaps completions. False if there is no ring
+    /// any more.
+    fn turn(&self) -> bool;
+
+    /// The driver of `link` ends.
+    fn driver_ended(&self, link: &DriverLink);
+}
 
 /// The task that drives a ring; one per runtime that uses it.
-pub(super) struct Driver {
-    inner: Weak<Inner>,
-    ring: Weak<Ring>,
+pub(super) struct Driver<D: Driven> {
+    driven: D,
     events: AsyncFd<OwnedFd>,
     link: Arc<DriverLink>,
     /// Whether to yield through tokio's deferred wake-ups; see
@@ -26,17 +34,15 @@ pub(super) struct Driver {
     yielded: bool,
 }
 
-impl Driver {
+impl<D: Driven> Driver<D> {
     pub(super) fn new(
-        inner: &Arc<Inner>,
-        ring: &Arc<Ring>,
+        driven: D,
         events: AsyncFd<OwnedFd>,
         link: Arc<DriverLink>,
         is_multi_thread: bool,
     ) -> Self {
         Driver {
-            inner: Arc::downgrade(inner),
-            ring: Arc::downgrade(ring),
+            driven,
             events,
             link,
             defers: is_multi_thread,
@@ -59,7 +65,7 @@ impl Driver {
     }
 }
 
-impl Future for Driver {
+impl<D: Driven> Future for Driver<D> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -87,37 +93,17 @@ impl Future for Driver {
         // Cleared before the queue is read, so that later submitters wake the
         // driver again.
         self.link.notified.store(false, Ordering::SeqCst);
-        match (self.inner.upgrade(), self.ring.upgrade()) {
-            (Some(inner), Some(ring)) => {
-                ring.turn(&inner);
-                Poll::Pending
-            }
-            _ => Poll::Ready(()),
+        match self.driven.turn() {
+            true => Poll::Pending,
+            false => Poll::Ready(()),
         }
     }
 }
 
-impl Drop for Driver {
-    /// When a runtime shuts down, the next submission starts another driver.
-    /// Operations in flight may have waiters on other runtimes, so a temporary
-    /// thread waits for them.
+impl<D: Driven> Drop for Driver<D> {
     fn drop(&mut self) {
         *self.link.waker.lock() = None;
-        let (Some(inner), Some(ring)) = (self.inner.upgrade(), self.ring.upgrade()) else {
-            return self.link.end();
-        };
-        if !ring.driver_ended(&self.link) {
-            return inner.retire(&ring);
-        }
-        let drained = std::thread::Builder::new()
-            .name("floe-drain".to_owned())
-            .spawn(move || {
-                ring.drain(&inner);
-                inner.retire(&ring);
-            });
-        if let Err(error) = drained {
-            tracing::error!(%error, "cannot start a thread to wait for device operations");
-        }
+        self.driven.driver_ended(&self.link);
     }
 }
 

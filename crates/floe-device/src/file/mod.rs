@@ -7,7 +7,10 @@
 
 mod contents;
 mod driver;
+mod intake;
+mod kernel;
 mod open;
+mod operations;
 mod request;
 mod ring;
 mod rings;
@@ -19,25 +22,21 @@ mod threads;
 mod tests;
 
 use std::fmt;
-use std::fs::File;
 use std::io;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use floe_core::{Address, Geometry, ZoneId};
-use parking_lot::Mutex;
 use rustix::fs::FallocateFlags;
+use tokio::runtime;
 
-use crate::arena::Arena;
 use crate::buffer::{IoBuf, IoData};
-use crate::contract::{Completer, Device, OpFuture, Placement, ZoneReport};
+use crate::contract::{Device, OpFuture, Placement, ZoneReport};
 use crate::counters::Counters;
 use crate::error::{DeviceError, DeviceErrorKind, Operation};
-use crate::zones::{ResetTurn, ZoneTable, check_append, check_range, check_zone};
+use crate::zones::{ResetTurn, check_append, check_range, check_zone};
 
-use request::{Aftermath, Job, Request, Transfer};
-use ring::Ring;
+use operations::{Operations, WaitingReset, is_unsupported};
+use request::{Job, Request, Transfer};
 use rings::Rings;
 use threads::Threads;
 
@@ -50,7 +49,10 @@ use threads::Threads;
 /// Operations may be awaited anywhere, and complete even if their runtime ends.
 /// Dropping the device waits for operations in flight.
 pub struct FileDevice {
-    inner: Arc<Inner>,
+    /// `None` without io_uring. Dropped before the arena and the file, which are
+    /// registered with it.
+    rings: Option<Rings>,
+    threads: Arc<Threads>,
 }
 
 /// How operations reach the kernel.
@@ -62,40 +64,10 @@ pub enum IoMethod {
     Threads,
 }
 
-struct Inner {
-    geometry: Geometry,
-    path: PathBuf,
-    is_block_device: bool,
-    is_direct: bool,
-    /// Whether resets deallocate; cleared if the medium cannot.
-    discard: AtomicBool,
-    /// Zones whose space stays allocated when they are reset.
-    kept: Mutex<Vec<ZoneId>>,
-    /// One block of zeros.
-    zeros: IoData,
-    zones: Mutex<ZoneTable>,
-    /// Resets that wait for earlier writes, oldest first.
-    waiting_resets: Mutex<Vec<WaitingReset>>,
-    counters: Counters,
-    /// `None` without io_uring. Dropped before `arena` and `file`, which are
-    /// registered with it.
-    rings: Option<Rings>,
-    threads: Threads,
-    arena: Option<Arc<Arena>>,
-    file: File,
-}
-
-struct WaitingReset {
-    zone: ZoneId,
-    completer: Completer<()>,
-    /// The ring of the caller.
-    home: Weak<Ring>,
-}
-
 impl FileDevice {
     /// How operations reach the kernel.
     pub fn io_method(&self) -> IoMethod {
-        match self.inner.rings {
+        match self.rings {
             Some(_) => IoMethod::Uring,
             None => IoMethod::Threads,
         }
@@ -103,26 +75,42 @@ impl FileDevice {
 
     /// Whether the page cache is bypassed.
     pub fn is_direct(&self) -> bool {
-        self.inner.is_direct
+        self.operations().is_direct
+    }
+
+    fn operations(&self) -> &Operations {
+        &self.threads.operations
+    }
+
+    fn submit(&self, request: Request) {
+        match &self.rings {
+            Some(rings) if request.is_for_ring() => rings.submit(&self.threads, request),
+            _ => self.threads.submit(request),
+        }
+    }
+
+    /// The runtime of the caller, whose ring has a driver from now on.
+    fn home(&self) -> Option<runtime::Id> {
+        self.rings.as_ref()?.home(&self.threads)
     }
 }
 
 impl Device for FileDevice {
     fn geometry(&self) -> &Geometry {
-        &self.inner.geometry
+        &self.operations().geometry
     }
 
     fn describe(&self) -> String {
-        let inner = &self.inner;
+        let operations = self.operations();
         format!(
             "{} {} ({}, {})",
-            if inner.is_block_device {
+            if operations.is_block_device {
                 "block device"
             } else {
                 "file"
             },
-            inner.path.display(),
-            if inner.is_direct {
+            operations.path.display(),
+            if operations.is_direct {
                 "direct"
             } else {
                 "buffered"
@@ -135,7 +123,7 @@ impl Device for FileDevice {
     }
 
     fn allocate(&self, len: usize) -> IoBuf {
-        self.inner
+        self.operations()
             .arena
             .as_ref()
             .and_then(|arena| IoBuf::from_arena(arena, len))
@@ -143,13 +131,13 @@ impl Device for FileDevice {
     }
 
     fn read(&self, at: Address, buf: IoBuf) -> OpFuture<IoBuf> {
-        let inner = &self.inner;
-        if let Err(kind) = check_range(&inner.geometry, at.zone, at.offset, buf.len()) {
-            return inner.reject(Operation::Read, at.zone, kind);
+        let operations = self.operations();
+        if let Err(kind) = check_range(&operations.geometry, at.zone, at.offset, buf.len()) {
+            return operations.reject(Operation::Read, at.zone, kind);
         }
         let (completer, future) = OpFuture::pending();
-        let position = inner.position(at);
-        inner.submit(Request::new(
+        let position = operations.position(at);
+        self.submit(Request::new(
             Transfer::Read(buf),
             position,
             Job::Read(completer),
@@ -158,48 +146,56 @@ impl Device for FileDevice {
     }
 
     fn append(&self, zone: ZoneId, data: IoData, _placement: Placement) -> OpFuture<Address> {
-        let inner = &self.inner;
-        let reserved = check_append(&inner.geometry, zone, data.len())
-            .and_then(|()| inner.zones.lock().reserve(zone, data.len() as u64));
+        let operations = self.operations();
+        let reserved = check_append(&operations.geometry, zone, data.len())
+            .and_then(|()| operations.zones.lock().reserve(zone, data.len() as u64));
         let offset = match reserved {
             Ok(offset) => offset,
-            Err(kind) => return inner.reject(Operation::Append, zone, kind),
+            Err(kind) => return operations.reject(Operation::Append, zone, kind),
         };
         let at = Address::new(zone, offset);
         let (completer, future) = OpFuture::pending();
         let job = Job::Append(at, completer);
-        inner.submit(Request::new(Transfer::Write(data), inner.position(at), job));
+        self.submit(Request::new(
+            Transfer::Write(data),
+            operations.position(at),
+            job,
+        ));
         future
     }
 
     fn write(&self, at: Address, data: IoData, _placement: Placement) -> OpFuture<()> {
-        let inner = &self.inner;
-        let started = check_range(&inner.geometry, at.zone, at.offset, data.len())
-            .and_then(|()| inner.zones.lock().writer_started(at.zone));
+        let operations = self.operations();
+        let started = check_range(&operations.geometry, at.zone, at.offset, data.len())
+            .and_then(|()| operations.zones.lock().writer_started(at.zone));
         if let Err(kind) = started {
-            return inner.reject(Operation::Write, at.zone, kind);
+            return operations.reject(Operation::Write, at.zone, kind);
         }
         let (completer, future) = OpFuture::pending();
         let job = Job::Write(at.zone, completer);
-        inner.submit(Request::new(Transfer::Write(data), inner.position(at), job));
+        self.submit(Request::new(
+            Transfer::Write(data),
+            operations.position(at),
+            job,
+        ));
         future
     }
 
     fn reset(&self, zone: ZoneId) -> OpFuture<()> {
-        let inner = &self.inner;
+        let operations = self.operations();
         let (completer, future) = OpFuture::pending();
-        let home = inner.home();
-        let turn = check_zone(&inner.geometry, zone).and_then(|()| {
-            let mut zones = inner.zones.lock();
+        let home = self.home();
+        let turn = check_zone(&operations.geometry, zone).and_then(|()| {
+            let mut zones = operations.zones.lock();
             let turn = zones.reset_start(zone)?;
             Ok((turn, zones))
         });
         match turn {
-            Err(kind) => return inner.reject(Operation::Reset, zone, kind),
+            Err(kind) => return operations.reject(Operation::Reset, zone, kind),
             Ok((ResetTurn::Later, zones)) => {
                 // Under the zones' lock, so that the last writer to end finds
                 // this reset.
-                inner.waiting_resets.lock().push(WaitingReset {
+                operations.waiting_resets.lock().push(WaitingReset {
                     zone,
                     completer,
                     home,
@@ -208,25 +204,25 @@ impl Device for FileDevice {
             }
             Ok((ResetTurn::Now, zones)) => {
                 drop(zones);
-                inner.submit(inner.start_of_reset(zone, completer));
+                self.submit(operations.start_of_reset(zone, completer));
             }
         }
         future
     }
 
     fn reserve(&self, zone: ZoneId, bytes: u64) -> Result<(), DeviceError> {
-        let inner = &self.inner;
+        let operations = self.operations();
         let fails = |kind| DeviceError::new(Operation::Open, zone, kind);
-        check_zone(&inner.geometry, zone).map_err(fails)?;
-        if inner.is_block_device {
+        check_zone(&operations.geometry, zone).map_err(fails)?;
+        if operations.is_block_device {
             return Ok(());
         }
-        let position = inner.position(Address::new(zone, 0));
-        let len = bytes.min(inner.geometry.zone_size);
+        let position = operations.position(Address::new(zone, 0));
+        let len = bytes.min(operations.geometry.zone_size);
         let flags = FallocateFlags::KEEP_SIZE;
-        match rustix::fs::fallocate(&inner.file, flags, position, len) {
+        match rustix::fs::fallocate(&operations.file, flags, position, len) {
             Ok(()) => {
-                inner.kept.lock().push(zone);
+                operations.kept.lock().push(zone);
                 Ok(())
             }
             Err(error) => match io::Error::from(error) {
@@ -237,44 +233,45 @@ impl Device for FileDevice {
     }
 
     fn finish(&self, zone: ZoneId) -> OpFuture<()> {
-        let inner = &self.inner;
-        let finished =
-            check_zone(&inner.geometry, zone).and_then(|()| inner.zones.lock().finish(zone));
+        let operations = self.operations();
+        let finished = check_zone(&operations.geometry, zone)
+            .and_then(|()| operations.zones.lock().finish(zone));
         match finished {
             Ok(()) => {
-                Counters::add(&inner.counters.finishes, 1);
+                Counters::add(&operations.counters.finishes, 1);
                 OpFuture::ready(Ok(()))
             }
-            Err(kind) => inner.reject(Operation::Finish, zone, kind),
+            Err(kind) => operations.reject(Operation::Finish, zone, kind),
         }
     }
 
     fn flush(&self) -> OpFuture<()> {
         let (completer, future) = OpFuture::pending();
         let job = Job::Flush(completer);
-        self.inner.submit(Request::new(Transfer::Sync, 0, job));
+        self.submit(Request::new(Transfer::Sync, 0, job));
         future
     }
 
     fn report(&self) -> OpFuture<Vec<ZoneReport>> {
-        OpFuture::ready(Ok(self.inner.zones.lock().report()))
+        OpFuture::ready(Ok(self.operations().zones.lock().report()))
     }
 
     fn counters(&self) -> &Counters {
-        &self.inner.counters
+        &self.operations().counters
     }
 }
 
 impl Drop for FileDevice {
     fn drop(&mut self) {
-        if let Some(rings) = &self.inner.rings {
-            rings.drain(&self.inner);
+        if let Some(rings) = &self.rings {
+            rings.drain(&self.threads);
             rings.close();
         }
-        self.inner.threads.drain();
+        self.threads.drain();
         // A driver may keep the file open for a moment. Unlocking lets the next
         // owner open it at once.
-        let unlocked = rustix::fs::flock(&self.inner.file, rustix::fs::FlockOperation::Unlock);
+        let unlocked =
+            rustix::fs::flock(&self.operations().file, rustix::fs::FlockOperation::Unlock);
         debug_assert!(unlocked.is_ok(), "the lock was taken when opening");
     }
 }
@@ -283,194 +280,4 @@ impl fmt::Debug for FileDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "FileDevice({})", self.describe())
     }
-}
-
-impl Inner {
-    fn position(&self, at: Address) -> u64 {
-        u64::from(at.zone.0) * self.geometry.zone_size + at.offset
-    }
-
-    fn zone_at(&self, position: u64) -> ZoneId {
-        // The position lies inside the device, whose zones count in 32 bits.
-        ZoneId((position / self.geometry.zone_size) as u32)
-    }
-
-    fn reject<T: Send + 'static>(
-        &self,
-        operation: Operation,
-        zone: ZoneId,
-        kind: DeviceErrorKind,
-    ) -> OpFuture<T> {
-        Counters::add(&self.counters.errors, 1);
-        OpFuture::ready(Err(DeviceError::new(operation, zone, kind)))
-    }
-
-    fn submit(self: &Arc<Self>, request: Request) {
-        match &self.rings {
-            Some(rings) if request.is_for_ring() => rings.submit(self, request),
-            _ => self.threads.submit(self, request),
-        }
-    }
-
-    /// The ring that the caller's operations use.
-    fn home(self: &Arc<Self>) -> Weak<Ring> {
-        let rings = self.rings.as_ref();
-        rings.map_or_else(Weak::new, |rings| rings.home(self))
-    }
-
-    /// Closes a ring whose runtime has ended and that has nothing in flight.
-    fn retire(&self, ring: &Arc<Ring>) {
-        if let Some(rings) = &self.rings {
-            rings.retire(ring);
-        }
-    }
-
-    /// Fails `request` and its successors because no back end can run them.
-    fn fail(&self, request: Request, why: impl Fn() -> DeviceErrorKind) {
-        let mut next = Some(request);
-        while let Some(request) = next {
-            next = self.end(request, Err(why()));
-        }
-    }
-
-    /// Completes a request that has ended and wakes its waiter; returns the
-    /// next request.
-    fn end(&self, request: Request, result: Result<(), DeviceErrorKind>) -> Option<Request> {
-        let Aftermath { waker, next } = self.finished(request, result);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-        next
-    }
-
-    /// Completes a request that has ended: zone states, counters, and result.
-    fn finished(&self, request: Request, result: Result<(), DeviceErrorKind>) -> Aftermath {
-        let (bytes, transfer) = (request.done as u64, request.transfer);
-        let counters = &self.counters;
-        match request.job {
-            Job::Read(completer) => {
-                let zone = self.zone_at(request.position);
-                let result = self.count(result, &counters.reads, Operation::Read, zone);
-                Counters::add(&counters.read_bytes, bytes);
-                let result = result.map(|()| match transfer {
-                    Transfer::Read(buf) => buf,
-                    _ => unreachable!("a read's transfer is a read"),
-                });
-                let waker = completer.complete_quietly(result);
-                Aftermath { waker, next: None }
-            }
-            Job::Append(at, completer) => {
-                let result = self.count(result, &counters.appends, Operation::Append, at.zone);
-                Counters::add(&counters.append_bytes, bytes);
-                let next = self.writer_done(at.zone);
-                let waker = completer.complete_quietly(result.map(|()| at));
-                Aftermath { waker, next }
-            }
-            Job::Write(zone, completer) => {
-                let result = self.count(result, &counters.writes, Operation::Write, zone);
-                Counters::add(&counters.write_bytes, bytes);
-                let next = self.writer_done(zone);
-                let waker = completer.complete_quietly(result);
-                Aftermath { waker, next }
-            }
-            Job::Reset(zone, completer) => self.reset_step(zone, &transfer, result, completer),
-            Job::Flush(completer) => {
-                let result = self.count(result, &counters.flushes, Operation::Flush, None);
-                let waker = completer.complete_quietly(result);
-                Aftermath { waker, next: None }
-            }
-        }
-    }
-
-    fn count(
-        &self,
-        result: Result<(), DeviceErrorKind>,
-        counter: &std::sync::atomic::AtomicU64,
-        operation: Operation,
-        zone: impl Into<Option<ZoneId>>,
-    ) -> Result<(), DeviceError> {
-        let counter = if result.is_ok() {
-            counter
-        } else {
-            &self.counters.errors
-        };
-        Counters::add(counter, 1);
-        result.map_err(|kind| DeviceError::new(operation, zone, kind))
-    }
-
-    fn writer_done(&self, zone: ZoneId) -> Option<Request> {
-        let start = self.zones.lock().writer_done(zone);
-        start.then(|| self.waiting_reset(zone))
-    }
-
-    fn waiting_reset(&self, zone: ZoneId) -> Request {
-        let reset = {
-            let mut waiting = self.waiting_resets.lock();
-            let position = waiting.iter().position(|waiter| waiter.zone == zone);
-            position.map(|position| waiting.remove(position))
-        };
-        let reset = reset.expect("every reset that the zone counts as waiting is listed");
-        Request {
-            home: Some(reset.home),
-            ..self.start_of_reset(zone, reset.completer)
-        }
-    }
-
-    /// Deallocates the zone if configured and possible, otherwise overwrites
-    /// its first block.
-    fn start_of_reset(&self, zone: ZoneId, completer: Completer<()>) -> Request {
-        let position = self.position(Address::new(zone, 0));
-        let len = self.geometry.zone_size;
-        let discards = self.discard.load(Relaxed) && !self.kept.lock().contains(&zone);
-        let transfer = match (discards, self.is_block_device) {
-            (false, _) => Transfer::Write(self.zeros.clone()),
-            (true, false) => Transfer::Punch(len),
-            (true, true) => Transfer::Discard(len),
-        };
-        Request::new(transfer, position, Job::Reset(zone, completer))
-    }
-
-    /// Continues a reset after `transfer`. Only a punched hole is known to read
-    /// as zeros; after any other transfer the first block is overwritten.
-    fn reset_step(
-        &self,
-        zone: ZoneId,
-        transfer: &Transfer,
-        result: Result<(), DeviceErrorKind>,
-        completer: Completer<()>,
-    ) -> Aftermath {
-        let write_block = match (transfer, &result) {
-            (Transfer::Discard(_), Ok(())) => true,
-            (Transfer::Discard(_) | Transfer::Punch(_), Err(DeviceErrorKind::Io(error)))
-                if is_unsupported(error) =>
-            {
-                tracing::warn!(
-                    device = %self.path.display(), %error,
-                    "discard is not supported here; zones are reset without it"
-                );
-                self.discard.store(false, Relaxed);
-                true
-            }
-            _ => false,
-        };
-        if write_block {
-            let position = self.position(Address::new(zone, 0));
-            let transfer = Transfer::Write(self.zeros.clone());
-            let job = Job::Reset(zone, completer);
-            let next = Some(Request::new(transfer, position, job));
-            return Aftermath { waker: None, next };
-        }
-        let result = self.count(result, &self.counters.resets, Operation::Reset, zone);
-        let another = self.zones.lock().reset_done(zone, result.is_ok());
-        let waker = completer.complete_quietly(result);
-        let next = another.then(|| self.waiting_reset(zone));
-        Aftermath { waker, next }
-    }
-}
-
-fn is_unsupported(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY | libc::EINVAL)
-    )
 }

@@ -13,10 +13,11 @@ use floe_core::ByteSize;
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, FlockOperation};
 
+use super::FileDevice;
 use super::contents::{CacheShape, Contents, Medium};
+use super::operations::Operations;
 use super::rings::Rings;
 use super::threads::Threads;
-use super::{FileDevice, Inner};
 use crate::arena::Arena;
 use crate::buffer::IoBuf;
 use crate::config::{DeviceConfig, Direct, IoChoice, OpenDeviceError};
@@ -62,7 +63,7 @@ impl FileDevice {
         let file = choose_direct(file, path, config)?;
         let arena = make_arena(config.registered_buffers);
         let rings = choose_rings(&file.file, config, arena.as_deref())?;
-        let inner = Inner {
+        let operations = Operations {
             zones: Mutex::new(ZoneTable::new(&geometry, ZoneState::Unknown)),
             zeros: IoBuf::zeroed(geometry.block_size as usize).freeze(),
             geometry,
@@ -73,13 +74,12 @@ impl FileDevice {
             kept: Mutex::default(),
             waiting_resets: Mutex::default(),
             counters: Counters::default(),
-            rings,
-            threads: Threads::default(),
             arena,
             file: file.file,
         };
         Ok(FileDevice {
-            inner: Arc::new(inner),
+            rings,
+            threads: Arc::new(Threads::new(operations)),
         })
     }
 }

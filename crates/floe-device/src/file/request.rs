@@ -1,12 +1,11 @@
 //! A request to a back end: one transfer, and the operation that it belongs to.
 
 use std::io;
-use std::sync::Weak;
 use std::task::Waker;
 
 use floe_core::{Address, ZoneId};
+use tokio::runtime;
 
-use super::ring::Ring;
 use crate::buffer::{IoBuf, IoData};
 use crate::contract::Completer;
 use crate::error::DeviceErrorKind;
@@ -23,8 +22,8 @@ pub(super) struct Request {
     /// Number of retries that the kernel requested without a transfer.
     pub(super) retries: u8,
     pub(super) job: Job,
-    /// The original caller's ring, if another request starts this one.
-    pub(super) home: Option<Weak<Ring>>,
+    /// The original caller's runtime, if another request starts this one.
+    pub(super) home: Option<runtime::Id>,
 }
 
 /// A transfer that the kernel executes.

@@ -13,24 +13,23 @@
 //! are also submitted together. Operations whose waiters were just woken
 //! therefore count as in flight, since most waiters start another operation.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 
-use io_uring::IoUring;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::{self, Handle, RuntimeFlavor};
 
-use super::Inner;
-use super::driver::{Driver, DriverLink};
+use super::driver::{Driven, Driver, DriverLink};
+use super::intake::{Accepted, Intake, Resident};
+use super::kernel::{Answer, Core, Uring, Wait};
 use super::request::{Aftermath, Request, Verdict};
-use super::table::{Table, entry_for};
+use super::threads::Threads;
 use crate::arena::Arena;
 use crate::error::DeviceErrorKind;
 
@@ -43,11 +42,6 @@ const INLINE_MAX: usize = 4;
 /// round. More would save hardly any CPU, and the device would idle while
 /// submitters are still running.
 const GATHERED_MAX: usize = 16;
-/// Entries of the submission queue.
-const ENTRIES: u32 = 256;
-/// Most operations in the kernel at once; later ones wait in the queue. Equal
-/// to the completion queue's length, so that it cannot overflow.
-const IN_KERNEL_MAX: usize = 2 * ENTRIES as usize;
 
 pub(super) struct Ring {
     intake: Mutex<Intake>,
@@ -58,59 +52,38 @@ pub(super) struct Ring {
     /// Requests that were accepted and have not ended.
     in_flight: AtomicUsize,
     eventfd: OwnedFd,
-}
-
-/// State of submitters, behind one lock.
-#[derive(Default)]
-struct Intake {
-    queue: VecDeque<Request>,
-    residents: Vec<Resident>,
-    /// Waiters that were woken together and have not started another operation.
-    woken: usize,
+    family: Weak<Family>,
 }
 
 impl Ring {
-    /// Creates a ring on `file`, with `arena` registered if the kernel allows
-    /// it.
-    pub(super) fn new(file: &impl AsRawFd, arena: Option<&Arena>) -> io::Result<Self> {
-        let uring = build_uring()?;
-        let submitter = uring.submitter();
-        submitter.register_files(&[file.as_raw_fd()])?;
-        let eventfd = rustix::event::eventfd(
-            0,
-            rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK,
-        )?;
-        submitter.register_eventfd(eventfd.as_raw_fd())?;
-        let registered = arena.and_then(|arena| register_arena(&uring, arena));
-        Ok(Ring {
+    fn new(uring: Uring, family: &Weak<Family>) -> Arc<Self> {
+        let (core, eventfd) = Core::new(uring);
+        Arc::new(Ring {
             intake: Mutex::default(),
-            core: Mutex::new(Core {
-                uring,
-                table: Table::default(),
-                registered,
-                unsubmitted: false,
-                is_broken: false,
-            }),
+            core: Mutex::new(core),
             wanted: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
             eventfd,
+            family: Weak::clone(family),
         })
     }
 
     /// Starts `request` on behalf of the runtime that the caller is in, if any.
     pub(super) fn submit(
         self: &Arc<Self>,
-        inner: &Arc<Inner>,
+        threads: &Arc<Threads>,
         caller: Option<&Handle>,
         request: Request,
     ) {
-        match self.accept(inner, caller, request) {
-            Ok(Accepted::Inline) => self.turn(inner),
+        match self.accept(threads, caller, request) {
+            Ok(Accepted::Inline) => self.turn(threads),
             Ok(Accepted::Waking(driver)) => driver.wake(),
             Ok(Accepted::Queued) => {}
             Err((request, error)) => {
                 let again = || io::Error::other(error.to_string());
-                inner.fail(request, || DeviceErrorKind::Io(again()));
+                threads
+                    .operations
+                    .fail(request, || DeviceErrorKind::Io(again()));
             }
         }
     }
@@ -118,11 +91,11 @@ impl Ring {
     /// Queues `request`; returns who submits it.
     fn accept(
         self: &Arc<Self>,
-        inner: &Arc<Inner>,
+        threads: &Arc<Threads>,
         caller: Option<&Handle>,
         request: Request,
     ) -> Result<Accepted, (Request, io::Error)> {
-        let mut guard = match self.attended(inner, caller) {
+        let mut guard = match self.attended(threads, caller) {
             Ok(guard) => guard,
             Err(error) => return Err((request, error)),
         };
@@ -151,7 +124,7 @@ impl Ring {
     /// The intake of a ring that has a driver for `caller`.
     fn attended(
         self: &Arc<Self>,
-        inner: &Arc<Inner>,
+        threads: &Arc<Threads>,
         caller: Option<&Handle>,
     ) -> io::Result<MutexGuard<'_, Intake>> {
         let mut intake = self.intake.lock();
@@ -159,7 +132,7 @@ impl Ring {
             drop(intake);
             // Unlocked: a runtime that shuts down drops the driver at once, and the
             // drop locks the intake.
-            let resident = self.start_driver(inner, caller)?;
+            let resident = self.start_driver(threads, caller)?;
             intake = self.intake.lock();
             intake.residents.insert(0, resident);
         }
@@ -168,15 +141,15 @@ impl Ring {
 
     /// Ensures that the caller's runtime has a driver, before another thread
     /// starts an operation here for it.
-    pub(super) fn attend(self: &Arc<Self>, inner: &Arc<Inner>, caller: Option<&Handle>) {
-        if let Err(error) = self.attended(inner, caller) {
+    pub(super) fn attend(self: &Arc<Self>, threads: &Arc<Threads>, caller: Option<&Handle>) {
+        if let Err(error) = self.attended(threads, caller) {
             tracing::debug!(%error, "a ring has no driver; other rings run its requests");
         }
     }
 
     /// Submits queued requests and reaps completions. If another thread holds
     /// the lock, it makes another pass instead.
-    pub(super) fn turn(&self, inner: &Arc<Inner>) {
+    pub(super) fn turn(&self, threads: &Arc<Threads>) {
         self.wanted.store(true, Ordering::SeqCst);
         loop {
             // Pairs with the fence below: either this thread gets the lock, or its
@@ -189,7 +162,7 @@ impl Ring {
             let answers = core.step(&self.intake, Wait::No);
             let rejected = core.unsubmitted;
             drop(core);
-            self.settle(inner, answers);
+            self.settle(threads, answers);
             if rejected {
                 // The kernel lacks resources. Try again in the next round.
                 self.notify_all();
@@ -201,7 +174,7 @@ impl Ring {
         }
     }
 
-    fn settle(&self, inner: &Arc<Inner>, answers: Vec<Answer>) {
+    fn settle(&self, threads: &Arc<Threads>, answers: Vec<Answer>) {
         if answers.is_empty() {
             return;
         }
@@ -211,10 +184,10 @@ impl Ring {
             match request.advance(answer) {
                 Verdict::Again => self.go_on(request),
                 Verdict::Over(result) => {
-                    let Aftermath { waker, next } = inner.finished(request, result);
+                    let Aftermath { waker, next } = threads.operations.finished(request, result);
                     wakers.extend(waker);
                     if let Some(next) = next {
-                        self.follow(inner, next);
+                        self.follow(threads, next);
                     }
                     // Decremented last, so that the next step does not find an
                     // idle ring.
@@ -230,11 +203,12 @@ impl Ring {
 
     /// Starts the successor of a request: on the ring of its caller, so that it
     /// does not depend on this runtime, otherwise on this ring.
-    fn follow(&self, inner: &Arc<Inner>, mut next: Request) {
+    fn follow(&self, threads: &Arc<Threads>, mut next: Request) {
         if !next.is_for_ring() {
-            return inner.threads.submit(inner, next);
+            return threads.submit(next);
         }
-        let home = next.home.take().and_then(|home| home.upgrade());
+        let home = next.home.take();
+        let home = home.and_then(|runtime| Some(self.family.upgrade()?.ring_of(runtime)));
         let mut left = Some(next);
         if let Some(home) = home.filter(|home| !std::ptr::eq(&**home, self)) {
             left = left.and_then(|next| home.adopt(next).err());
@@ -273,7 +247,7 @@ impl Ring {
     }
 
     /// Blocks until no request is in flight.
-    pub(super) fn drain(&self, inner: &Arc<Inner>) {
+    pub(super) fn drain(&self, threads: &Arc<Threads>) {
         while self.is_busy() {
             let mut core = self.core.lock();
             let answers = core.step(&self.intake, Wait::One);
@@ -286,14 +260,14 @@ impl Ring {
                 // completing them.
                 std::thread::yield_now();
             }
-            self.settle(inner, answers);
+            self.settle(threads, answers);
         }
     }
 
     /// Starts a driver on the caller's runtime.
     fn start_driver(
         self: &Arc<Self>,
-        inner: &Arc<Inner>,
+        threads: &Arc<Threads>,
         caller: Option<&Handle>,
     ) -> io::Result<Resident> {
         let handle =
@@ -310,8 +284,12 @@ impl Ring {
             })?
             .map_err(io::Error::from)?;
         let link = Arc::new(DriverLink::default());
+        let driven = Attended {
+            threads: Arc::downgrade(threads),
+            ring: Arc::downgrade(self),
+        };
         let always_runs = handle.runtime_flavor() == RuntimeFlavor::MultiThread;
-        let driver = Driver::new(inner, self, events, Arc::clone(&link), always_runs);
+        let driver = Driver::new(driven, events, Arc::clone(&link), always_runs);
         handle.spawn(driver);
         Ok(Resident {
             runtime: handle.id(),
@@ -322,15 +300,25 @@ impl Ring {
 
     /// Ends a driver that will not run again. Returns whether requests are in
     /// flight. The ring accepts no more requests for this driver.
-    pub(super) fn driver_ended(&self, link: &DriverLink) -> bool {
+    fn driver_ended(&self, link: &DriverLink) -> bool {
         // Under the lock: every request that relied on the driver is counted.
         let _intake = self.intake.lock();
         link.end();
         self.is_busy()
     }
 
+    /// Closes a ring of a thread whose runtime has ended, once nothing is in flight.
+    fn retire(self: &Arc<Self>) {
+        if self.is_abandoned()
+            && let Some(family) = self.family.upgrade()
+            && family.remove(self)
+        {
+            self.close();
+        }
+    }
+
     /// Whether the ring has neither a driver nor requests in flight.
-    pub(super) fn is_abandoned(&self) -> bool {
+    fn is_abandoned(&self) -> bool {
         let mut intake = self.intake.lock();
         intake.driver_for(None).is_none() && intake.residents.is_empty() && !self.is_busy()
     }
@@ -341,13 +329,10 @@ impl Ring {
         }
     }
 
-    /// Releases the file at once, which the kernel would do some time after the
-    /// ring is closed, and lets the drivers end. Called when the device is
+    /// Releases the file, and lets the drivers end. Called when the device is
     /// dropped and no request is in flight.
-    pub(super) fn close(&self) {
-        if let Err(error) = self.core.lock().uring.submitter().unregister_files() {
-            tracing::warn!(%error, "cannot unregister the ring's file; the kernel releases it later");
-        }
+    fn close(&self) {
+        self.core.lock().release_file();
         self.notify_all();
     }
 }
@@ -360,187 +345,153 @@ impl fmt::Debug for Ring {
     }
 }
 
-/// A ring with the best options that the running kernel supports.
-fn build_uring() -> io::Result<IoUring> {
-    IoUring::builder()
-        .setup_coop_taskrun()
-        .build(ENTRIES)
-        .or_else(|_| IoUring::builder().build(ENTRIES))
+/// A ring and its device, for a driver, which keeps neither open.
+struct Attended {
+    threads: Weak<Threads>,
+    ring: Weak<Ring>,
 }
 
-/// The arena's extent if the kernel accepted it as a registered buffer.
-fn register_arena(uring: &IoUring, arena: &Arena) -> Option<usize> {
-    let (base, len) = arena.extent();
-    let vector = libc::iovec {
-        iov_base: base.as_ptr().cast(),
-        iov_len: len,
-    };
-    // SAFETY: the arena outlives the ring (the device drops the ring first).
-    match unsafe { uring.submitter().register_buffers(&[vector]) } {
-        Ok(()) => Some(arena as *const Arena as usize),
-        Err(error) => {
-            tracing::warn!(
-                %error,
-                arena_bytes = len,
-                "the kernel did not register the buffer arena (is the memlock limit too low?); \
-                 reads and writes cost a little more CPU without it"
-            );
-            None
+impl Attended {
+    /// The ring is dropped before the device, whose arena is registered with it.
+    fn upgrade(&self) -> Option<(Arc<Ring>, Arc<Threads>)> {
+        let threads = self.threads.upgrade()?;
+        Some((self.ring.upgrade()?, threads))
+    }
+}
+
+impl Driven for Attended {
+    fn turn(&self) -> bool {
+        let attended = self.upgrade();
+        if let Some((ring, threads)) = &attended {
+            ring.turn(threads);
+        }
+        attended.is_some()
+    }
+
+    /// When a runtime shuts down, the next submission starts another driver.
+    /// Operations in flight may have waiters on other runtimes, so a temporary
+    /// thread waits for them.
+    fn driver_ended(&self, link: &DriverLink) {
+        let Some(attended) = self.upgrade() else {
+            return link.end();
+        };
+        if !attended.0.driver_ended(link) {
+            return attended.0.retire();
+        }
+        let drained = std::thread::Builder::new()
+            .name("floe-drain".to_owned())
+            .spawn(move || {
+                // Captured whole, to be dropped in order.
+                let attended = attended;
+                let (ring, threads) = &attended;
+                ring.drain(threads);
+                ring.retire();
+            });
+        if let Err(error) = drained {
+            tracing::error!(%error, "cannot start a thread to wait for device operations");
         }
     }
 }
 
-type Answer = (Request, io::Result<usize>);
+/// Most rings that belong to one thread. Threads beyond use the shared one.
+const OWN_MAX: usize = 256;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Wait {
-    No,
-    /// For one completion, if anything is in the kernel.
-    One,
+/// All rings of a device.
+pub(super) struct Family {
+    pub(super) shared: Arc<Ring>,
+    own: Mutex<Vec<OwnRing>>,
 }
 
-/// State that only the holder of the ring's lock touches.
-struct Core {
-    uring: IoUring,
-    table: Table,
-    /// Address of the arena that is registered as buffer 0; only compared.
-    registered: Option<usize>,
-    /// Whether the submission queue has entries that the kernel has not taken.
-    unsubmitted: bool,
-    /// Whether the kernel rejected the ring itself, so that no request ends.
-    is_broken: bool,
-}
-
-impl Core {
-    fn step(&mut self, intake: &Mutex<Intake>, wait: Wait) -> Vec<Answer> {
-        let mut answers = Vec::new();
-        loop {
-            // Completions reaped here need no event.
-            self.uring.completion().disable_eventfd();
-            self.reap(&mut answers);
-            let more = self.exchange(intake, wait, &mut answers);
-            self.uring.completion().enable_eventfd();
-            // Completions from before the line above raised no event, and may
-            // have made room for queued requests.
-            fence(Ordering::SeqCst);
-            let reaped = self.reap(&mut answers);
-            if !more || !reaped || self.unsubmitted {
-                return answers;
-            }
-        }
-    }
-
-    /// Submits and reaps until the queue is empty (false) or the kernel takes no
-    /// more (true).
-    fn exchange(&mut self, intake: &Mutex<Intake>, wait: Wait, answers: &mut Vec<Answer>) -> bool {
-        loop {
-            let more = self.fill(&mut intake.lock().queue);
-            let waiting = wait == Wait::One && answers.is_empty() && !self.table.is_empty();
-            if self.unsubmitted || waiting {
-                self.enter(usize::from(waiting));
-            }
-            self.reap(answers);
-            if !more || self.unsubmitted || self.table.len() == IN_KERNEL_MAX {
-                return more;
-            }
-        }
-    }
-
-    /// Moves queued requests to the submission queue while there is room in
-    /// it and in the table. True if some are left.
-    fn fill(&mut self, queue: &mut VecDeque<Request>) -> bool {
-        let mut entries = self.uring.submission();
-        while self.table.len() < IN_KERNEL_MAX && !entries.is_full() {
-            let Some(request) = queue.pop_front() else {
-                return false;
-            };
-            let (token, request) = self.table.insert(request);
-            let entry = entry_for(request, self.registered).user_data(token);
-            // SAFETY: the table keeps the request, and with it the buffer, in
-            // place until its completion is reaped; the file is registered.
-            let pushed = unsafe { entries.push(&entry) };
-            debug_assert!(pushed.is_ok(), "the queue was not full");
-            self.unsubmitted = true;
-        }
-        !queue.is_empty()
-    }
-
-    fn enter(&mut self, wait: usize) {
-        loop {
-            match self.uring.submit_and_wait(wait) {
-                Ok(_) => {
-                    self.unsubmitted = !self.uring.submission().is_empty();
-                    self.is_broken = false;
-                    return;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    // The entries stay queued and go with the next call.
-                    if !matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY)) {
-                        tracing::error!(%error, "io_uring_enter failed");
-                        self.is_broken = true;
-                    }
-                    return;
-                }
-            }
-        }
-    }
-
-    /// Takes completions; true if there were any.
-    fn reap(&mut self, answers: &mut Vec<Answer>) -> bool {
-        let before = answers.len();
-        for completion in self.uring.completion() {
-            let Some(request) = self.table.remove(completion.user_data()) else {
-                debug_assert!(false, "every completion belongs to a request");
-                continue;
-            };
-            let code = completion.result();
-            let answer = match usize::try_from(code) {
-                Ok(moved) => Ok(moved),
-                Err(_) => Err(io::Error::from_raw_os_error(-code)),
-            };
-            answers.push((request, answer));
-        }
-        answers.len() > before
-    }
-}
-
-impl Drop for Core {
-    fn drop(&mut self) {
-        // Requests that could not be drained leak: the kernel may still use their
-        // buffers.
-        std::mem::forget(std::mem::take(&mut self.table));
-    }
-}
-
-/// The submitter of an accepted request.
-enum Accepted {
-    /// The caller submits it.
-    Inline,
-    /// The driver submits it, once the caller wakes it.
-    Waking(Arc<DriverLink>),
-    /// The driver submits it, and is awake.
-    Queued,
-}
-
-impl Intake {
-    /// A driver that will run: one on a multi_thread runtime, else one on the
-    /// runtime of the caller, which is running now.
-    fn driver_for(&mut self, caller: Option<&Handle>) -> Option<&Arc<DriverLink>> {
-        self.residents.retain(|resident| resident.link.is_running());
-        let runtime = caller.map(Handle::id);
-        let found = self
-            .residents
-            .iter()
-            .find(|resident| resident.always_runs || Some(resident.runtime) == runtime)?;
-        Some(&found.link)
-    }
-}
-
-/// A driver and its runtime.
-struct Resident {
+struct OwnRing {
     runtime: runtime::Id,
-    /// Whether its runtime has worker threads and so runs outside `block_on`.
-    always_runs: bool,
-    link: Arc<DriverLink>,
+    ring: Arc<Ring>,
+}
+
+impl Family {
+    /// Creates the shared ring on `file`, with `arena` registered if the kernel
+    /// allows it. The others are created on demand.
+    pub(super) fn new(file: &impl AsRawFd, arena: Option<&Arena>) -> io::Result<Arc<Self>> {
+        let uring = Uring::new(file, arena)?;
+        Ok(Arc::new_cyclic(|family| Family {
+            shared: Ring::new(uring, family),
+            own: Mutex::default(),
+        }))
+    }
+
+    /// The ring of a thread that uses the device for the first time. Other threads
+    /// of a current_thread runtime share its ring. A thread that cannot have a
+    /// ring of its own uses the shared one.
+    pub(super) fn find_or_make(
+        self: &Arc<Self>,
+        threads: &Threads,
+        runtime: runtime::Id,
+        is_current_thread: bool,
+    ) -> Arc<Ring> {
+        let mut own = self.own.lock();
+        let found = own.iter().find(|own| own.runtime == runtime);
+        if let Some(found) = found.filter(|_| is_current_thread) {
+            return Arc::clone(&found.ring);
+        }
+        if own.len() >= OWN_MAX {
+            return Arc::clone(&self.shared);
+        }
+        let operations = &threads.operations;
+        match Uring::new(&operations.file, operations.arena.as_deref()) {
+            Ok(uring) => {
+                let ring = Ring::new(uring, &Arc::downgrade(self));
+                own.push(OwnRing {
+                    runtime,
+                    ring: Arc::clone(&ring),
+                });
+                ring
+            }
+            Err(error) => {
+                tracing::warn!(%error, "no io_uring for another thread; it uses the shared one");
+                Arc::clone(&self.shared)
+            }
+        }
+    }
+
+    /// The ring of a runtime's requests.
+    fn ring_of(&self, runtime: runtime::Id) -> Arc<Ring> {
+        let own = self.own.lock();
+        let found = own.iter().find(|own| own.runtime == runtime);
+        Arc::clone(found.map_or(&self.shared, |own| &own.ring))
+    }
+
+    /// Removes a ring of a thread; false if it is none.
+    fn remove(&self, ring: &Arc<Ring>) -> bool {
+        let mut own = self.own.lock();
+        let before = own.len();
+        own.retain(|own| !Arc::ptr_eq(&own.ring, ring));
+        own.len() < before
+    }
+
+    /// Blocks until no request is in flight on any ring.
+    pub(super) fn drain(&self, threads: &Arc<Threads>) {
+        for ring in self.all() {
+            ring.drain(threads);
+        }
+    }
+
+    /// Called when the device is dropped and nothing is in flight.
+    pub(super) fn close(&self) {
+        for ring in self.all() {
+            ring.close();
+        }
+    }
+
+    fn all(&self) -> Vec<Arc<Ring>> {
+        let own = self.own.lock();
+        let own = own.iter().map(|own| &own.ring);
+        own.chain([&self.shared]).map(Arc::clone).collect()
+    }
+}
+
+impl fmt::Debug for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Family")
+            .field("own", &self.own.lock().len())
+            .finish_non_exhaustive()
+    }
 }

@@ -11,29 +11,19 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
 use tokio::runtime::{self, Handle, RuntimeFlavor};
 
-use super::Inner;
 use super::request::Request;
-use super::ring::Ring;
+use super::ring::{Family, Ring};
+use super::threads::Threads;
 use crate::arena::Arena;
 use crate::config::RingChoice;
-
-/// Most rings that belong to one thread. Threads beyond use the shared one.
-const OWN_MAX: usize = 256;
 
 pub(super) struct Rings {
     /// Identifies the device in [`SEATS`]. Never reused.
     device: u64,
     choice: RingChoice,
-    shared: Arc<Ring>,
-    own: Mutex<Vec<OwnRing>>,
-}
-
-struct OwnRing {
-    runtime: runtime::Id,
-    ring: Arc<Ring>,
+    family: Arc<Family>,
 }
 
 /// A ring that this thread uses.
@@ -58,31 +48,30 @@ impl Rings {
         Ok(Rings {
             device: DEVICES.fetch_add(1, Relaxed),
             choice,
-            shared: Arc::new(Ring::new(file, arena)?),
-            own: Mutex::default(),
+            family: Family::new(file, arena)?,
         })
     }
 
     /// Starts `request`.
-    pub(super) fn submit(&self, inner: &Arc<Inner>, request: Request) {
+    pub(super) fn submit(&self, threads: &Arc<Threads>, request: Request) {
         let caller = Handle::try_current().ok();
-        match caller.as_ref().and_then(|caller| self.own(inner, caller)) {
-            Some(ring) => ring.submit(inner, caller.as_ref(), request),
-            None => self.shared.submit(inner, caller.as_ref(), request),
+        match caller.as_ref().and_then(|caller| self.own(threads, caller)) {
+            Some(ring) => ring.submit(threads, caller.as_ref(), request),
+            None => self.family.shared.submit(threads, caller.as_ref(), request),
         }
     }
 
-    /// The ring of the caller's requests, with a driver.
-    pub(super) fn home(&self, inner: &Arc<Inner>) -> Weak<Ring> {
-        let caller = Handle::try_current().ok();
-        let own = caller.as_ref().and_then(|caller| self.own(inner, caller));
-        let ring = own.as_ref().unwrap_or(&self.shared);
-        ring.attend(inner, caller.as_ref());
-        Arc::downgrade(ring)
+    /// The caller's runtime, whose ring has a driver from now on.
+    pub(super) fn home(&self, threads: &Arc<Threads>) -> Option<runtime::Id> {
+        let caller = Handle::try_current().ok()?;
+        let own = self.own(threads, &caller);
+        let ring = own.as_ref().unwrap_or(&self.family.shared);
+        ring.attend(threads, Some(&caller));
+        Some(caller.id())
     }
 
     /// The ring of `caller` itself, if it should have one.
-    fn own(&self, inner: &Arc<Inner>, caller: &Handle) -> Option<Arc<Ring>> {
+    fn own(&self, threads: &Arc<Threads>, caller: &Handle) -> Option<Arc<Ring>> {
         let is_current_thread = caller.runtime_flavor() == RuntimeFlavor::CurrentThread;
         let wants_own = match self.choice {
             RingChoice::Shared => false,
@@ -96,7 +85,9 @@ impl Rings {
         if let Some(ring) = self.seat(runtime) {
             return Some(ring);
         }
-        let ring = self.find_or_make(inner, runtime, is_current_thread);
+        let ring = self
+            .family
+            .find_or_make(threads, runtime, is_current_thread);
         self.sit_down(runtime, &ring);
         Some(ring)
     }
@@ -125,79 +116,13 @@ impl Rings {
         });
     }
 
-    /// The ring of a thread that uses the device for the first time. Other threads
-    /// of a current_thread runtime share its ring. A thread that cannot have a
-    /// ring of its own uses the shared one.
-    fn find_or_make(
-        &self,
-        inner: &Arc<Inner>,
-        runtime: runtime::Id,
-        is_current_thread: bool,
-    ) -> Arc<Ring> {
-        let mut own = self.own.lock();
-        let found = own.iter().find(|own| own.runtime == runtime);
-        if let Some(found) = found.filter(|_| is_current_thread) {
-            return Arc::clone(&found.ring);
-        }
-        if own.len() >= OWN_MAX {
-            return Arc::clone(&self.shared);
-        }
-        match Ring::new(&inner.file, inner.arena.as_deref()) {
-            Ok(ring) => {
-                let ring = Arc::new(ring);
-                own.push(OwnRing {
-                    runtime,
-                    ring: Arc::clone(&ring),
-                });
-                ring
-            }
-            Err(error) => {
-                tracing::warn!(%error, "no io_uring for another thread; it uses the shared one");
-                Arc::clone(&self.shared)
-            }
-        }
-    }
-
-    /// Closes `ring`, whose runtime has ended, unless it is the shared one.
-    pub(super) fn retire(&self, ring: &Arc<Ring>) {
-        if !ring.is_abandoned() {
-            return;
-        }
-        let mut own = self.own.lock();
-        let before = own.len();
-        own.retain(|own| !Arc::ptr_eq(&own.ring, ring));
-        if own.len() < before {
-            drop(own);
-            ring.close();
-        }
-    }
-
     /// Blocks until no request is in flight on any ring.
-    pub(super) fn drain(&self, inner: &Arc<Inner>) {
-        for ring in self.all() {
-            ring.drain(inner);
-        }
+    pub(super) fn drain(&self, threads: &Arc<Threads>) {
+        self.family.drain(threads);
     }
 
     /// Called when the device is dropped and nothing is in flight.
     pub(super) fn close(&self) {
-        for ring in self.all() {
-            ring.close();
-        }
-    }
-
-    fn all(&self) -> Vec<Arc<Ring>> {
-        let own = self.own.lock();
-        let own = own.iter().map(|own| &own.ring);
-        own.chain([&self.shared]).map(Arc::clone).collect()
-    }
-}
-
-impl std::fmt::Debug for Rings {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rings")
-            .field("choice", &self.choice)
-            .field("own", &self.own.lock().len())
-            .finish_non_exhaustive()
+        self.family.close();
     }
 }

@@ -1,5 +1,6 @@
 //! The back end without io_uring: a bounded number of workers on tokio's
-//! blocking pool. They take requests from a queue and end when it is empty.
+//! blocking pool. They take requests from a queue and end when it is empty. A
+//! worker also executes what follows a request, so that it needs no ring.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -12,15 +13,16 @@ use parking_lot::{Condvar, Mutex};
 use rustix::fs::FallocateFlags;
 use tokio::runtime::Handle;
 
-use super::Inner;
+use super::operations::Operations;
 use super::request::{Request, Transfer, Verdict};
 use crate::error::DeviceErrorKind;
 
 /// Most workers.
 const WORKERS_MAX: usize = 32;
 
-#[derive(Debug, Default)]
+/// The device below its rings: its operations, and the workers.
 pub(super) struct Threads {
+    pub(super) operations: Operations,
     state: Mutex<State>,
     idle: Condvar,
 }
@@ -32,11 +34,19 @@ struct State {
 }
 
 impl Threads {
+    pub(super) fn new(operations: Operations) -> Self {
+        Threads {
+            operations,
+            state: Mutex::default(),
+            idle: Condvar::new(),
+        }
+    }
+
     /// Starts `request`.
-    pub(super) fn submit(&self, inner: &Arc<Inner>, request: Request) {
+    pub(super) fn submit(self: &Arc<Self>, request: Request) {
         let Ok(handle) = Handle::try_current() else {
             let why = || io::Error::other("the device is used outside a tokio runtime");
-            return inner.fail(request, || DeviceErrorKind::Io(why()));
+            return self.operations.fail(request, || DeviceErrorKind::Io(why()));
         };
         {
             let mut state = self.state.lock();
@@ -47,7 +57,7 @@ impl Threads {
             state.workers += 1;
         }
         let worker = Worker {
-            inner: Arc::clone(inner),
+            threads: Arc::clone(self),
             left: false,
         };
         handle.spawn_blocking(move || worker.run());
@@ -74,16 +84,18 @@ impl Threads {
 }
 
 struct Worker {
-    inner: Arc<Inner>,
+    threads: Arc<Threads>,
     left: bool,
 }
 
 impl Worker {
     fn run(mut self) {
-        while let Some(mut request) = self.inner.threads.next() {
-            let result = carry_out(&self.inner.file, &mut request);
-            if let Some(next) = self.inner.end(request, result) {
-                self.inner.submit(next);
+        let operations = &self.threads.operations;
+        while let Some(request) = self.threads.next() {
+            let mut next = Some(request);
+            while let Some(mut request) = next {
+                let result = carry_out(&operations.file, &mut request);
+                next = operations.end(request, result);
             }
         }
         self.left = true;
@@ -95,8 +107,11 @@ impl Drop for Worker {
     /// requests.
     fn drop(&mut self) {
         while !self.left {
-            match self.inner.threads.next() {
-                Some(request) => self.inner.fail(request, || DeviceErrorKind::Gone),
+            match self.threads.next() {
+                Some(request) => self
+                    .threads
+                    .operations
+                    .fail(request, || DeviceErrorKind::Gone),
                 None => self.left = true,
             }
         }

@@ -1,0 +1,221 @@
+//! The kernel's side of a ring: its queues, and the requests in the kernel.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{Ordering, fence};
+
+use io_uring::IoUring;
+use parking_lot::Mutex;
+
+use super::intake::Intake;
+use super::request::Request;
+use super::table::{Table, entry_for};
+use crate::arena::Arena;
+
+/// Entries of the submission queue.
+const ENTRIES: u32 = 256;
+/// Most operations in the kernel at once; later ones wait in the queue. Equal
+/// to the completion queue's length, so that it cannot overflow.
+const IN_KERNEL_MAX: usize = 2 * ENTRIES as usize;
+
+/// State that only the holder of the ring's lock touches.
+pub(super) struct Core {
+    uring: IoUring,
+    table: Table,
+    /// Address of the arena that is registered as buffer 0; only compared.
+    registered: Option<usize>,
+    /// The submission queue has entries that the kernel has not taken.
+    pub(super) unsubmitted: bool,
+    /// The kernel rejected the ring itself, so that no request ends.
+    pub(super) is_broken: bool,
+}
+
+impl Core {
+    /// Splits `uring` into its core and the descriptor that signals completions.
+    pub(super) fn new(uring: Uring) -> (Self, OwnedFd) {
+        let core = Core {
+            uring: uring.uring,
+            table: Table::default(),
+            registered: uring.registered,
+            unsubmitted: false,
+            is_broken: false,
+        };
+        (core, uring.eventfd)
+    }
+
+    /// Releases the file at once, which the kernel would do some time after the
+    /// ring is closed.
+    pub(super) fn release_file(&self) {
+        if let Err(error) = self.uring.submitter().unregister_files() {
+            tracing::warn!(%error, "cannot unregister the ring's file; the kernel releases it later");
+        }
+    }
+
+    pub(super) fn step(&mut self, intake: &Mutex<Intake>, wait: Wait) -> Vec<Answer> {
+        let mut answers = Vec::new();
+        loop {
+            // Completions reaped here need no event.
+            self.uring.completion().disable_eventfd();
+            self.reap(&mut answers);
+            let more = self.exchange(intake, wait, &mut answers);
+            self.uring.completion().enable_eventfd();
+            // Completions from before the line above raised no event, and may
+            // have made room for queued requests.
+            fence(Ordering::SeqCst);
+            let reaped = self.reap(&mut answers);
+            if !more || !reaped || self.unsubmitted {
+                return answers;
+            }
+        }
+    }
+
+    /// Submits and reaps until the queue is empty (false) or the kernel takes no
+    /// more (true).
+    fn exchange(&mut self, intake: &Mutex<Intake>, wait: Wait, answers: &mut Vec<Answer>) -> bool {
+        loop {
+            let more = self.fill(&mut intake.lock().queue);
+            let waiting = wait == Wait::One && answers.is_empty() && !self.table.is_empty();
+            if self.unsubmitted || waiting {
+                self.enter(usize::from(waiting));
+            }
+            self.reap(answers);
+            if !more || self.unsubmitted || self.table.len() == IN_KERNEL_MAX {
+                return more;
+            }
+        }
+    }
+
+    /// Moves queued requests to the submission queue while there is room in
+    /// it and in the table. True if some are left.
+    fn fill(&mut self, queue: &mut VecDeque<Request>) -> bool {
+        let mut entries = self.uring.submission();
+        while self.table.len() < IN_KERNEL_MAX && !entries.is_full() {
+            let Some(request) = queue.pop_front() else {
+                return false;
+            };
+            let (token, request) = self.table.insert(request);
+            let entry = entry_for(request, self.registered).user_data(token);
+            // SAFETY: the table keeps the request, and with it the buffer, in
+            // place until its completion is reaped; the file is registered.
+            let pushed = unsafe { entries.push(&entry) };
+            debug_assert!(pushed.is_ok(), "the queue was not full");
+            self.unsubmitted = true;
+        }
+        !queue.is_empty()
+    }
+
+    fn enter(&mut self, wait: usize) {
+        loop {
+            match self.uring.submit_and_wait(wait) {
+                Ok(_) => {
+                    self.unsubmitted = !self.uring.submission().is_empty();
+                    self.is_broken = false;
+                    return;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    // The entries stay queued and go with the next call.
+                    if !matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY)) {
+                        tracing::error!(%error, "io_uring_enter failed");
+                        self.is_broken = true;
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Takes completions; true if there were any.
+    fn reap(&mut self, answers: &mut Vec<Answer>) -> bool {
+        let before = answers.len();
+        for completion in self.uring.completion() {
+            let Some(request) = self.table.remove(completion.user_data()) else {
+                debug_assert!(false, "every completion belongs to a request");
+                continue;
+            };
+            let code = completion.result();
+            let answer = match usize::try_from(code) {
+                Ok(moved) => Ok(moved),
+                Err(_) => Err(io::Error::from_raw_os_error(-code)),
+            };
+            answers.push((request, answer));
+        }
+        answers.len() > before
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        // Requests that could not be drained leak: the kernel may still use their
+        // buffers.
+        std::mem::forget(std::mem::take(&mut self.table));
+    }
+}
+
+pub(super) type Answer = (Request, io::Result<usize>);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    No,
+    /// For one completion, if anything is in the kernel.
+    One,
+}
+
+/// A ring of the kernel.
+pub(super) struct Uring {
+    uring: IoUring,
+    eventfd: OwnedFd,
+    registered: Option<usize>,
+}
+
+impl Uring {
+    /// Creates a ring on `file`, with `arena` registered if the kernel allows
+    /// it.
+    pub(super) fn new(file: &impl AsRawFd, arena: Option<&Arena>) -> io::Result<Self> {
+        let uring = build_uring()?;
+        let submitter = uring.submitter();
+        submitter.register_files(&[file.as_raw_fd()])?;
+        let eventfd = rustix::event::eventfd(
+            0,
+            rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK,
+        )?;
+        submitter.register_eventfd(eventfd.as_raw_fd())?;
+        let registered = arena.and_then(|arena| register_arena(&uring, arena));
+        Ok(Uring {
+            uring,
+            eventfd,
+            registered,
+        })
+    }
+}
+
+/// A ring with the best options that the running kernel supports.
+fn build_uring() -> io::Result<IoUring> {
+    IoUring::builder()
+        .setup_coop_taskrun()
+        .build(ENTRIES)
+        .or_else(|_| IoUring::builder().build(ENTRIES))
+}
+
+/// The arena's extent if the kernel accepted it as a registered buffer.
+fn register_arena(uring: &IoUring, arena: &Arena) -> Option<usize> {
+    let (base, len) = arena.extent();
+    let vector = libc::iovec {
+        iov_base: base.as_ptr().cast(),
+        iov_len: len,
+    };
+    // SAFETY: the arena outlives the ring (the device drops the ring first).
+    match unsafe { uring.submitter().register_buffers(&[vector]) } {
+        Ok(()) => Some(arena as *const Arena as usize),
+        Err(error) => {
+            tracing::warn!(
+                %error,
+                arena_bytes = len,
+                "the kernel did not register the buffer arena (is the memlock limit too low?); \
+                 reads and writes cost a little more CPU without it"
+            );
+            None
+        }
+    }
+}
