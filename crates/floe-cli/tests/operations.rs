@@ -148,7 +148,7 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "| `device.zone_size` |",
-        "floe-device/tests/file.rs:zones_fit_the_device_where_nobody_gave_a_size",
+        "floe-device/tests/file.rs:the_default_zone_size_fits_the_device",
     ),
     (
         "| `chunk.size` |",
@@ -357,15 +357,15 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "| `floe_device_operation_duration_seconds` |",
-        "floe-device/tests/wrappers.rs:meters_see_latency_bytes_errors_and_what_is_in_flight floe-server/tests/frontends/admin.rs:the_device_is_metered",
+        "floe-device/tests/wrappers.rs:meters_count_latency_bytes_errors_and_operations_in_flight floe-server/tests/frontends/admin.rs:the_device_is_metered",
     ),
     (
         "| `floe_device_operation_bytes_total`",
-        "floe-device/tests/wrappers.rs:meters_see_latency_bytes_errors_and_what_is_in_flight",
+        "floe-device/tests/wrappers.rs:meters_count_latency_bytes_errors_and_operations_in_flight",
     ),
     (
         "| `floe_device_operations_abandoned_total`",
-        "floe-device/tests/wrappers.rs:meters_see_latency_bytes_errors_and_what_is_in_flight",
+        "floe-device/tests/wrappers.rs:meters_count_latency_bytes_errors_and_operations_in_flight",
     ),
     (
         "| `floe_tiny_live_objects`",
@@ -381,15 +381,15 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "| `floe_read_first_byte_seconds`",
-        "lab/floe-lab/tests/driving.rs:the_s3_server_is_driven_and_tells_hits_from_misses lab/floe-lab/tests/driving.rs:the_socket_of_oxcache_is_driven_by_an_experiment",
+        "lab/floe-lab/tests/driving.rs:a_bench_of_the_s3_server_reports_hits_and_misses lab/floe-lab/tests/driving.rs:an_experiment_drives_the_socket_of_oxcache",
     ),
     (
         "| `floe_request_first_byte_seconds`",
-        "lab/floe-lab/tests/driving.rs:the_s3_server_is_driven_and_tells_hits_from_misses",
+        "lab/floe-lab/tests/driving.rs:a_bench_of_the_s3_server_reports_hits_and_misses",
     ),
     (
         "| `floe_memcached_get_duration_seconds`",
-        "lab/floe-lab/tests/driving.rs:the_memcached_server_is_driven_and_tells_hits_from_misses",
+        "lab/floe-lab/tests/driving.rs:a_bench_of_the_memcached_server_reports_hits_and_misses",
     ),
     (
         "* `floe check` verifies",
