@@ -104,7 +104,9 @@ pub(super) const FAMILIES: [Family; 3] = [
 struct Locality {
     /// Zipf exponent of the accesses to places of one size.
     skew: f64,
-    /// Share of the accesses that are not the first of their place.
+    /// Sets the number of places: as many as the accesses that this share leaves.
+    /// The tail of a Zipf distribution is not drawn whole, so that the measured
+    /// reuse is higher.
     reuse_share: f64,
     /// Share of the requests that continue the last one of their size.
     sequential_share: f64,
