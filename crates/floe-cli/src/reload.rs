@@ -20,8 +20,8 @@ const FILES: [&str; 5] = [
     "memcached.tls_key",
 ];
 
-/// Settings of requests to the origin that are fixed when it is opened.
-const ORIGIN_FIXED: [&str; 2] = ["connect_timeout_ms", "seed"];
+/// The setting of requests to the origin that is fixed when it is opened.
+const ORIGIN_FIXED: &str = "connect_timeout_ms";
 
 /// The sources of the running server's settings.
 pub(crate) struct Reloader<'a> {
@@ -81,8 +81,7 @@ impl<'a> Reloader<'a> {
         taken.push("log.level");
         let is_taken = |setting: &str| {
             let of_origin = setting.strip_prefix("origin.requests.");
-            taken.contains(&setting)
-                || of_origin.is_some_and(|setting| !ORIGIN_FIXED.contains(&setting))
+            taken.contains(&setting) || of_origin.is_some_and(|setting| setting != ORIGIN_FIXED)
         };
         let mut in_force = self.in_force.borrow_mut();
         let (mut reloaded, mut waiting) = (Vec::new(), Vec::new());

@@ -103,12 +103,11 @@ pub struct ChunkConfig {
     pub durability: Durability,
     /// Bytes of values in RAM that wait to be written.
     pub write_buffer: ByteSize,
-    /// Index shards; `None` chooses by capacity. One shard is a single coarse lock.
+    /// Index shards; `None` chooses by capacity. Not a user setting: one shard makes
+    /// tests of eviction exact.
     pub shards: Option<u32>,
     /// Milliseconds that a small value may wait to share a write with others.
     pub flush_delay_ms: u64,
-    /// Most appends in flight.
-    pub write_depth: u32,
     /// The order of reads of large values while others stream in.
     pub large_reads: LargeReads,
     /// Bytes of large values that all readers together may read ahead, besides
@@ -130,7 +129,6 @@ impl Default for ChunkConfig {
             write_buffer: ByteSize::mib(64),
             shards: None,
             flush_delay_ms: 5,
-            write_depth: 8,
             large_reads: LargeReads::InTurn,
             read_ahead: ByteSize::mib(64),
         }
@@ -206,8 +204,6 @@ pub struct Plan {
     pub shards: u32,
     /// Nanoseconds that a small value may wait to share a write.
     pub flush_delay_ns: u64,
-    /// Most appends in flight.
-    pub write_depth: u32,
     /// The order of reads of large values while others stream in.
     pub large_reads: LargeReads,
     /// Bytes that all readers of large values together may read ahead.
@@ -268,14 +264,6 @@ impl Plan {
                 format!("the least that works is {}", ByteSize(4 * batch_bytes)),
             ));
         }
-        if config.write_depth == 0 || config.write_depth > 1024 {
-            return Err(ConfigError::new(
-                "chunk.write_depth",
-                config.write_depth,
-                "appends in flight must be 1 to 1024",
-                "use 8, which suits most devices",
-            ));
-        }
         if config.gc_garbage_percent > 100 {
             return Err(ConfigError::new(
                 "chunk.gc_garbage_percent",
@@ -318,7 +306,6 @@ impl Plan {
             write_buffer_bytes,
             shards,
             flush_delay_ns: config.flush_delay_ms.saturating_mul(1_000_000),
-            write_depth: config.write_depth,
             large_reads: config.large_reads,
             read_ahead_bytes: config.read_ahead.bytes(),
             batch_bytes,

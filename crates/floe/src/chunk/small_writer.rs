@@ -27,6 +27,9 @@ use crate::abort::OnAbort;
 use crate::error::CacheError;
 use crate::value::PutOptions;
 
+/// Most appends in flight, which keeps a drive busy.
+const WRITE_DEPTH: usize = 8;
+
 /// The writer of small values.
 #[derive(Debug)]
 pub(crate) struct SmallWriter {
@@ -52,7 +55,7 @@ impl SmallWriter {
         } = base.clone();
         Arc::new(SmallWriter {
             queue: WriteQueue::new(env.block_size(), env.plan.batch_bytes),
-            permits: Arc::new(Semaphore::new(env.plan.write_depth as usize)),
+            permits: Arc::new(Semaphore::new(WRITE_DEPTH)),
             placement: placement.clone(),
             buffer: Arc::clone(buffer),
             has_abandoned: AtomicBool::new(false),

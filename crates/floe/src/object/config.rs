@@ -50,8 +50,6 @@ pub struct ObjectConfig {
     /// Stop a fetch that has lost all its readers. Otherwise it completes for
     /// later ones.
     pub cancel_abandoned: bool,
-    /// How often a read restarts when the object changes before the read's first byte.
-    pub max_restarts: u32,
     /// How often a fetch continues after its body broke off.
     pub max_resumes: u32,
 }
@@ -70,7 +68,6 @@ impl Default for ObjectConfig {
             fetch_memory: ByteSize::mib(64),
             reader_timeout_ms: 1_000,
             cancel_abandoned: false,
-            max_restarts: 3,
             max_resumes: 2,
         }
     }
@@ -129,7 +126,6 @@ impl ObjectConfig {
         let counts = [
             ("fetch_parallelism", self.fetch_parallelism as u64, 1, 1024),
             ("reader_timeout_ms", self.reader_timeout_ms, 1, 3_600_000),
-            ("max_restarts", u64::from(self.max_restarts), 0, 100),
             ("max_resumes", u64::from(self.max_resumes), 0, 100),
             ("ttl_seconds", self.ttl_seconds, 0, u64::MAX / 4),
             (

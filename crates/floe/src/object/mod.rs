@@ -63,6 +63,9 @@ use reader::Reader;
 use stats::{Counters, count};
 use version::name_hash;
 
+/// Restarts of a read whose object changes before its first byte.
+const MAX_RESTARTS: u32 = 3;
+
 /// Objects of an origin, read through a [`Store`]. Cheap to clone. Requires a
 /// tokio runtime: fetches and writes continue as tasks when their callers
 /// leave.
@@ -177,7 +180,7 @@ impl ObjectCache {
             .await
     }
 
-    /// Repeats a read whose object changed, up to `max_restarts` times.
+    /// Repeats a read whose object changed, up to [`MAX_RESTARTS`] times.
     async fn restarting<T, Read>(&self, read: impl Fn(bool) -> Read) -> Result<T, ObjectError>
     where
         Read: Future<Output = Result<T, ObjectError>>,
@@ -185,7 +188,7 @@ impl ObjectCache {
         let mut restarts = 0;
         loop {
             match read(restarts > 0).await {
-                Err(ObjectError::Changed) if restarts < self.inner.config.max_restarts => {
+                Err(ObjectError::Changed) if restarts < MAX_RESTARTS => {
                     count(&self.inner.stats.read_restarts);
                     restarts += 1;
                 }

@@ -253,8 +253,8 @@ pub struct RequestConfig {
     pub backoff_ms: u64,
     /// Longest wait between attempts.
     pub max_backoff_ms: u64,
-    /// Seed of the jitter.
-    pub seed: u64,
+    /// Seed of the jitter; `None` draws one.
+    pub seed: Option<u64>,
 }
 
 impl Default for RequestConfig {
@@ -270,7 +270,7 @@ impl Default for RequestConfig {
             max_attempts: 4,
             backoff_ms: 100,
             max_backoff_ms: 5_000,
-            seed: 0,
+            seed: None,
         }
     }
 }

@@ -38,11 +38,12 @@ pub(super) struct Guard {
 
 impl Guard {
     pub(super) fn new(config: RequestConfig, clock: Clock) -> Self {
+        let seed = config.seed.unwrap_or_else(rand::random);
         Guard {
             requests: Limit::new(config.max_concurrent),
             uploads: Limit::new(config.max_uploads),
             counters: Arc::new(Counters::default()),
-            jitter: Mutex::new(Xoshiro256PlusPlus::seed_from_u64(config.seed)),
+            jitter: Mutex::new(Xoshiro256PlusPlus::seed_from_u64(seed)),
             config: RwLock::new(Arc::new(config)),
             clock,
         }

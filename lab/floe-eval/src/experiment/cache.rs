@@ -196,6 +196,7 @@ impl CacheSpec {
             ..EmulatedConfig::default()
         };
         let mut config = OriginConfig::emulated(emulated);
+        config.requests.seed = Some(seed);
         // The clients are the limit, as in the papers.
         config.requests.max_concurrent = config.requests.max_concurrent.max(4096);
         Ok(Origin::open(&config, clock.clone())?)

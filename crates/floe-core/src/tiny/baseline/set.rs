@@ -26,6 +26,9 @@ use crate::tiny::object::{Flash, Object, PAGE_BYTES, PageAddress};
 use crate::tiny::plan::{PlanError, check_flash, check_in_place, check_range, nearest};
 use crate::tiny::statistics::{Memory, Statistics, payload_bytes, room_bytes};
 
+/// Most objects that wait to be written.
+const WRITES_BUFFERED: usize = 64;
+
 /// Settings of `set`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -39,8 +42,6 @@ pub struct SetConfig {
     pub objects_per_set: u32,
     /// The eviction policy of a full set.
     pub eviction: SetPolicy,
-    /// Most objects that wait to be written.
-    pub writes_buffered: u32,
 }
 
 impl Default for SetConfig {
@@ -50,7 +51,6 @@ impl Default for SetConfig {
             filter_bytes: 24,
             objects_per_set: 16,
             eviction: SetPolicy::Fifo,
-            writes_buffered: 64,
         }
     }
 }
@@ -89,7 +89,6 @@ impl SetPlan {
         )?;
         check_filter("tiny.set.filter_bytes", config.filter_bytes)?;
         check_range("tiny.set.objects_per_set", config.objects_per_set, 1, 1024)?;
-        check_range("tiny.set.writes_buffered", config.writes_buffered, 1, 65536)?;
         let sets = flash.pages() * u64::from(100 - config.over_provisioning_percent) / 100;
         Ok(SetPlan {
             config: config.clone(),
@@ -323,7 +322,7 @@ impl Engine for Set {
 
     fn stripe(&self) -> Writes {
         Writes {
-            pending: VecDeque::with_capacity(self.plan.config.writes_buffered as usize),
+            pending: VecDeque::with_capacity(WRITES_BUFFERED),
             first: 0,
             statistics: Statistics::default(),
         }
@@ -348,7 +347,7 @@ impl Engine for Set {
             older.object = object;
         } else if self.dead.contains(&set) || (tombstone && !supersedes_flash) {
             // There is nothing to delete, or the set cannot be written.
-        } else if writes.pending.len() >= self.plan.config.writes_buffered as usize {
+        } else if writes.pending.len() >= WRITES_BUFFERED {
             return Insert::Busy(object);
         } else {
             writes.pending.push_back(Pending {

@@ -112,9 +112,6 @@ pub struct NemoConfig {
     pub index_cache_admit_one_in: u32,
     /// Share of a set-group's life, at its end, in which hits are recorded.
     pub hotness_window: f64,
-    /// Hot objects are cooled each time this share of the flash has been
-    /// written.
-    pub cooling_period: f64,
 }
 
 impl Default for NemoConfig {
@@ -136,7 +133,6 @@ impl Default for NemoConfig {
             index_cache_eviction: IndexCache::Fifo,
             index_cache_admit_one_in: 16,
             hotness_window: 0.3,
-            cooling_period: 0.1,
         }
     }
 }
@@ -309,12 +305,6 @@ impl NemoPlan {
             1024,
         )?;
         check_range("tiny.nemo.hotness_window", config.hotness_window, 0.0, 1.0)?;
-        check_range(
-            "tiny.nemo.cooling_period",
-            config.cooling_period,
-            0.001,
-            1.0,
-        )?;
         Ok(NemoPlan {
             flush_bytes: (config.flush_fill * f64::from(sets) * PAGE_ROOM_BYTES as f64) as u64,
             early_evictions_max: (config.flush_threshold * f64::from(sets)).round() as u32,

@@ -18,6 +18,9 @@ const READ_PAGES: usize = 64;
 /// Pages written per task.
 const APPEND_PAGES: u32 = 64;
 
+/// Hot objects are cooled each time this share of the flash has been written.
+const COOLING_PERIOD: f64 = 0.1;
+
 /// An index group ends early once the false-positive rate of its filters is
 /// this many times that of filters sized for the current objects.
 const RATE_TOLERANCE: f64 = 4.0;
@@ -511,7 +514,7 @@ impl Nemo {
 
     fn cool_when_due(&mut self) {
         self.flush.since_cooling += 1;
-        let period = self.plan.config.cooling_period * f64::from(self.plan.extents());
+        let period = COOLING_PERIOD * f64::from(self.plan.extents());
         if f64::from(self.flush.since_cooling) >= period {
             self.flush.since_cooling = 0;
             let index = &self.index;

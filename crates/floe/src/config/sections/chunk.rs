@@ -130,20 +130,14 @@ pub(super) fn section() -> Result<Section, String> {
                 "Most memory for values on their way to flash. When it is full, writers wait.",
             ),
             count(
-                "shards",
-                "Shards of the index, each with its own lock. When not set, derived from the capacity.",
-            )
-            .limits(Limits::between(1, 4096)),
-            count(
                 "flush_delay_ms",
                 "How long a small value may wait, in milliseconds, for others to fill its batch.",
             )
             .limits(Limits::between(0, 60_000)),
-            count("write_depth", "Most concurrent appends.").limits(Limits::between(1, 1024)),
             key(
                 "large_reads",
                 Kind::Choice(LARGE_READS),
-                "The order of reads of values of more than 256 KiB while others stream in.",
+                "For experiments: the order of reads of values of more than 256 KiB while others stream in.",
             ),
             key(
                 "read_ahead",

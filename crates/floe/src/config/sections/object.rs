@@ -24,8 +24,8 @@ pub(super) fn section() -> Result<Section, String> {
         "object",
         "Reads of objects through the cache.",
         &ObjectConfig::default(),
-        // `chunk.size` sets it.
-        &["chunk_size"],
+        // `chunk.size` sets the first; the second is for tests.
+        &["chunk_size", "max_resumes"],
         vec![
             key(
                 "consistency",
@@ -82,18 +82,6 @@ pub(super) fn section() -> Result<Section, String> {
                 Kind::Bool,
                 "Stop a fetch that has lost all its readers. Otherwise it completes for later ones.",
             ),
-            key(
-                "max_restarts",
-                Kind::Integer,
-                "How often a read restarts when the object changes before the read's first byte.",
-            )
-            .limits(Limits::between(0, 100)),
-            key(
-                "max_resumes",
-                Kind::Integer,
-                "How often a fetch continues after its body broke off.",
-            )
-            .limits(Limits::between(0, 100)),
         ],
     )
 }

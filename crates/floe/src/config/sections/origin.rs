@@ -174,7 +174,6 @@ fn request_keys() -> Vec<Key> {
             "requests.max_backoff_ms",
             "Longest wait between attempts, in milliseconds.",
         ),
-        count("requests.seed", "Seed of the jitter."),
     ]
 }
 

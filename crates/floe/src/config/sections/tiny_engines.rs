@@ -79,6 +79,9 @@ const SET_STORAGE: &[Choice] = &[
     },
 ];
 
+/// A field that tests set, to fill the memory of a log sooner.
+const SEGMENTS_BUFFERED: &str = "segments_buffered";
+
 fn count(name: &'static str, least: u64, most: u64, doc: &str) -> Key {
     Key::new(name, Kind::Integer, doc).limits(Limits::between(least, most))
 }
@@ -97,7 +100,8 @@ fn nemo() -> Result<Section, String> {
         "tiny.nemo",
         "The engine `nemo` (docs/tiny.md).",
         &NemoConfig::default(),
-        &[],
+        // The published preset sets them.
+        &["flush_fill", "relocate", "index_cache_admit_one_in"],
         vec![
             Key::new(
                 "set_group_pages",
@@ -119,22 +123,13 @@ fn nemo() -> Result<Section, String> {
             ),
             share(
                 "flush_threshold",
-                "Evictions from full sets, per set of the set-group, after which the set-group is flushed.",
-            ),
-            share(
-                "flush_fill",
-                "Fill from which on a set-group is flushed instead of evicting objects. With two candidate sets and similar object sizes, sets never evict.",
+                "For experiments: evictions from full sets, per set of the set-group, after which the set-group is flushed.",
             ),
             count(
                 "candidates",
                 1,
                 2,
                 "Candidate sets of an object in a set-group: 1 as published, or 2. Part of the format.",
-            ),
-            Key::new(
-                "relocate",
-                Kind::Bool,
-                "With two candidates: whether an object in a full set may move to its other one, while in memory.",
             ),
             Key::new(
                 "write_back",
@@ -168,19 +163,9 @@ fn nemo() -> Result<Section, String> {
                 Kind::Choice(INDEX_CACHE),
                 "The filters that the index cache evicts first.",
             ),
-            count(
-                "index_cache_admit_one_in",
-                1,
-                1024,
-                "The index cache admits one in this many of the sets whose filters were read.",
-            ),
             share(
                 "hotness_window",
-                "Fraction of a set-group's life, at its end, in which hits are recorded.",
-            ),
-            share(
-                "cooling_period",
-                "Hotness cools each time this fraction of the flash has been written.",
+                "For experiments: fraction of a set-group's life, at its end, in which hits are recorded.",
             ),
         ],
     )
@@ -191,10 +176,9 @@ fn log() -> Result<Section, String> {
         "tiny.log",
         "The engine `log`.",
         &LogConfig::default(),
-        &[],
+        &[SEGMENTS_BUFFERED],
         vec![
             segment_pages(),
-            segments_buffered(),
             Key::new(
                 "readmit_hit",
                 Kind::Bool,
@@ -222,18 +206,12 @@ fn set() -> Result<Section, String> {
                 "objects_per_set",
                 1,
                 1024,
-                "Objects that a set is expected to hold; filters are best at this many.",
+                "Objects that a set is expected to hold: 4 KiB by the mean size of an object. Filters are best at this many.",
             ),
             Key::new(
                 "eviction",
                 Kind::Choice(POLICY),
                 "The objects that a full set evicts first.",
-            ),
-            count(
-                "writes_buffered",
-                1,
-                65536,
-                "Most objects that wait for their write.",
             ),
         ],
     )
@@ -248,14 +226,14 @@ fn kangaroo() -> Result<Section, String> {
             "objects_per_set",
             1,
             1024,
-            "Objects that a set is expected to hold; filters are best at this many.",
+            "Objects that a set is expected to hold: 4 KiB by the mean size of an object. Filters are best at this many.",
         ),
     ]);
     Section::adopt(
         "tiny.kangaroo",
         "The engine `kangaroo`.",
         &KangarooConfig::default(),
-        &[],
+        &[SEGMENTS_BUFFERED],
         keys,
     )
 }
@@ -280,14 +258,14 @@ fn fairywren() -> Result<Section, String> {
             "objects_per_page",
             1,
             1024,
-            "Objects that half a set is expected to hold; filters are best at this many.",
+            "Objects that half a set is expected to hold: 4 KiB by the mean size of an object. Filters are best at this many.",
         ),
     ]);
     Section::adopt(
         "tiny.fairywren",
         "The engine `fairywren`.",
         &FairyWrenConfig::default(),
-        &[],
+        &[SEGMENTS_BUFFERED],
         keys,
     )
 }
@@ -326,7 +304,6 @@ fn log_and_sets() -> Vec<Key> {
             "Free part of the sets' zones, in thousandths, at or below which the oldest zone is collected.",
         ),
         segment_pages(),
-        segments_buffered(),
         count("max_rewrites", 1, 1024, "Most concurrent rewrites of sets."),
     ]
 }
@@ -334,11 +311,6 @@ fn log_and_sets() -> Vec<Key> {
 fn segment_pages() -> Key {
     let doc = "Pages of 4 KiB of a segment: one append to the log.";
     count("segment_pages", 1, 4096, doc)
-}
-
-fn segments_buffered() -> Key {
-    let doc = "Most segments of the log in memory.";
-    count("segments_buffered", 2, 1024, doc)
 }
 
 fn filter_bytes(doc: &str) -> Key {

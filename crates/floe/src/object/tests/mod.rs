@@ -36,6 +36,7 @@ fn requests() -> RequestConfig {
         max_attempts: 2,
         backoff_ms: 1,
         max_backoff_ms: 1,
+        seed: Some(0),
         ..RequestConfig::default()
     }
 }

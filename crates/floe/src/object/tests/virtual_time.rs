@@ -223,6 +223,7 @@ fn retries_back_off_with_jitter_and_stop() {
             max_attempts: 4,
             backoff_ms: 100,
             max_backoff_ms: 250,
+            seed: Some(0),
             ..RequestConfig::default()
         };
         let origin = Origin::from_backend(Arc::new(origin), requests, clock.clone()).unwrap();
@@ -252,6 +253,7 @@ fn the_queue_for_an_origin_is_bounded_in_length_and_in_time() {
             queue_timeout_ms: 1_000,
             response_timeout_ms: 5_000,
             max_attempts: 1,
+            seed: Some(0),
             ..RequestConfig::default()
         };
         let backend = Arc::new(gated.clone());
@@ -286,6 +288,7 @@ fn uploads_have_their_own_queue() {
             max_concurrent: 1,
             max_uploads: 1,
             max_attempts: 1,
+            seed: Some(0),
             ..RequestConfig::default()
         };
         let backend = Arc::new(gated.clone());
