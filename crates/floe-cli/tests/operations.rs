@@ -393,7 +393,7 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "* `floe check` verifies",
-        "floe-cli/tests/damage.rs:check_covers_tiny_objects floe-cli/tests/damage.rs:a_damaged_superblock_is_replaced_by_its_copy floe/src/inspect/tests.rs:every_flipped_bit_is_found_where_it_is",
+        "floe-cli/tests/damage.rs:check_covers_tiny_objects floe-cli/tests/damage.rs:a_damaged_superblock_is_replaced_by_its_copy floe/src/inspect/tests.rs:every_flipped_bit_is_located",
     ),
     (
         "| a panic, which is a defect of Floe",

@@ -21,13 +21,13 @@ const OPENERS: &[&str] = &["What", "Who", "Which", "Where", "Whether"];
 const SENTENCE_WORDS_MAX: usize = 40;
 
 /// Comment lines that may begin with an opener, in thousandths.
-const OPENERS_PER_MILLE_MAX: usize = 3;
+const OPENERS_PER_MILLE_MAX: usize = 1;
 
 /// Hiding words that comments and documents may still have.
-const HIDING_MAX: usize = 5;
+const HIDING_MAX: usize = 0;
 
 /// Sentences that may still be too long.
-const LONG_MAX: usize = 1;
+const LONG_MAX: usize = 0;
 
 /// Violations, and the number of comment lines.
 #[derive(Default)]

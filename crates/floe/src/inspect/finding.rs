@@ -36,7 +36,7 @@ pub enum Finding {
     Superblock {
         /// Its zone.
         zone: u32,
-        /// Whether it is the current one.
+        /// It is the current one.
         current: bool,
         /// The cache's identity.
         cache_id: String,
@@ -73,7 +73,7 @@ pub enum Finding {
         full_zones: u64,
         /// Tombstones.
         tombstones: u64,
-        /// Whether it has all records that were live when it was begun.
+        /// It has all records that were live when it was begun.
         complete: bool,
         /// The offset of its end.
         end_offset: u64,
@@ -82,7 +82,7 @@ pub enum Finding {
     TinySuperblock {
         /// Its zone.
         zone: u32,
-        /// Whether it is the current one.
+        /// It is the current one.
         current: bool,
         /// The cache's identity.
         cache_id: String,
@@ -119,7 +119,7 @@ pub enum Finding {
         blocks: u64,
         /// Fences in them.
         fences: u64,
-        /// Whether it has all fences that were in force when it was begun.
+        /// It has all fences that were in force when it was begun.
         complete: bool,
         /// The offset of its end.
         end_offset: u64,
@@ -132,7 +132,7 @@ pub enum Finding {
         offset: u64,
         /// Its sequence.
         sequence: u64,
-        /// Whether no later set-group says that it was evicted.
+        /// No later set-group says that it was evicted.
         live: bool,
         /// Pages of objects that were read; 0 if that was not requested.
         pages: u32,
@@ -151,7 +151,7 @@ pub enum Finding {
         offset: u64,
         /// Sequence of its first set-group.
         sequence: u64,
-        /// Whether any of its set-groups may be live.
+        /// Any of its set-groups may be live.
         live: bool,
         /// Pages that were read; 0 if that was not requested.
         pages: u32,
@@ -204,7 +204,7 @@ pub enum Finding {
         value_bytes: u64,
         /// Its expiry in seconds since 1970; 0 for never.
         expiry_unix_s: u64,
-        /// Whether it is a tombstone for older objects of this hash.
+        /// It is a tombstone for older objects of this hash.
         tombstone: bool,
     },
     /// An empty zone.
@@ -256,11 +256,11 @@ pub enum Finding {
         value_bytes: u64,
         /// Its expiry in seconds since 1970; 0 for never.
         expiry_unix_s: u32,
-        /// Whether it is stored in pieces.
+        /// It is stored in pieces.
         large: bool,
         /// Its state.
         state: RecordState,
-        /// Whether its value was read and matches its checksum; `None` if that
+        /// Its value was read and matches its checksum; `None` if that
         /// was not requested or needs the index.
         intact: Option<bool>,
     },

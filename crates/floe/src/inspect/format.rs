@@ -79,7 +79,7 @@ pub(super) struct LogExtent {
     /// Blocks, without their second copies.
     pub(super) blocks: u64,
     pub(super) records: u64,
-    /// Whether the checkpoint that the zone begins with is complete.
+    /// The checkpoint that the zone begins with is complete.
     pub(super) complete: bool,
     pub(super) end_offset: u64,
 }

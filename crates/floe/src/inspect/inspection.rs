@@ -13,7 +13,7 @@ use super::finding::{Finding, Totals};
 pub struct Scope {
     /// Only this zone, and the metadata.
     pub zone: Option<ZoneId>,
-    /// Whether to read and verify values; otherwise only metadata.
+    /// Verify values, too; otherwise read only metadata.
     pub payloads: bool,
 }
 

@@ -296,7 +296,7 @@ async fn a_sound_cache_is_described_and_has_no_damage() {
 }
 
 #[tokio::test]
-async fn every_flipped_bit_is_found_where_it_is() {
+async fn every_flipped_bit_is_located() {
     let sound = Cache::new().await;
     let block = u64::from(BLOCK);
     for (what, zone, offset, reported_at) in [
@@ -334,7 +334,7 @@ async fn every_flipped_bit_is_found_where_it_is() {
 }
 
 #[tokio::test]
-async fn what_another_cache_left_behind_is_no_damage() {
+async fn remains_of_another_cache_are_no_damage() {
     let cache = Cache::new().await;
     put(&cache.device, 5, 0, &[0x5a; 9000]).await;
     let (totals, findings) = cache.inspect().await;
@@ -357,7 +357,7 @@ async fn a_dead_value_may_be_torn() {
 }
 
 #[tokio::test]
-async fn no_cache_is_an_error_that_says_why() {
+async fn the_error_of_a_device_without_a_cache_has_the_reason() {
     let cache = Cache::new().await;
     put(&cache.device, 1, 0, &[0x55; 4096]).await;
     let error = inspect(&cache.device, Scope::EVERYTHING, |_| {})
@@ -367,7 +367,7 @@ async fn no_cache_is_an_error_that_says_why() {
 }
 
 #[tokio::test]
-async fn one_zone_alone_can_be_looked_at() {
+async fn a_single_zone_can_be_inspected() {
     let cache = Cache::new().await;
     let scope = Scope {
         zone: Some(ZoneId(3)),

@@ -170,7 +170,7 @@ async fn flip(device: &SharedDevice, zone: u32, page: u32, at: usize) {
 }
 
 #[tokio::test]
-async fn a_sound_cache_is_told_in_full() {
+async fn a_sound_cache_is_reported_in_full() {
     let device = cache().await;
     let (totals, findings) = look(&device, Scope::EVERYTHING).await;
     assert_eq!(totals.damage, 0, "{findings:?}");
@@ -225,7 +225,7 @@ async fn a_sound_cache_is_told_in_full() {
 }
 
 #[tokio::test]
-async fn what_an_engine_without_set_groups_left_is_listed_and_is_no_damage() {
+async fn remains_of_an_engine_without_set_groups_are_listed_as_no_damage() {
     let device = blank();
     superblock(&device, TinyEngine::Set).await;
     let zone_pages = (ZONE / PAGE_BYTES as u64) as u32;
@@ -262,7 +262,7 @@ async fn what_an_engine_without_set_groups_left_is_listed_and_is_no_damage() {
 }
 
 #[tokio::test]
-async fn damage_is_found_where_it_is() {
+async fn damage_is_located() {
     for (zone, page, what, damage) in [
         (3, 4, "page of objects", 1),
         (4, 7, "page of index", 1),

@@ -148,12 +148,12 @@ impl Fences {
         self.held += count;
     }
 
-    /// Whether so many fences are in force that a lookup is cheaper than another.
+    /// True if so many fences are in force that a lookup is cheaper than another.
     pub(super) fn are_many(&self) -> bool {
         self.held > self.limits.held_max / MANY
     }
 
-    /// Whether the limit is reached, once fences that end at or before `durable` are dropped.
+    /// True if the limit is reached, once fences that end at or before `durable` are dropped.
     pub(super) fn are_too_many(&mut self, durable: u64) -> bool {
         while let Some(end) = self.ends.first_entry()
             && *end.key() <= durable

@@ -148,7 +148,7 @@ impl Instance {
         }
     }
 
-    /// Whether fences must end before another may be sent. If so, starts to
+    /// True if fences must end before another may be sent. If so, starts to
     /// flush all objects in memory.
     fn has_too_many_fences(&self, state: &mut State) -> bool {
         if !state.fences.are_too_many(self.fence_bounds.durable()) {

@@ -86,7 +86,7 @@ impl State {
         }
     }
 
-    /// Whether the engine has a task now.
+    /// True if the engine has a task now.
     pub(super) fn has_work(&mut self) -> bool {
         match self.engine.due(&self.stripe) {
             Due::Yes => true,
@@ -114,12 +114,12 @@ impl State {
         self.engine.drain(&mut self.stripe)
     }
 
-    /// Whether the engine waited for a search to end.
+    /// True if the engine waited for a search to end.
     fn awaits_readers(&mut self) -> bool {
         self.engine.waits_for_readers() && self.has_work()
     }
 
-    /// Whether the admission policy admits a value. Called once per write.
+    /// True if the admission policy admits a value. Called once per write.
     pub(super) fn admits(&mut self, object: &Object, now_seconds: u32) -> bool {
         let bytes = object.stored_bytes() as u64;
         object.tombstone
@@ -183,7 +183,7 @@ struct Searching<'a> {
     /// The expected labels of the pages to read.
     labels: Vec<Label>,
     found: Found,
-    /// Whether a page had another key with the same hash: to the engine they are one object.
+    /// A page had another key with the same hash: to the engine they are one object.
     met_other_key: bool,
     key: &'a [u8],
     now_seconds: u32,

@@ -202,14 +202,14 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// Whether it still keeps something from coming back.
+    /// True if an older copy of its key could still come back.
     fn holds(&self, bounds: &[Arc<FenceBounds>]) -> bool {
         let bounds = bounds.get(self.instance as usize);
         bounds.is_none_or(|bounds| bounds.leave_in_force(self.fence.below, self.number))
     }
 }
 
-/// How far the task is.
+/// The progress of the task.
 #[derive(Debug, Default)]
 struct Progress {
     /// Number of the last fence that is durable, or never will be.
@@ -230,7 +230,8 @@ impl Progress {
         self.news.notify_waiters();
     }
 
-    /// Waits until everything up to `number` is durable; says whether it is.
+    /// Waits until everything up to `number` is durable. Returns false if it never
+    /// will be.
     async fn wait_for(&self, number: u64) -> bool {
         loop {
             let news = self.news.notified();

@@ -44,7 +44,7 @@ pub(super) enum WriteError {
 }
 
 impl WriteError {
-    /// Whether the storage below the device is full.
+    /// True if the storage below the device is full.
     pub(super) fn is_no_space(&self) -> bool {
         matches!(self, WriteError::Device(error) if error.is_no_space())
     }

@@ -185,7 +185,7 @@ impl Tiny {
         Ok(Tiny { handle })
     }
 
-    /// Whether a key and value of these sizes can be stored.
+    /// True if a key and value of these sizes can be stored.
     pub fn fits(&self, key_bytes: usize, value_bytes: usize) -> bool {
         key_bytes <= KEY_BYTES_MAX && key_bytes + value_bytes <= OBJECT_BYTES_MAX
     }

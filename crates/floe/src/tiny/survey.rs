@@ -54,7 +54,7 @@ impl Instance {
         Some(objects.swap_remove(at as usize))
     }
 
-    /// Whether a get of the object's key finds this copy.
+    /// True if a get of the object's key finds this copy.
     async fn finds(&self, object: &Object, page: PageAddress, now_seconds: u32) -> bool {
         match split_record(&object.record) {
             Some((key, _)) if !object.tombstone => {

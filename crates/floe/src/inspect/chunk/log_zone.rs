@@ -320,7 +320,7 @@ impl Found {
     }
 }
 
-/// Whether bytes after a batch have the header of the next one of this life but
+/// True if bytes after a batch have the header of the next one of this life but
 /// are invalid. A batch of an earlier life is what a reset left.
 fn is_broken_batch(life: ZoneLife, bytes: &[u8], error: LayoutError) -> bool {
     let zone = life.zone.0.to_le_bytes();

@@ -116,7 +116,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Whether this cache wrote a zone without a valid header, according to the
+    /// True if this cache wrote a zone without a valid header, according to the
     /// journal or to the bytes after the header. Otherwise its bytes are from
     /// before the cache was formatted.
     async fn is_in_use(&mut self, zone: ZoneId) -> bool {

@@ -152,7 +152,7 @@ impl<'d> Walk<'_, 'd> {
         }
     }
 
-    /// Whether a tombstone in the journal covers this record.
+    /// True if a tombstone in the journal covers this record.
     fn noted_dead(&self, life: ZoneLife, hash: u64, sequence: u64) -> bool {
         self.journal
             .tombstones

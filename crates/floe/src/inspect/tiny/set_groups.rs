@@ -47,7 +47,7 @@ pub(super) async fn walk(superblock: &TinySuperblock, inspection: &mut Inspectio
     }
 }
 
-/// Where pages lie.
+/// The layout of pages in zones.
 struct Places {
     zone_pages: u64,
     zones_of_instance: u32,
@@ -82,7 +82,7 @@ impl Places {
     }
 }
 
-/// What the page behind an extent's sets says that it is.
+/// The page behind the sets of an extent.
 enum Head {
     SetGroup { sequence: u64, oldest_live: u64 },
     IndexGroup(IndexHead),
