@@ -310,7 +310,7 @@ fn server() -> Result<Section, String> {
     )
 }
 
-/// The configuration of the frontends. `origin_is_ours` says that the settings
+/// The configuration of the frontends. `origin_is_default` says that the settings
 /// name no origin: the cache then serves its own directory, and a loopback
 /// address needs no signatures.
 ///
@@ -318,7 +318,7 @@ fn server() -> Result<Section, String> {
 /// The invalid setting, and the remedy.
 pub(crate) fn config(
     effective: &Effective<'_>,
-    origin_is_ours: bool,
+    origin_is_default: bool,
 ) -> Result<ServerConfig, Failure> {
     let mut config: ServerConfig = effective.section("server")?;
     config.s3 = match is_off(effective, "s3.listen") {
@@ -344,7 +344,7 @@ pub(crate) fn config(
     }
     if let Some(s3) = &mut config.s3 {
         let nobody_said = !effective.is_given("s3.anonymous") && s3.keys.is_empty();
-        if nobody_said && origin_is_ours && is_loopback(s3.listen) {
+        if nobody_said && origin_is_default && is_loopback(s3.listen) {
             s3.anonymous = Anonymous::OnLoopback;
         }
     }

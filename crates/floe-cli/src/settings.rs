@@ -9,7 +9,6 @@ use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
 use floe::cache::TinyTierConfig;
 use floe::config::{AdmissionSettings, ChunkSettings, TinySettings};
 use floe::config::{Effective, Key, Kind, Overlay, Schema, Section, Source, Sources};
-
 use floe::object::ObjectConfig;
 use floe::origin::{OriginConfig, OriginKind};
 use floe::store::RamConfig;
@@ -128,13 +127,13 @@ pub(crate) struct Plan {
     pub(crate) server: ServerConfig,
     pub(crate) log: LogConfig,
     /// The cache is a file in the data directory.
-    pub(crate) path_is_ours: bool,
+    pub(crate) path_is_default: bool,
     /// The device's size is a default, which may be reduced.
-    pub(crate) size_is_ours: bool,
+    pub(crate) size_is_default: bool,
     /// The origin is the directory in the data directory.
-    pub(crate) origin_is_ours: bool,
+    pub(crate) origin_is_default: bool,
     /// The item size is a default, which may be reduced.
-    pub(crate) item_size_is_ours: bool,
+    pub(crate) item_size_is_default: bool,
 }
 
 impl Plan {
@@ -158,24 +157,24 @@ impl Plan {
             Failure::usage("the settings of objects are invalid").because(error)
         })?;
         let mut origin: OriginConfig = effective.section("origin")?;
-        let origin_is_ours = origin.kind == OriginKind::Directory && origin.root.is_none();
-        if origin_is_ours {
+        let origin_is_default = origin.kind == OriginKind::Directory && origin.root.is_none();
+        if origin_is_default {
             origin.root = Some(request.places.data_dir.join("origin"));
         }
         origin.validate().map_err(|error| {
             Failure::usage("the settings of the origin are invalid").because(error)
         })?;
-        let server = frontends::config(effective, origin_is_ours)?;
+        let server = frontends::config(effective, origin_is_default)?;
         let tiny: TinySettings = effective.section("tiny")?;
         check_admission("tiny", &tiny.admission)?;
         // Only memcached's items are tiny objects.
         let tiny = tiny
             .tier(request.places.data_dir.join("tiny.floe"), TINY_SIZE)
             .filter(|_| server.memcached.is_some());
-        let path_is_ours = device.kind == DeviceKind::File && !effective.is_given("device.path");
+        let path_is_default = device.kind == DeviceKind::File && !effective.is_given("device.path");
         let plan = Plan {
-            path_is_ours,
-            size_is_ours: path_is_ours && device.size.is_none(),
+            path_is_default,
+            size_is_default: path_is_default && device.size.is_none(),
             device,
             chunk,
             admission: admission.config(),
@@ -185,8 +184,8 @@ impl Plan {
             origin,
             server,
             log,
-            origin_is_ours,
-            item_size_is_ours: !effective.is_changed("memcached.max_item_size"),
+            origin_is_default,
+            item_size_is_default: !effective.is_changed("memcached.max_item_size"),
         };
         plan.check_shape()?;
         Ok(plan)
@@ -203,7 +202,7 @@ impl Plan {
         }
         let size = match self.device.size {
             Some(size) => size,
-            None if self.size_is_ours => DEFAULT_SIZE,
+            None if self.size_is_default => DEFAULT_SIZE,
             None => return Ok(()),
         };
         let geometry = self.device.geometry(size).map_err(|error| {
@@ -222,7 +221,7 @@ impl Plan {
             .server
             .memcached
             .as_ref()
-            .filter(|_| !self.item_size_is_ours)
+            .filter(|_| !self.item_size_is_default)
         else {
             return Ok(());
         };
@@ -244,7 +243,10 @@ impl Plan {
     /// The frontends' settings over a store whose values have at most `most` bytes.
     pub(crate) fn frontends(&self, most: u64) -> ServerConfig {
         let mut server = self.server.clone();
-        if let Some(memcached) = server.memcached.as_mut().filter(|_| self.item_size_is_ours)
+        if let Some(memcached) = server
+            .memcached
+            .as_mut()
+            .filter(|_| self.item_size_is_default)
             && memcached.max_item_size.bytes() > most
         {
             memcached.max_item_size = ByteSize(most);

@@ -44,13 +44,13 @@ fn ask(serving: &Serving, command: &str, end: &str) -> String {
     let address = serving.announced["memcached"].as_str().unwrap();
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(command.as_bytes()).unwrap();
-    let mut answer = Vec::new();
+    let mut response = Vec::new();
     let mut byte = [0];
-    while !answer.ends_with(end.as_bytes()) {
-        assert_eq!(stream.read(&mut byte).unwrap(), 1, "{answer:?}");
-        answer.push(byte[0]);
+    while !response.ends_with(end.as_bytes()) {
+        assert_eq!(stream.read(&mut byte).unwrap(), 1, "{response:?}");
+        response.push(byte[0]);
     }
-    String::from_utf8(answer).unwrap()
+    String::from_utf8(response).unwrap()
 }
 
 fn set(serving: &Serving, value: &str) {
@@ -143,7 +143,7 @@ fn a_broken_tiny_file_does_not_keep_s3_from_starting() {
     assert_eq!(serving.stop(), 0);
     let whole = fs::read(&tiny).unwrap();
 
-    fs::write(&tiny, "this is somebody's text").unwrap();
+    fs::write(&tiny, "a text of another program").unwrap();
     let strict = [
         "serve",
         "--strict",
@@ -168,7 +168,7 @@ fn a_broken_tiny_file_does_not_keep_s3_from_starting() {
     assert!(ask(&serving, "get key\r\n", "END\r\n").contains("new"));
     assert_eq!(ask(&serving, "delete key\r\n", "\r\n"), "DELETED\r\n");
     assert_eq!(serving.stop(), 0);
-    assert_eq!(fs::read(&tiny).unwrap(), b"this is somebody's text");
+    assert_eq!(fs::read(&tiny).unwrap(), b"a text of another program");
 
     // Restores the file, which has a value that was overwritten and deleted since.
     fs::write(&tiny, whole).unwrap();

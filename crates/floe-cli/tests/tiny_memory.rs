@@ -15,8 +15,8 @@ const VALUE_BYTES: usize = 226;
 /// Sets before their responses are read.
 const BATCH: u64 = 512;
 
-/// Batches between two reads of the metrics.
-const LOOKED_EVERY: usize = 16;
+/// Batches between two samples of the metrics.
+const BATCHES_PER_SAMPLE: usize = 16;
 
 /// Bytes of keys and values: they fill the set-groups in memory and a part of flash.
 const FILLED_BYTES: u64 = 96 * MIB;
@@ -53,20 +53,20 @@ fn fill(serving: &Serving) -> u64 {
     let mut stream = TcpStream::connect(address).expect("it listens");
     let value = vec![b'v'; VALUE_BYTES];
     let keys = FILLED_BYTES / (VALUE_BYTES as u64 + 20);
-    let (mut asked, mut answer) = (Vec::new(), Vec::new());
+    let (mut requests, mut responses) = (Vec::new(), Vec::new());
     let mut most = 0;
     for (number, first) in (0..keys).step_by(BATCH as usize).enumerate() {
-        asked.clear();
+        requests.clear();
         for key in first..first + BATCH {
-            asked.extend(format!("set key-{key:016} 0 0 {VALUE_BYTES}\r\n").bytes());
-            asked.extend(&value);
-            asked.extend(b"\r\n");
+            requests.extend(format!("set key-{key:016} 0 0 {VALUE_BYTES}\r\n").bytes());
+            requests.extend(&value);
+            requests.extend(b"\r\n");
         }
-        stream.write_all(&asked).expect("it reads");
-        answer.resize(BATCH as usize * b"STORED\r\n".len(), 0);
-        stream.read_exact(&mut answer).expect("it answers");
-        assert!(answer.starts_with(b"STORED\r\n"));
-        if number.is_multiple_of(LOOKED_EVERY) {
+        stream.write_all(&requests).expect("it reads");
+        responses.resize(BATCH as usize * b"STORED\r\n".len(), 0);
+        stream.read_exact(&mut responses).expect("it responds");
+        assert!(responses.starts_with(b"STORED\r\n"));
+        if number.is_multiple_of(BATCHES_PER_SAMPLE) {
             most = most.max(accounted(serving));
         }
     }

@@ -37,7 +37,7 @@ pub(crate) fn run(
 }
 
 async fn format_chunks(plan: &Plan, force: bool) -> Result<String, Failure> {
-    if plan.size_is_ours && !device::path_of(&plan.device).is_some_and(|path| path.exists()) {
+    if plan.size_is_default && !device::path_of(&plan.device).is_some_and(|path| path.exists()) {
         return Err(Failure::usage("the settings name no device to format, and no size for a new file")
             .cure("name a device with --device-path, or a size with --device-size; `floe serve` creates a new cache itself"));
     }

@@ -1,5 +1,6 @@
 //! The subcommands.
 
+mod announcement;
 mod config;
 mod format;
 mod inspect;

@@ -1,8 +1,6 @@
 //! `floe serve`: serves a cache in front of an origin until a signal.
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -10,35 +8,25 @@ use std::sync::Arc;
 use clap::ArgMatches;
 use floe::config::Schema;
 use floe::object::ObjectCache;
-use floe::origin::{Origin, OriginKind};
+use floe::origin::Origin;
 use floe::store::StoreConfig;
-use floe::tiny::TinyEngine;
-use floe::{Cache, CacheBuilder, CacheConfig, OpenCacheError, Tiny};
+use floe::{Cache, CacheBuilder, CacheConfig, OpenCacheError};
 use floe_core::ByteSize;
 use floe_device::metered::Meters;
 use floe_device::{Clock, Metered, SharedDevice};
-use floe_server::{Address, Addresses, Drained, Server, StartError};
-use serde::Serialize;
+use floe_server::{Drained, Server, StartError};
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::announcement::{Announcement, DEMO, TinyPart};
 use super::format::{explain_open, explain_open_tiny};
 use crate::args::ServeArgs;
 use crate::device::{self, Part};
 use crate::failure::Failure;
 use crate::logging;
 use crate::notify;
-use crate::output;
 use crate::reload::Reloader;
 use crate::settings::{DEFAULT_SIZE, Plan, Request};
-use crate::style::Style;
-
-/// The object in the command that a first start prints.
-const DEMO: (&str, &str, &str) = (
-    "demo",
-    "hello.txt",
-    "Hello from Floe. Put files below this folder's parent and fetch them as /<bucket>/<key>.\n",
-);
 
 /// Serves until SIGINT or SIGTERM.
 pub(crate) fn run(
@@ -65,11 +53,11 @@ pub(crate) fn run(
 /// file. Returns whether the demo object exists.
 fn prepare(request: &Request, plan: &mut Plan) -> Result<bool, Failure> {
     let data_dir = &request.places.data_dir;
-    if plan.origin_is_ours || plan.path_is_ours {
+    if plan.origin_is_default || plan.path_is_default {
         create_folder(data_dir)?;
     }
     let mut demo = false;
-    if let Some(root) = plan.origin.root.as_ref().filter(|_| plan.origin_is_ours) {
+    if let Some(root) = plan.origin.root.as_ref().filter(|_| plan.origin_is_default) {
         let (bucket, key, text) = DEMO;
         let object = root.join(bucket).join(key);
         if !root.exists() {
@@ -78,7 +66,7 @@ fn prepare(request: &Request, plan: &mut Plan) -> Result<bool, Failure> {
         }
         demo = object.exists();
     }
-    if plan.size_is_ours
+    if plan.size_is_default
         && let Some(path) = device::path_of(&plan.device)
         && fs::metadata(&path).map_or(true, |found| found.is_file() && found.len() == 0)
     {
@@ -156,8 +144,7 @@ async fn serve(
     let recovery = cache.recovery();
     tracing::info!(?recovery, device = description, "the cache is open");
     let recovery = recovery.store;
-    let started = start_faces(&plan, &cache, meters, &clock).await;
-    let server = match started {
+    let server = match start_frontends(&plan, &cache, meters, &clock).await {
         Ok(server) => server,
         Err(failure) => {
             close(&cache).await;
@@ -183,23 +170,29 @@ async fn serve(
         "stopping; a second signal stops at once"
     );
     notify::stopping();
+    Ok(stop(server, &cache, &mut signals).await)
+}
+
+/// Finishes running requests and closes the cache, or stops at once on a second
+/// signal.
+async fn stop(server: Server, cache: &Cache, signals: &mut Signals) -> ExitCode {
     let end = async {
         if server.shutdown().await == Drained::BrokenOff {
             tracing::warn!("requests were pending at the deadline and were aborted");
         }
-        close(&cache).await;
+        close(cache).await;
     };
     tokio::select! {
         biased;
-        () = end => Ok(ExitCode::SUCCESS),
+        () = end => ExitCode::SUCCESS,
         second = signals.stop() => {
             tracing::warn!(signal = second.name(), "stopped at once");
-            Ok(ExitCode::from(second.exit_status()))
+            ExitCode::from(second.exit_status())
         }
     }
 }
 
-async fn start_faces(
+async fn start_frontends(
     plan: &Plan,
     cache: &Cache,
     device: Arc<Meters>,
@@ -378,227 +371,4 @@ impl Signals {
             }
         }
     }
-}
-
-/// The report on standard output after the frontends have started.
-struct Announcement<'a> {
-    plan: &'a Plan,
-    device: &'a str,
-    tiny: Option<TinyPart>,
-    tiny_is_missing: bool,
-    addresses: &'a Addresses,
-    demo: bool,
-    warm_records: u64,
-    formatted: bool,
-}
-
-/// The cache of tiny objects.
-#[derive(Clone, Serialize)]
-struct TinyPart {
-    device: String,
-    bytes: u64,
-    engine: TinyEngine,
-    formatted: bool,
-    warm_objects: u64,
-}
-
-impl TinyPart {
-    fn of(tiny: &Tiny) -> Self {
-        let (device, recovery) = (tiny.device(), tiny.recovery());
-        TinyPart {
-            device: device.describe(),
-            bytes: device.geometry().total_capacity(),
-            engine: tiny.engine(),
-            formatted: recovery.formatted,
-            warm_objects: recovery.objects,
-        }
-    }
-
-    fn text(&self) -> String {
-        let state = match (self.formatted, self.warm_objects) {
-            (true, _) => "new".to_owned(),
-            (false, 0) => "empty".to_owned(),
-            (false, objects) => format!("warm, {objects} objects"),
-        };
-        let TinyPart { device, engine, .. } = self;
-        format!("{device}, {}, {engine} ({state})", ByteSize(self.bytes))
-    }
-}
-
-#[derive(Serialize)]
-struct Machine<'a> {
-    version: &'a str,
-    #[serde(flatten)]
-    addresses: BTreeMap<String, Option<String>>,
-    s3_anonymous: bool,
-    device: &'a str,
-    tiny: Option<TinyPart>,
-    tiny_is_missing: bool,
-    origin: String,
-    formatted: bool,
-    warm_records: u64,
-    pid: u32,
-}
-
-impl Announcement<'_> {
-    fn print(&self, json: bool) -> Result<(), Failure> {
-        if json {
-            let machine = Machine {
-                version: crate::VERSION,
-                addresses: self.keyed_addresses(),
-                s3_anonymous: self.is_anonymous(),
-                device: self.device,
-                tiny: self.tiny.clone(),
-                tiny_is_missing: self.tiny_is_missing,
-                origin: self.origin(),
-                formatted: self.formatted,
-                warm_records: self.warm_records,
-                pid: std::process::id(),
-            };
-            let line = serde_json::to_string(&machine)
-                .map_err(|error| Failure::bug("the result has no JSON form").because(error))?;
-            return output::print(&format!("{line}\n"));
-        }
-        output::print(&self.text())
-    }
-
-    fn text(&self) -> String {
-        let style = Style::stdout();
-        let mut text = format!(
-            "{}\n\n",
-            style.bold(&format!("floe {} is serving", crate::VERSION))
-        );
-        let mut row = |name: &str, value: &str, hint: &str| {
-            text.push_str(&format!("  {name:<9} {value}\n"));
-            if !hint.is_empty() {
-                text.push_str(&format!("  {:<9} {}\n", "", style.dim(hint)));
-            }
-        };
-        for (frontend, address) in self.addresses.iter() {
-            match (frontend, address) {
-                ("s3", Address::Tcp(address)) => {
-                    let mut value = format!("{}://{address}", self.s3_scheme());
-                    if self.is_anonymous() {
-                        value.push_str(
-                            "  anonymous: everybody who reaches this address may read and write",
-                        );
-                    }
-                    row("S3", &value, &self.try_s3(*address));
-                }
-                ("oxcache", address) => {
-                    let hint = "length-prefixed bincode frames; point an OxCache client at it";
-                    row("OxCache", &address.to_string(), hint);
-                }
-                ("memcached", Address::Tcp(address)) => {
-                    let hint = self.try_memcached(*address);
-                    row("memcached", &address.to_string(), &hint);
-                }
-                ("admin", Address::Tcp(address)) => {
-                    let (value, url) = (format!("http://{address}"), reachable(*address));
-                    row("metrics", &value, &format!("curl {url}/metrics"));
-                    let value = format!("{value}/health");
-                    row("health", &value, &format!("curl {url}/health"));
-                }
-                (name, address) => row(name, &address.to_string(), ""),
-            }
-        }
-        let state = match (self.formatted, self.warm_records) {
-            (true, _) => "new".to_owned(),
-            (false, records) => format!("warm, {records} chunks"),
-        };
-        row("cache", &format!("{} ({state})", self.device), "");
-        if let Some(tiny) = &self.tiny {
-            row("tiny", &tiny.text(), "");
-        }
-        if self.tiny_is_missing {
-            row("tiny", "cannot be opened; the log says why", "");
-        }
-        row("origin", &self.origin(), "");
-        text.push_str("\nCtrl-C stops it.\n");
-        text
-    }
-
-    /// Addresses by frontend. The key of a Unix socket beside TCP ends in `_path`.
-    fn keyed_addresses(&self) -> BTreeMap<String, Option<String>> {
-        let always = ["s3", "admin", "oxcache", "memcached", "memcached_path"];
-        let mut keyed: BTreeMap<_, _> = always.map(|key| (key.to_owned(), None)).into();
-        for (frontend, address) in self.addresses.iter() {
-            let key = match address {
-                Address::Unix(_) if frontend != "oxcache" => format!("{frontend}_path"),
-                _ => frontend.to_owned(),
-            };
-            keyed.insert(key, Some(address.to_string()));
-        }
-        keyed
-    }
-
-    fn is_anonymous(&self) -> bool {
-        self.plan
-            .server
-            .s3
-            .as_ref()
-            .is_some_and(|s3| s3.anonymous.is_served())
-    }
-
-    fn s3_scheme(&self) -> &'static str {
-        let s3 = self.plan.server.s3.as_ref();
-        match s3.is_some_and(|s3| !s3.tls_certificate.as_os_str().is_empty()) {
-            true => "https",
-            false => "http",
-        }
-    }
-
-    fn try_s3(&self, address: SocketAddr) -> String {
-        let url = format!("{}://{}", self.s3_scheme(), local(address));
-        let object = match self.demo {
-            true => format!("{}/{}", DEMO.0, DEMO.1),
-            false => "BUCKET/KEY".to_owned(),
-        };
-        if self.is_anonymous() {
-            return format!("curl {url}/{object}");
-        }
-        let region = self
-            .plan
-            .server
-            .s3
-            .as_ref()
-            .map_or("us-east-1", |s3| &s3.region);
-        format!("curl --aws-sigv4 aws:amz:{region}:s3 --user ACCESS:SECRET {url}/{object}")
-    }
-
-    fn try_memcached(&self, address: SocketAddr) -> String {
-        let local = local(address);
-        let config = self.plan.server.memcached.as_ref();
-        if config.is_some_and(|config| !config.tls_certificate.as_os_str().is_empty()) {
-            return format!("openssl s_client -connect {local}");
-        }
-        let (host, port) = (local.ip(), local.port());
-        format!(
-            "printf 'set hello 0 0 5\\r\\nworld\\r\\nget hello\\r\\nquit\\r\\n' | nc {host} {port}"
-        )
-    }
-
-    fn origin(&self) -> String {
-        let origin = &self.plan.origin;
-        match (origin.kind, &origin.root, &origin.endpoint) {
-            (OriginKind::Directory, Some(root), _) => {
-                format!("{}/<bucket>/<key>", root.display())
-            }
-            (kind, _, Some(endpoint)) => format!("{kind:?} at {endpoint}").to_lowercase(),
-            (kind, _, None) => format!("{kind:?}").to_lowercase(),
-        }
-    }
-}
-
-/// The URL for a client on this machine.
-fn reachable(address: SocketAddr) -> String {
-    format!("http://{}", local(address))
-}
-
-fn local(address: SocketAddr) -> SocketAddr {
-    let ip = match address.ip() {
-        ip if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
-        ip => ip,
-    };
-    SocketAddr::new(ip, address.port())
 }
