@@ -10,6 +10,10 @@
 //! concurrent writers never overrun a zone, and a slow large value neither
 //! blocks its zone for others nor loses its room.
 
+mod shortage;
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 
 use super::plan::{METADATA_ZONES, Plan};
@@ -68,7 +72,7 @@ struct Zone {
 }
 
 /// Failed writes after which a zone is retired.
-const FAILURES_MOST: u32 = 3;
+const FAILURES_MAX: u32 = 3;
 
 /// The result of a placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,8 +101,8 @@ pub struct ZoneTable {
     open: Vec<ZoneId>,
     rotation: usize,
     closing: usize,
-    open_most: usize,
-    active_most: usize,
+    open_max: usize,
+    active_max: usize,
     gc_reserve: usize,
     capacity: u64,
     block_size: u32,
@@ -122,13 +126,13 @@ impl ZoneTable {
         gc_reserve: u32,
     ) -> Self {
         let geometry = &plan.geometry;
-        let device_most = [geometry.max_open_zones, geometry.max_active_zones]
+        let device_max = [geometry.max_open_zones, geometry.max_active_zones]
             .into_iter()
             .flatten()
             .min();
         // Without a limit of the device, zones may stay in `Closing` behind
         // slow streams.
-        let active_most = device_most.map_or(plan.open_zones as usize * 4 + 16, |n| {
+        let active_max = device_max.map_or(plan.open_zones as usize * 4 + 16, |n| {
             n.saturating_sub(METADATA_ZONES) as usize
         });
         let empty = Zone {
@@ -150,8 +154,8 @@ impl ZoneTable {
             open: Vec::new(),
             rotation: 0,
             closing: 0,
-            open_most: plan.open_zones as usize,
-            active_most: active_most.max(plan.open_zones as usize),
+            open_max: plan.open_zones as usize,
+            active_max: active_max.max(plan.open_zones as usize),
             gc_reserve: gc_reserve as usize,
             capacity: geometry.zone_capacity,
             block_size: geometry.block_size,
@@ -190,7 +194,7 @@ impl ZoneTable {
                 && self.fits(zone, bytes, records)
             {
                 self.rotation = index + 1;
-                return Placed::In(zone, self.promise(zone, bytes, records));
+                return Placed::In(zone, self.reserve(zone, bytes, records));
             }
         }
         let reserve = if claim == Claim::HostGc {
@@ -201,16 +205,16 @@ impl ZoneTable {
         if self.free.len() <= reserve {
             // With no free zone, closing one makes the shortage worse, unless
             // it is the only way to a zone that can be evicted.
-            if self.anything_coming() || self.close_fullest() || self.free.is_empty() {
+            if self.expects_free_zone() || self.close_fullest() || self.free.is_empty() {
                 return Placed::Wait;
             }
             // All other zones failed. Nothing is left to collect, so host GC
             // does not need the reserve.
         }
-        if self.open.len() >= self.open_most() && !self.close_fullest() {
+        if self.open.len() >= self.open_max() && !self.close_fullest() {
             return Placed::Wait;
         }
-        if self.open.len() + self.closing >= self.active_most {
+        if self.open.len() + self.closing >= self.active_max {
             return Placed::Wait;
         }
         let Some(zone) = self.free.pop_front() else {
@@ -227,7 +231,7 @@ impl ZoneTable {
         };
         self.zones[zone.index()].for_gc = claim == Claim::HostGc;
         self.open.push(zone);
-        Placed::AfterOpening(zone, self.promise(zone, bytes, records))
+        Placed::AfterOpening(zone, self.reserve(zone, bytes, records))
     }
 
     /// Over slots: the next zone to divide. The caller initializes it, then
@@ -313,7 +317,7 @@ impl ZoneTable {
     pub fn failed(&mut self, zone: ZoneId) -> bool {
         let entry = &mut self.zones[zone.index()];
         entry.failures += 1;
-        if entry.failures >= FAILURES_MOST {
+        if entry.failures >= FAILURES_MAX {
             self.retire(zone);
             return true;
         }
@@ -478,7 +482,8 @@ impl ZoneTable {
         info.used_bytes + bytes + summary <= self.capacity
     }
 
-    fn promise(&mut self, zone: ZoneId, bytes: u64, records: u32) -> Generation {
+    /// Adds a placement to `zone`.
+    fn reserve(&mut self, zone: ZoneId, bytes: u64, records: u32) -> Generation {
         let info = &mut self.zones[zone.index()].info;
         info.used_bytes += bytes;
         info.records += records;
@@ -487,7 +492,7 @@ impl ZoneTable {
     }
 
     /// True if some zone will become free or evictable without further action.
-    fn anything_coming(&self) -> bool {
+    fn expects_free_zone(&self) -> bool {
         use ZonePhase::{Closing, Evicting, Full, Opening};
         self.zones
             .iter()
@@ -500,7 +505,7 @@ impl ZoneTable {
             .filter(|&i| self.zones[self.open[i].index()].info.phase == ZonePhase::Open)
             .max_by_key(|&i| self.zones[self.open[i].index()].info.used_bytes);
         match fullest {
-            Some(index) if self.open.len() + self.closing <= self.active_most => {
+            Some(index) if self.open.len() + self.closing <= self.active_max => {
                 self.start_closing(index);
                 true
             }
@@ -514,7 +519,3 @@ impl ZoneTable {
         self.closing += 1;
     }
 }
-
-mod shortage;
-#[cfg(test)]
-mod tests;

@@ -104,8 +104,8 @@ impl ZoneTable {
     }
 
     /// Most open zones.
-    pub(super) fn open_most(&self) -> usize {
-        self.share(self.open_most).max(1)
+    pub(super) fn open_max(&self) -> usize {
+        self.share(self.open_max).max(1)
     }
 
     /// Scales the water marks to the zones in use, so that few zones are not
