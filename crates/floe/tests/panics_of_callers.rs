@@ -210,7 +210,7 @@ fn an_update_that_panics_leaves_the_item_and_the_next_update_runs() {
 }
 
 /// An emulated origin that panics once if it is told to.
-struct Fickle {
+struct PanickingOrigin {
     below: EmulatedOrigin,
     panics_in: AtomicU8,
 }
@@ -219,7 +219,7 @@ const NOTHING: u8 = 0;
 const REQUEST: u8 = 1;
 const BODY: u8 = 2;
 
-impl Fickle {
+impl PanickingOrigin {
     fn panic_in(&self, part: u8) {
         let is_due = self
             .panics_in
@@ -229,7 +229,7 @@ impl Fickle {
 }
 
 #[async_trait]
-impl Backend for Fickle {
+impl Backend for PanickingOrigin {
     async fn get(&self, key: &ObjectKey, request: GetRequest) -> Result<OriginRead, OriginError> {
         self.panic_in(REQUEST);
         let read = self.below.get(key, request).await?;
@@ -249,14 +249,14 @@ impl Backend for Fickle {
     }
 }
 
-fn fickle(clock: &Clock) -> (Arc<Fickle>, Origin) {
+fn panicking_origin(clock: &Clock) -> (Arc<PanickingOrigin>, Origin) {
     let config = EmulatedConfig {
         size: SizeRule::Fixed {
             bytes: ByteSize::kib(100),
         },
         ..EmulatedConfig::default()
     };
-    let backend = Arc::new(Fickle {
+    let backend = Arc::new(PanickingOrigin {
         below: EmulatedOrigin::new(config, clock.clone()).unwrap(),
         panics_in: AtomicU8::new(NOTHING),
     });
@@ -264,7 +264,11 @@ fn fickle(clock: &Clock) -> (Arc<Fickle>, Origin) {
         max_concurrent: 1,
         ..RequestConfig::default()
     };
-    let origin = Origin::from_backend(Arc::<Fickle>::clone(&backend), requests, clock.clone());
+    let origin = Origin::from_backend(
+        Arc::<PanickingOrigin>::clone(&backend),
+        requests,
+        clock.clone(),
+    );
     (backend, origin.unwrap())
 }
 
@@ -280,7 +284,7 @@ async fn read_origin(origin: Origin) -> Vec<Bytes> {
 #[test]
 fn an_origin_that_panics_gives_its_place_to_the_next_request() {
     with_cache(async |_, clock| {
-        let (backend, origin) = fickle(&clock);
+        let (backend, origin) = panicking_origin(&clock);
         let whole = read_origin(origin.clone()).await;
         for part in [REQUEST, BODY] {
             backend.panics_in.store(part, SeqCst);
@@ -294,7 +298,7 @@ fn an_origin_that_panics_gives_its_place_to_the_next_request() {
 fn objects_whose_fetch_panics_are_fetched_again() {
     for part in [REQUEST, BODY] {
         with_cache(async |cache, clock| {
-            let (backend, origin) = fickle(&clock);
+            let (backend, origin) = panicking_origin(&clock);
             let whole = read_origin(origin.clone()).await.concat();
             let store = cache.store().clone();
             let config = ObjectConfig {

@@ -18,7 +18,7 @@ pub(super) fn all(data: &ReportData) -> Vec<Figure> {
     let replays = data.replays.iter().flat_map(miss_ratios);
     figures.extend(replays.map(Figure::Lines));
     figures.extend(percentiles(&data.runs).map(Figure::Lines));
-    figures.extend(nine(&data.runs).into_iter().map(Figure::Lines));
+    figures.extend(all_over_time(&data.runs).into_iter().map(Figure::Lines));
     figures.extend(panels::extra_series(&data.runs));
     figures.extend(panels::distributions(&data.runs));
     figures.retain(|figure| !figure.is_empty());
@@ -65,16 +65,9 @@ type RatioOf = fn(&PolicyCounts) -> f64;
 
 /// Miss ratio and byte miss ratio over cache size, a line per policy.
 pub(super) fn miss_ratios(replay: &ReplayResult) -> Vec<Chart> {
-    let (largest, unit) = (
-        replay
-            .counts
-            .iter()
-            .map(|c| c.cache_bytes)
-            .max()
-            .unwrap_or(0),
-        replay.sizes_are_bytes,
-    );
-    let size_unit = match unit {
+    let sizes = replay.counts.iter().map(|counts| counts.cache_bytes);
+    let largest = sizes.max().unwrap_or(0);
+    let size_unit = match replay.sizes_are_bytes {
         true => rate_unit(largest as f64),
         false => Unit {
             name: "objects",
@@ -87,10 +80,11 @@ pub(super) fn miss_ratios(replay: &ReplayResult) -> Vec<Chart> {
             counts.byte_miss_ratio()
         }),
     ];
-    let shown = if unit { 2 } else { 1 };
+    // Without sizes in bytes there is no byte miss ratio.
+    let ratios_shown = if replay.sizes_are_bytes { 2 } else { 1 };
     ratios
         .into_iter()
-        .take(shown)
+        .take(ratios_shown)
         .map(|(name, title, of)| Chart {
             name: format!("{name}-{}", slug(&replay.name)),
             title: format!("{title}, {}", replay.trace),
@@ -173,8 +167,8 @@ pub(super) fn percentiles(runs: &[RunResult]) -> Option<Chart> {
     })
 }
 
-/// The nine series over time, a line per run.
-pub(super) fn nine(runs: &[RunResult]) -> Vec<Chart> {
+/// A chart of each of the nine series over time, a line per run.
+pub(super) fn all_over_time(runs: &[RunResult]) -> Vec<Chart> {
     SERIES
         .iter()
         .map(|series| over_time(series, runs))

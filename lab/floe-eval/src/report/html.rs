@@ -133,7 +133,9 @@ fn runs(data: &ReportData, page: &mut String) {
     }
     let runs = data.runs.iter().enumerate();
     let names: Vec<(usize, String)> = runs.map(|(style, run)| (style, run.name.clone())).collect();
-    let over_time = figures::nine(&data.runs).into_iter().map(Figure::Lines);
+    let over_time = figures::all_over_time(&data.runs)
+        .into_iter()
+        .map(Figure::Lines);
     let over_time = grid(&over_time.collect::<Vec<_>>(), &names);
     let by_percentile = figures::percentiles(&data.runs).map(Figure::Lines);
     let mut latency: Vec<Figure> = by_percentile.into_iter().collect();

@@ -38,7 +38,7 @@ pub(super) fn tables(rows: &[Row]) -> Vec<Table> {
             }
         }
     }
-    tables.extend(Some(known(rows)).filter(|table| !table.is_empty()));
+    tables.extend(Some(known_table(rows)).filter(|table| !table.is_empty()));
     tables
 }
 
@@ -50,7 +50,7 @@ fn cells(row: &Row, paper: f64) -> Vec<String> {
         value(row.measured, &row.unit),
         value(paper, &row.unit),
         row.relative_error
-            .map_or_else(|| "–".into(), |off| format!("{:+.2} %", 100.0 * off)),
+            .map_or_else(|| "–".into(), |error| format!("{:+.2} %", 100.0 * error)),
         match row.known {
             Some(_) => verdict + ", known",
             None => verdict,
@@ -58,7 +58,8 @@ fn cells(row: &Row, paper: f64) -> Vec<String> {
     ]
 }
 
-fn known(rows: &[Row]) -> Table {
+/// The reasons of known differences, with the number of figures of each.
+fn known_table(rows: &[Row]) -> Table {
     let head = ["reason", "figures"];
     let mut table = Table::new("known-to-differ", "Known to differ, and why", &head);
     let mut reasons: Vec<(&str, usize)> = Vec::new();
@@ -112,7 +113,7 @@ fn of_kind(rows: &[Row], kind: Kind) -> Option<String> {
     }
 }
 
-/// See [`surprises`](super::ReportData::surprises).
+/// The lines of [`ReportData::surprises`](super::ReportData::surprises).
 pub(super) fn surprises(rows: &[Row]) -> Vec<String> {
     let surprise = |row: &Row| {
         let verdict = row.verdict.as_deref()?;

@@ -1,4 +1,4 @@
-//! A cache of volumes as an experiment describes it.
+//! A cache of volumes in an experiment.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub struct VolumeSpec {
     /// The settings that all cases have, as `floe replay --volume` reads them.
     #[serde(default)]
     pub cache: String,
-    /// More settings; they stand over those of `cache`.
+    /// More settings, which override those of `cache`.
     #[serde(default)]
     pub settings: String,
     /// Requests to replay; all if absent.

@@ -15,6 +15,12 @@ use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders};
 
 use super::error::{custom, invalid_argument, s3_error, with};
 
+const CRC32: &str = "x-amz-checksum-crc32";
+const CRC32C: &str = "x-amz-checksum-crc32c";
+const SHA1: &str = "x-amz-checksum-sha1";
+const SHA256: &str = "x-amz-checksum-sha256";
+const CRC64NVME: &str = "x-amz-checksum-crc64nvme";
+
 /// The length and hashes that a client announced.
 #[derive(Default)]
 pub(crate) struct Announced {
@@ -72,12 +78,6 @@ struct Outcome {
     checksums: OnceLock<Checksum>,
 }
 
-const CRC32: &str = "x-amz-checksum-crc32";
-const CRC32C: &str = "x-amz-checksum-crc32c";
-const SHA1: &str = "x-amz-checksum-sha1";
-const SHA256: &str = "x-amz-checksum-sha256";
-const CRC64NVME: &str = "x-amz-checksum-crc64nvme";
-
 /// A client's error in an upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Fault {
@@ -93,6 +93,44 @@ pub(crate) enum Fault {
     Checksum(&'static str),
     #[error("the body exceeds s3.max_upload_size")]
     TooLarge,
+}
+
+impl Fault {
+    /// The library's errors of a body have no public type, only a text.
+    pub(crate) fn of_stream(error: &(dyn std::error::Error + Send + Sync + 'static)) -> Self {
+        let text = error.to_string();
+        if text.contains("SignatureMismatch") {
+            Fault::ChunkSignature
+        } else if text.contains("Sha256Mismatch") {
+            Fault::PayloadHash
+        } else if text.contains(crate::net::STALLED_UPLOAD) {
+            Fault::Stalled
+        } else {
+            Fault::Incomplete
+        }
+    }
+}
+
+impl From<Fault> for S3Error {
+    fn from(fault: Fault) -> Self {
+        let message = fault.to_string();
+        match fault {
+            Fault::Incomplete => with(
+                S3ErrorCode::IncompleteBody,
+                "You did not provide the number of bytes specified by the Content-Length HTTP header"
+                    .into(),
+            ),
+            Fault::Stalled => with(S3ErrorCode::RequestTimeout, message),
+            Fault::ChunkSignature => with(S3ErrorCode::SignatureDoesNotMatch, message),
+            Fault::PayloadHash => custom(
+                "XAmzContentSHA256Mismatch",
+                StatusCode::BAD_REQUEST,
+                "The provided 'x-amz-content-sha256' header does not match what was computed.",
+            ),
+            Fault::Checksum(_) => with(S3ErrorCode::BadDigest, message),
+            Fault::TooLarge => with(S3ErrorCode::EntityTooLarge, message),
+        }
+    }
 }
 
 impl Upload {
@@ -199,7 +237,7 @@ impl Check {
             .to_ascii_lowercase();
         let sums = &announced.checksums;
         let wanted =
-            |header: &Option<String>, name: &str| header.is_some() || names(&trailer, name);
+            |header: &Option<String>, name: &str| header.is_some() || lists(&trailer, name);
         let hasher = ChecksumHasher {
             crc32: wanted(&sums.checksum_crc32, CRC32).then(Crc32::new),
             crc32c: wanted(&sums.checksum_crc32c, CRC32C).then(Crc32c::new),
@@ -288,7 +326,8 @@ impl Check {
     }
 }
 
-fn names(trailer: &str, name: &str) -> bool {
+/// True if the list of trailers has `name`.
+fn lists(trailer: &str, name: &str) -> bool {
     trailer.split(',').any(|member| member.trim() == name)
 }
 
@@ -299,42 +338,4 @@ fn hex_of(bytes: &[u8]) -> String {
 fn base64_of(bytes: &[u8]) -> String {
     use base64::Engine as _;
     base64::engine::general_purpose::STANDARD.encode(bytes)
-}
-
-impl Fault {
-    /// The library's errors of a body have no public type, only a text.
-    pub(crate) fn of_stream(error: &(dyn std::error::Error + Send + Sync + 'static)) -> Self {
-        let text = error.to_string();
-        if text.contains("SignatureMismatch") {
-            Fault::ChunkSignature
-        } else if text.contains("Sha256Mismatch") {
-            Fault::PayloadHash
-        } else if text.contains(crate::net::STALLED_UPLOAD) {
-            Fault::Stalled
-        } else {
-            Fault::Incomplete
-        }
-    }
-}
-
-impl From<Fault> for S3Error {
-    fn from(fault: Fault) -> Self {
-        let message = fault.to_string();
-        match fault {
-            Fault::Incomplete => with(
-                S3ErrorCode::IncompleteBody,
-                "You did not provide the number of bytes specified by the Content-Length HTTP header"
-                    .into(),
-            ),
-            Fault::Stalled => with(S3ErrorCode::RequestTimeout, message),
-            Fault::ChunkSignature => with(S3ErrorCode::SignatureDoesNotMatch, message),
-            Fault::PayloadHash => custom(
-                "XAmzContentSHA256Mismatch",
-                StatusCode::BAD_REQUEST,
-                "The provided 'x-amz-content-sha256' header does not match what was computed.",
-            ),
-            Fault::Checksum(_) => with(S3ErrorCode::BadDigest, message),
-            Fault::TooLarge => with(S3ErrorCode::EntityTooLarge, message),
-        }
-    }
 }
