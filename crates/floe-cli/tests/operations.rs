@@ -128,7 +128,7 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "* A block device is empty",
-        "floe-device/src/file/tests.rs:every_signature_is_seen_and_named floe-device/tests/block_device.rs:foreign_data_is_named_and_left_alone floe-device/tests/block_device.rs:a_mounted_device_is_in_use",
+        "floe-device/src/file/tests.rs:every_foreign_signature_is_recognised_by_name floe-device/tests/block_device.rs:foreign_data_is_named_and_left_alone floe-device/tests/block_device.rs:a_mounted_device_is_in_use",
     ),
     (
         "* A directory, pipe",

@@ -27,10 +27,10 @@ pub(super) struct Driver<D: Driven> {
     driven: D,
     events: AsyncFd<OwnedFd>,
     link: Arc<DriverLink>,
-    /// Whether to yield through tokio's deferred wake-ups; see
+    /// Yields through tokio's deferred wake-ups; see
     /// [`Driver::step_back`].
     defers: bool,
-    /// Whether the last poll only yielded to other tasks.
+    /// The last poll only yielded to other tasks.
     yielded: bool,
 }
 
@@ -111,7 +111,7 @@ impl<D: Driven> Drop for Driver<D> {
 #[derive(Debug, Default)]
 pub(super) struct DriverLink {
     waker: Mutex<Option<Waker>>,
-    /// Whether the driver was woken and has not run since.
+    /// The driver was woken and has not run since.
     notified: AtomicBool,
     has_ended: AtomicBool,
 }

@@ -52,34 +52,39 @@ impl Core {
         }
     }
 
-    pub(super) fn step(&mut self, intake: &Mutex<Intake>, wait: Wait) -> Vec<Answer> {
-        let mut answers = Vec::new();
+    pub(super) fn step(&mut self, intake: &Mutex<Intake>, wait: Wait) -> Vec<Completion> {
+        let mut completions = Vec::new();
         loop {
             // Completions reaped here need no event.
             self.uring.completion().disable_eventfd();
-            self.reap(&mut answers);
-            let more = self.exchange(intake, wait, &mut answers);
+            self.reap(&mut completions);
+            let more = self.exchange(intake, wait, &mut completions);
             self.uring.completion().enable_eventfd();
             // Completions from before the line above raised no event, and may
             // have made room for queued requests.
             fence(Ordering::SeqCst);
-            let reaped = self.reap(&mut answers);
+            let reaped = self.reap(&mut completions);
             if !more || !reaped || self.unsubmitted {
-                return answers;
+                return completions;
             }
         }
     }
 
     /// Submits and reaps until the queue is empty (false) or the kernel takes no
     /// more (true).
-    fn exchange(&mut self, intake: &Mutex<Intake>, wait: Wait, answers: &mut Vec<Answer>) -> bool {
+    fn exchange(
+        &mut self,
+        intake: &Mutex<Intake>,
+        wait: Wait,
+        completions: &mut Vec<Completion>,
+    ) -> bool {
         loop {
             let more = self.fill(&mut intake.lock().queue);
-            let waiting = wait == Wait::One && answers.is_empty() && !self.table.is_empty();
+            let waiting = wait == Wait::One && completions.is_empty() && !self.table.is_empty();
             if self.unsubmitted || waiting {
                 self.enter(usize::from(waiting));
             }
-            self.reap(answers);
+            self.reap(completions);
             if !more || self.unsubmitted || self.table.len() == IN_KERNEL_MAX {
                 return more;
             }
@@ -127,21 +132,21 @@ impl Core {
     }
 
     /// Takes completions; true if there were any.
-    fn reap(&mut self, answers: &mut Vec<Answer>) -> bool {
-        let before = answers.len();
+    fn reap(&mut self, completions: &mut Vec<Completion>) -> bool {
+        let before = completions.len();
         for completion in self.uring.completion() {
             let Some(request) = self.table.remove(completion.user_data()) else {
                 debug_assert!(false, "every completion belongs to a request");
                 continue;
             };
             let code = completion.result();
-            let answer = match usize::try_from(code) {
+            let result = match usize::try_from(code) {
                 Ok(moved) => Ok(moved),
                 Err(_) => Err(io::Error::from_raw_os_error(-code)),
             };
-            answers.push((request, answer));
+            completions.push((request, result));
         }
-        answers.len() > before
+        completions.len() > before
     }
 }
 
@@ -153,7 +158,7 @@ impl Drop for Core {
     }
 }
 
-pub(super) type Answer = (Request, io::Result<usize>);
+pub(super) type Completion = (Request, io::Result<usize>);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {

@@ -73,7 +73,7 @@ impl FileDevice {
         }
     }
 
-    /// Whether the page cache is bypassed.
+    /// True if the page cache is bypassed.
     pub fn is_direct(&self) -> bool {
         self.operations().is_direct
     }

@@ -301,8 +301,8 @@ fn block_device_size(file: &File) -> io::Result<u64> {
     const BLKGETSIZE64: libc::Ioctl = 0x8008_1272_u32 as libc::Ioctl;
     let mut bytes = 0_u64;
     // SAFETY: BLKGETSIZE64 writes one u64 to a pointer that is valid for the call.
-    let answer = unsafe { libc::ioctl(file.as_raw_fd(), BLKGETSIZE64, &mut bytes) };
-    if answer < 0 {
+    let status = unsafe { libc::ioctl(file.as_raw_fd(), BLKGETSIZE64, &mut bytes) };
+    if status < 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(bytes)

@@ -80,14 +80,14 @@ impl Request {
         }
     }
 
-    /// Whether a ring can execute it. io_uring has no discard.
+    /// True if a ring can execute it. io_uring has no discard.
     pub(super) fn is_for_ring(&self) -> bool {
         !matches!(self.transfer, Transfer::Discard(_))
     }
 
     /// Handles the kernel's result: bytes transferred, or an error.
-    pub(super) fn advance(&mut self, answer: io::Result<usize>) -> Verdict {
-        let moved = match answer {
+    pub(super) fn advance(&mut self, result: io::Result<usize>) -> Verdict {
+        let moved = match result {
             Ok(moved) => moved,
             Err(error) if is_transient(&error) && self.retries < RETRIES_MAX => {
                 self.retries += 1;
@@ -117,7 +117,7 @@ impl Request {
     }
 }
 
-/// Whether the error is unrelated to the medium (`ECANCELED`: the thread that
+/// True if the error is unrelated to the medium (`ECANCELED`: the thread that
 /// submitted the request ended).
 fn is_transient(error: &io::Error) -> bool {
     matches!(

@@ -27,7 +27,7 @@ use tokio::runtime::{self, Handle, RuntimeFlavor};
 
 use super::driver::{Driven, Driver, DriverLink};
 use super::intake::{Accepted, Intake, Resident};
-use super::kernel::{Answer, Core, Uring, Wait};
+use super::kernel::{Completion, Core, Uring, Wait};
 use super::request::{Aftermath, Request, Verdict};
 use super::threads::Threads;
 use crate::arena::Arena;
@@ -159,10 +159,10 @@ impl Ring {
                 return;
             };
             self.wanted.store(false, Ordering::SeqCst);
-            let answers = core.step(&self.intake, Wait::No);
+            let completions = core.step(&self.intake, Wait::No);
             let rejected = core.unsubmitted;
             drop(core);
-            self.settle(threads, answers);
+            self.settle(threads, completions);
             if rejected {
                 // The kernel lacks resources. Try again in the next round.
                 self.notify_all();
@@ -174,14 +174,14 @@ impl Ring {
         }
     }
 
-    fn settle(&self, threads: &Arc<Threads>, answers: Vec<Answer>) {
-        if answers.is_empty() {
+    fn settle(&self, threads: &Arc<Threads>, completions: Vec<Completion>) {
+        if completions.is_empty() {
             return;
         }
-        self.intake.lock().woken = answers.len();
-        let mut wakers = Vec::with_capacity(answers.len());
-        for (mut request, answer) in answers {
-            match request.advance(answer) {
+        self.intake.lock().woken = completions.len();
+        let mut wakers = Vec::with_capacity(completions.len());
+        for (mut request, result) in completions {
+            match request.advance(result) {
                 Verdict::Again => self.go_on(request),
                 Verdict::Over(result) => {
                     let Aftermath { waker, next } = threads.operations.finished(request, result);
@@ -241,7 +241,7 @@ impl Ring {
         self.wanted.store(true, Ordering::SeqCst);
     }
 
-    /// Whether any request is in flight.
+    /// True if any request is in flight.
     pub(super) fn is_busy(&self) -> bool {
         self.in_flight.load(Ordering::Acquire) > 0
     }
@@ -250,17 +250,17 @@ impl Ring {
     pub(super) fn drain(&self, threads: &Arc<Threads>) {
         while self.is_busy() {
             let mut core = self.core.lock();
-            let answers = core.step(&self.intake, Wait::One);
+            let completions = core.step(&self.intake, Wait::One);
             if core.is_broken {
                 return;
             }
             drop(core);
-            if answers.is_empty() {
+            if completions.is_empty() {
                 // Another thread has reaped the last completions and is
                 // completing them.
                 std::thread::yield_now();
             }
-            self.settle(threads, answers);
+            self.settle(threads, completions);
         }
     }
 
@@ -317,7 +317,7 @@ impl Ring {
         }
     }
 
-    /// Whether the ring has neither a driver nor requests in flight.
+    /// True if the ring has neither a driver nor requests in flight.
     fn is_abandoned(&self) -> bool {
         let mut intake = self.intake.lock();
         intake.driver_for(None).is_none() && intake.residents.is_empty() && !self.is_busy()

@@ -20,21 +20,21 @@ use crate::arena::Arena;
 use crate::config::RingChoice;
 
 pub(super) struct Rings {
-    /// Identifies the device in [`SEATS`]. Never reused.
+    /// Identifies the device in [`CACHED_RINGS`]. Never reused.
     device: u64,
     choice: RingChoice,
     family: Arc<Family>,
 }
 
 /// A ring that this thread uses.
-struct Seat {
+struct CachedRing {
     device: u64,
     runtime: runtime::Id,
     ring: Weak<Ring>,
 }
 
 thread_local! {
-    static SEATS: RefCell<Vec<Seat>> = const { RefCell::new(Vec::new()) };
+    static CACHED_RINGS: RefCell<Vec<CachedRing>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Rings {
@@ -82,37 +82,38 @@ impl Rings {
             return None;
         }
         let runtime = caller.id();
-        if let Some(ring) = self.seat(runtime) {
+        if let Some(ring) = self.cached(runtime) {
             return Some(ring);
         }
         let ring = self
             .family
             .find_or_make(threads, runtime, is_current_thread);
-        self.sit_down(runtime, &ring);
+        self.cache(runtime, &ring);
         Some(ring)
     }
 
-    fn seat(&self, runtime: runtime::Id) -> Option<Arc<Ring>> {
-        let find = |seats: &RefCell<Vec<Seat>>| {
-            let seats = seats.borrow();
-            let is_it = |seat: &&Seat| seat.runtime == runtime && seat.device == self.device;
-            seats.iter().find(is_it)?.ring.upgrade()
+    fn cached(&self, runtime: runtime::Id) -> Option<Arc<Ring>> {
+        let find = |rings: &RefCell<Vec<CachedRing>>| {
+            let rings = rings.borrow();
+            let is_it =
+                |cached: &&CachedRing| cached.runtime == runtime && cached.device == self.device;
+            rings.iter().find(is_it)?.ring.upgrade()
         };
-        // A thread that is ending may have dropped its seats.
-        SEATS.try_with(find).ok().flatten()
+        // An ending thread may have dropped its cache.
+        CACHED_RINGS.try_with(find).ok().flatten()
     }
 
-    fn sit_down(&self, runtime: runtime::Id, ring: &Arc<Ring>) {
-        let seat = Seat {
+    fn cache(&self, runtime: runtime::Id, ring: &Arc<Ring>) {
+        let cached = CachedRing {
             device: self.device,
             runtime,
             ring: Arc::downgrade(ring),
         };
-        // Without a seat the thread looks up its ring again next time.
-        let _ = SEATS.try_with(|seats| {
-            let mut seats = seats.borrow_mut();
-            seats.retain(|seat| seat.ring.strong_count() > 0);
-            seats.push(seat);
+        // Without an entry the thread looks up its ring again next time.
+        let _ = CACHED_RINGS.try_with(|rings| {
+            let mut rings = rings.borrow_mut();
+            rings.retain(|cached| cached.ring.strong_count() > 0);
+            rings.push(cached);
         });
     }
 

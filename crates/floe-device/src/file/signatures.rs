@@ -33,7 +33,7 @@ impl Place {
 }
 
 impl Signature {
-    /// Whether `bytes`, read at the signature's offset, begin with it.
+    /// True if `bytes`, read at the signature's offset, begin with it.
     pub(super) fn matches(&self, bytes: &[u8]) -> bool {
         bytes.starts_with(self.magic)
     }

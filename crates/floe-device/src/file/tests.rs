@@ -66,7 +66,7 @@ fn zeros_and_holes_are_empty() {
 }
 
 #[test]
-fn every_signature_is_seen_and_named() {
+fn every_foreign_signature_is_recognised_by_name() {
     for signature in SIGNATURES {
         assert!(signature.magic().len() <= MAGIC_BYTES_MAX);
         let offset = signature.place.offset(LEN).unwrap();
@@ -102,7 +102,7 @@ fn a_cache_is_known_by_either_superblock() {
 }
 
 #[test]
-fn a_block_is_the_largest_that_the_drive_writes_whole() {
+fn the_block_size_is_the_largest_atomic_write_of_the_drive() {
     let queue = |files: &[(&str, &str)]| {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in files {

@@ -120,8 +120,8 @@ impl Drop for Worker {
 
 fn carry_out(file: &File, request: &mut Request) -> Result<(), DeviceErrorKind> {
     loop {
-        let answer = attempt(file, request);
-        if let Verdict::Over(result) = request.advance(answer) {
+        let attempted = attempt(file, request);
+        if let Verdict::Over(result) = request.advance(attempted) {
             return result;
         }
     }
@@ -146,8 +146,8 @@ fn discard(file: &File, position: u64, len: u64) -> io::Result<()> {
     const BLKDISCARD: libc::Ioctl = 0x1277;
     let range = [position, len];
     // SAFETY: BLKDISCARD reads two u64 from a pointer that is valid for the call.
-    let answer = unsafe { libc::ioctl(file.as_raw_fd(), BLKDISCARD, range.as_ptr()) };
-    if answer < 0 {
+    let status = unsafe { libc::ioctl(file.as_raw_fd(), BLKDISCARD, range.as_ptr()) };
+    if status < 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(())

@@ -100,7 +100,7 @@ pub(super) const FAMILIES: [Family; 3] = [
     },
 ];
 
-/// What the paper does not give.
+/// The properties that the paper does not give.
 struct Locality {
     /// Zipf exponent of the accesses to places of one size.
     skew: f64,
