@@ -8,17 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
 use floe_core::ZoneId;
-use floe_core::chunk::Plan;
 use floe_core::hash::KeyHash;
 use floe_core::layout::{Generation, JournalChain, LayoutError, Note, Superblock, ZoneLife};
-use floe_device::{Clock, SharedDevice};
 use tokio::task::JoinHandle;
 
 use super::pressure::Pressure;
 use super::tombstones::{PendingTombstones, Unsent};
 use super::zone_state::ZoneStates;
 use crate::error::CacheError;
-use crate::metadata_log::{self, Contents, Demand, Log, LogError, LogSuperblock, Queue, Written};
+use crate::metadata_log::{Contents, Demand, LogError, LogSuperblock, Queue, Start, Written};
 
 /// Generations reserved by one note.
 const GENERATION_STRIDE: u32 = 256;
@@ -61,9 +59,8 @@ pub(crate) struct JournalCounters {
     pub(crate) moves: AtomicU64,
 }
 
-/// The start of a journal.
+/// The notes that a journal begins with.
 pub(crate) struct Checkpoint {
-    pub(crate) zone: ZoneId,
     pub(crate) notes: Vec<Note>,
     /// The notes reserve the generations below this one.
     pub(crate) generation_floor: Generation,
@@ -72,23 +69,11 @@ pub(crate) struct Checkpoint {
 impl Journal {
     /// Begins a journal with `checkpoint`, and starts the task that owns it.
     pub(crate) async fn begin(
-        device: SharedDevice,
-        clock: Clock,
-        plan: &Plan,
-        superblock: Superblock,
+        start: Start<Superblock>,
         states: Arc<ZoneStates>,
         checkpoint: Checkpoint,
     ) -> Result<(Self, JoinHandle<()>), LogError> {
-        let log = Log::begin(
-            device,
-            plan.durability,
-            superblock,
-            checkpoint.zone,
-            checkpoint.notes,
-        )
-        .await?;
-        let pressure = Pressure::new(plan.geometry.zone_capacity);
-        pressure.set(log.written_bytes());
+        let pressure = Pressure::new(start.device.geometry().zone_capacity);
         let counters = Arc::<JournalCounters>::default();
         let pending = Arc::<PendingTombstones>::default();
         let notes = Notes {
@@ -97,7 +82,7 @@ impl Journal {
             pressure: Arc::clone(&pressure),
             pending: Arc::clone(&pending),
         };
-        let (queue, task) = metadata_log::start(log, notes, clock);
+        let (queue, task) = start.begin(checkpoint.notes, notes).await?;
         let journal = Journal {
             queue,
             generation_floor: AtomicU32::new(checkpoint.generation_floor.0),
@@ -212,6 +197,10 @@ impl Contents for Notes {
 
     fn record(note: &Note) -> Note {
         *note
+    }
+
+    fn begun(&mut self, written_bytes: u64) {
+        self.pressure.set(written_bytes);
     }
 
     fn gather(&mut self, notes: &mut Vec<Note>) {

@@ -38,7 +38,7 @@ use super::slots::SlotStore;
 use super::zone_state::ZoneStates;
 use super::zones::Zones;
 use super::{AdmissionControl, Engine, RamPlan};
-use crate::metadata_log::{METADATA, other};
+use crate::metadata_log::{METADATA, Start, other};
 
 /// Zones whose headers or summaries are read concurrently.
 const PARALLEL: usize = 16;
@@ -460,13 +460,15 @@ impl Recovery {
         notes.push(Note::GenerationFloor { generation: floor });
         let (id, seed) = (superblock.id, superblock.hash_seed);
         let (journal, journal_task) = Journal::begin(
-            Arc::clone(&self.device),
-            self.clock.clone(),
-            &self.plan,
-            superblock,
+            Start {
+                device: Arc::clone(&self.device),
+                clock: self.clock.clone(),
+                durability: self.plan.durability,
+                superblock,
+                zone: metadata,
+            },
             Arc::clone(&self.states),
             Checkpoint {
-                zone: metadata,
                 notes,
                 generation_floor: floor,
             },

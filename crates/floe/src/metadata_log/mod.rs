@@ -29,10 +29,9 @@ use floe_core::ZoneId;
 use floe_core::layout::{JournalChain, JournalRecord, LayoutError};
 use floe_device::DeviceError;
 
-pub(crate) use queue::{Contents, Demand, Place, Queue, Receipt, Written, group_bytes, start};
+pub(crate) use queue::{Contents, Demand, Place, Queue, Receipt, Start, Written, group_bytes};
 pub(crate) use reader::{Damage, Reader};
 pub(crate) use scan::{FindError, Found, newest, superblocks};
-pub(crate) use zones::Log;
 
 /// The metadata zones.
 pub(crate) const METADATA: [ZoneId; 2] = [ZoneId(0), ZoneId(1)];

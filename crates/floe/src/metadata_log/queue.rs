@@ -4,8 +4,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use floe_device::Clock;
-
+use floe_core::ZoneId;
+use floe_core::chunk::Durability;
+use floe_device::{Clock, SharedDevice};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
@@ -44,6 +45,9 @@ pub(crate) trait Contents: Send + 'static {
 
     /// The record of an entry.
     fn record(entry: &Self::Entry) -> RecordOf<Self>;
+
+    /// The log was begun, and its checkpoint takes so many bytes.
+    fn begun(&mut self, written_bytes: u64);
 
     /// Receives the entries of a group before they are written, and may add more.
     fn gather(&mut self, entries: &mut Vec<Self::Entry>);
@@ -164,8 +168,39 @@ pub(crate) const fn group_bytes<C: Contents>() -> u64 {
     (GROUP * size_of::<Request<C>>()) as u64
 }
 
+/// The beginning of a log.
+pub(crate) struct Start<S> {
+    pub(crate) device: SharedDevice,
+    pub(crate) clock: Clock,
+    pub(crate) durability: Durability,
+    /// Its epoch must be above every epoch that was read from either zone.
+    pub(crate) superblock: S,
+    pub(crate) zone: ZoneId,
+}
+
+impl<S: LogSuperblock> Start<S> {
+    /// Begins a log with a checkpoint of `records`, and starts the task that
+    /// owns it.
+    pub(crate) async fn begin<C: Contents<Superblock = S>>(
+        self,
+        records: Vec<S::Record>,
+        mut contents: C,
+    ) -> Result<(Queue<C>, JoinHandle<()>), LogError> {
+        let Start {
+            device,
+            clock,
+            durability,
+            superblock,
+            zone,
+        } = self;
+        let log = Log::begin(device, durability, superblock, zone, records).await?;
+        contents.begun(log.written_bytes());
+        Ok(start(log, contents, clock))
+    }
+}
+
 /// Starts the task that owns `log`.
-pub(crate) fn start<C: Contents>(
+pub(super) fn start<C: Contents>(
     log: Log<C::Superblock>,
     contents: C,
     clock: Clock,

@@ -26,7 +26,7 @@ const RESERVED_BYTES: u64 = 1 << 20;
 
 /// The writing end of a log.
 #[derive(Debug)]
-pub(crate) struct Log<S> {
+pub(super) struct Log<S> {
     device: SharedDevice,
     durability: Durability,
     end: End<S>,
@@ -53,7 +53,7 @@ struct End<S> {
 impl<S: LogSuperblock> Log<S> {
     /// Begins a log in `zone` with a checkpoint of `records`. The epoch of
     /// `superblock` must be above every epoch that was read from either zone.
-    pub(crate) async fn begin(
+    pub(super) async fn begin(
         device: SharedDevice,
         durability: Durability,
         superblock: S,
@@ -80,7 +80,7 @@ impl<S: LogSuperblock> Log<S> {
     }
 
     /// Bytes written to the active zone.
-    pub(crate) fn written_bytes(&self) -> u64 {
+    pub(super) fn written_bytes(&self) -> u64 {
         self.end.written_bytes
     }
 

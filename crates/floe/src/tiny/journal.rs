@@ -12,11 +12,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
-use floe_core::ZoneId;
-use floe_core::chunk::Durability;
 use floe_core::layout::tiny::{Fence, TinyNote, TinySuperblock};
 use floe_core::layout::{JournalChain, LayoutError};
-use floe_device::{Clock, SharedDevice};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -24,7 +21,7 @@ use super::fences::FenceBounds;
 use super::order::Order;
 use crate::error::CacheError;
 use crate::metadata_log::{
-    self, Contents, Demand, Log, LogError, LogSuperblock, Queue, Receipt, Written, group_bytes,
+    self, Contents, Demand, LogError, LogSuperblock, Queue, Receipt, Start, Written, group_bytes,
 };
 
 impl LogSuperblock for TinySuperblock {
@@ -56,14 +53,9 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Begins a journal in `zone` with `entries`, and starts the task that
-    /// owns it.
+    /// Begins a journal with `entries`, and starts the task that owns it.
     pub(super) async fn begin(
-        device: SharedDevice,
-        clock: Clock,
-        durability: Durability,
-        superblock: TinySuperblock,
-        zone: ZoneId,
+        start: Start<TinySuperblock>,
         entries: &[Entry],
         bounds: Arc<[Arc<FenceBounds>]>,
     ) -> Result<(Self, JoinHandle<()>), LogError> {
@@ -76,9 +68,7 @@ impl Journal {
             progress: Arc::clone(&progress),
         };
         notes.keep(entries);
-        let log = Log::begin(device, durability, superblock, zone, notes.checkpoint()).await?;
-        notes.count_memory();
-        let (queue, task) = metadata_log::start(log, notes, clock);
+        let (queue, task) = start.begin(notes.checkpoint().collect(), notes).await?;
         let journal = Journal {
             queue,
             order: Order::default(),
@@ -311,6 +301,10 @@ impl Contents for Notes {
             Entry::Fence(live) => TinyNote::Fence(live.fence),
             Entry::Note(note) => *note,
         }
+    }
+
+    fn begun(&mut self, _: u64) {
+        self.count_memory();
     }
 
     fn gather(&mut self, entries: &mut Vec<Entry>) {

@@ -32,7 +32,7 @@ use super::medium::Medium;
 use super::opening::{OpenTinyError, TinyRecovery};
 use super::plan::TinyPlan;
 use super::ram::Ram;
-use crate::metadata_log::{FindError, Found, newest, other, superblocks};
+use crate::metadata_log::{FindError, Found, Start, newest, other, superblocks};
 
 /// Extents whose summaries are read concurrently.
 const PARALLEL: usize = 32;
@@ -196,11 +196,13 @@ async fn begin_empty(
         })
         .collect();
     let journal = Journal::begin(
-        device,
-        clock.clone(),
-        plan.durability,
-        superblock,
-        metadata,
+        Start {
+            device,
+            clock: clock.clone(),
+            durability: plan.durability,
+            superblock,
+            zone: metadata,
+        },
         &[],
         fence_bounds(&instances),
     )
@@ -283,11 +285,13 @@ async fn recover(
     }
     let instances: Arc<[_]> = instances.into();
     let journal = Journal::begin(
-        device,
-        clock.clone(),
-        plan.durability,
-        superblock,
-        other(found.zone),
+        Start {
+            device,
+            clock: clock.clone(),
+            durability: plan.durability,
+            superblock,
+            zone: other(found.zone),
+        },
         &entries,
         fence_bounds(&instances),
     )

@@ -29,7 +29,8 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 
-use super::queue::QUIET_TIME;
+use super::queue::{QUIET_TIME, start};
+use super::zones::Log;
 use super::*;
 use flash::{Change, Faults, Flash, Rates};
 
@@ -125,6 +126,8 @@ impl<const IN_MEMORY: bool> Contents for Numbers<IN_MEMORY> {
     fn record(number: &u64) -> Toy {
         Toy::Number(*number)
     }
+
+    fn begun(&mut self, _: u64) {}
 
     fn gather(&mut self, numbers: &mut Vec<u64>) {
         self.newest = numbers.last().map_or(self.newest, |newest| *newest);
