@@ -11,6 +11,8 @@ const PAGE_BITS: usize = 10;
 #[derive(Debug)]
 pub(super) struct Pages<T> {
     pages: Vec<Box<[T; PAGE]>>,
+    /// Elements that are valid: the last page may have room for more.
+    len: usize,
     blank: T,
 }
 
@@ -19,12 +21,14 @@ impl<T: Copy> Pages<T> {
     pub(super) fn new(blank: T) -> Self {
         Pages {
             pages: Vec::new(),
+            len: 0,
             blank,
         }
     }
 
     /// Makes every index below `len` valid.
     pub(super) fn grow_to(&mut self, len: usize) {
+        self.len = self.len.max(len);
         while self.pages.len() * PAGE < len {
             self.pages.push(Box::new([self.blank; PAGE]));
         }
@@ -42,10 +46,10 @@ impl<T: Copy> Pages<T> {
         &mut self.pages[first as usize / PAGE][within..within + len]
     }
 
-    /// Bytes of RAM of the array.
+    /// Bytes of RAM of the valid elements, and of the pages' addresses. The rest of
+    /// the last page is left out: a cache of a hundred blocks would else consist of it.
     pub(super) fn memory_bytes(&self) -> u64 {
-        let elements = self.pages.len() * PAGE * size_of::<T>();
-        (elements + self.pages.capacity() * size_of::<usize>()) as u64
+        (self.len * size_of::<T>() + self.pages.capacity() * size_of::<usize>()) as u64
     }
 }
 
@@ -60,5 +64,22 @@ impl<T> Index<u32> for Pages<T> {
 impl<T> IndexMut<u32> for Pages<T> {
     fn index_mut(&mut self, id: u32) -> &mut T {
         &mut self.pages[id as usize >> PAGE_BITS][id as usize % PAGE]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_counts_valid_elements() {
+        let mut pages = Pages::new(0_u32);
+        assert_eq!(pages.memory_bytes(), 0);
+        pages.grow_to(3);
+        let addresses = (pages.pages.capacity() * size_of::<usize>()) as u64;
+        assert_eq!(pages.memory_bytes(), 12 + addresses);
+        pages.grow_to(PAGE + 1);
+        let addresses = (pages.pages.capacity() * size_of::<usize>()) as u64;
+        assert_eq!(pages.memory_bytes(), (PAGE as u64 + 1) * 4 + addresses);
     }
 }
