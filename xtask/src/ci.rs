@@ -160,6 +160,7 @@ const FULL: &[Step] = &[
     judged!("nemo-memory"),
     judged!("adacache-fig5"),
     judged!("adacache-fig10"),
+    judged!("adacache-replacement"),
     judged!("adacache-metadata"),
 ];
 

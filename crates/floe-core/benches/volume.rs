@@ -302,9 +302,9 @@ fn presets() -> Vec<(&'static str, Config)> {
     let sieve = replaced_by(Replacement::Sieve, Replacement::Sieve);
     let clock = replaced_by(Replacement::Clock, Replacement::Lru);
     vec![
-        ("adaptive", Config::adacache(capacity)),
+        ("adacache: adaptive, lru", Config::adacache(capacity)),
         ("adaptive, sieve", sieve),
-        ("adaptive, clock of blocks", clock),
+        ("default: adaptive, clock of blocks", clock),
         ("fixed 32 KiB", fixed(32)),
         ("fixed 256 KiB", fixed(256)),
         ("fixed 4 KiB", fixed(4)),
@@ -347,6 +347,8 @@ fn requests(name: &str, config: &Config, count: u64) -> Value {
         "read_hit_ratio": statistics.reads.hit_ratio(),
         "promotions_per_request": statistics.turnover.promotions() as f64
             / (count * ROUNDS as u64) as f64,
+        "ram_bytes_per_block": cache.memory().metadata() as f64
+            / cache.occupancy().blocks.iter().sum::<u64>() as f64,
         "cpu_ns": ns,
         "requests_per_second": (1e9 / ns).round(),
     })

@@ -52,8 +52,8 @@ pub enum Level {
 
 parse_by_name!(Fill, Level, WhenDirty);
 
-/// The settings of a cache of volumes. [`Config::default`] is AdaCache as
-/// published, with 1 GiB.
+/// The settings of a cache of volumes. [`Config::default`] is AdaCache with CLOCK for
+/// blocks, and has 1 GiB; [`Config::adacache`] is AdaCache as published.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -111,8 +111,13 @@ pub struct VolumeBounds {
 }
 
 impl Default for Config {
+    /// CLOCK moves as much as the paper's LRU within a few percent, needs a quarter less
+    /// metadata, and changes no links at a hit (`experiments/adacache-replacement.toml`).
     fn default() -> Self {
-        Config::adacache(ByteSize::gib(1))
+        Config {
+            block_replacement: Replacement::Clock,
+            ..Config::adacache(ByteSize::gib(1))
+        }
     }
 }
 

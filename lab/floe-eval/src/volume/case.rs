@@ -28,7 +28,7 @@ pub struct VolumeCase {
 }
 
 /// The keys and the form of their values, for errors and the manual.
-const KEYS: &str = "sizes=32KiB..256KiB (or 4KiB, or 4KiB+64KiB), capacity=10% (of the distinct bytes, or 1GiB), \
+const KEYS: &str = "preset=floe|adacache, sizes=32KiB..256KiB (or 4KiB, or 4KiB+64KiB), capacity=10% (of the distinct bytes, or 1GiB), \
     mode=write-back|write-through|write-around|write-invalidate|write-only|pass-through, \
     promotion=always|nhit|nhit-N|smq|smq-adaptive|sketch|sketch-N, cleaning=none|lazy|alru|acp, \
     when-dirty=evict|bypass, cut-off=never|full|always, fill=fetch|sector, read-miss=fetch|sector, write-miss=fetch|sector, \
@@ -64,6 +64,13 @@ impl VolumeCase {
             };
         }
         match key {
+            "preset" => {
+                *config = match value {
+                    "floe" => Config::default(),
+                    "adacache" => Config::adacache(Config::default().capacity),
+                    _ => return Err(invalid(&format!("`{value}` is neither floe nor adacache"))),
+                };
+            }
             "sizes" => {
                 let list = value.replace('+', ",");
                 config.sizes = list.parse().map_err(|error| invalid(&error))?;
@@ -106,7 +113,10 @@ impl FromStr for VolumeCase {
             capacity: Capacity::WorkingSet(0.1),
             config: Config::default(),
         };
-        let settings = text.split(',').filter(|setting| !setting.is_empty());
+        let settings = text.split(',').map(str::trim);
+        let mut settings: Vec<&str> = settings.filter(|setting| !setting.is_empty()).collect();
+        // Others change what a preset sets.
+        settings.sort_by_key(|setting| !setting.starts_with("preset"));
         for setting in settings {
             let (key, value) = setting
                 .split_once('=')

@@ -50,6 +50,9 @@ fn settings_are_read_from_one_line() {
     let both: VolumeCase = "replacement=clock/lru".parse().expect("two orders");
     assert_eq!(both.config.block_replacement, Replacement::Clock);
     assert_eq!(both.config.group_replacement, Replacement::Lru);
+    let paper: VolumeCase = "sizes=32KiB,preset=adacache".parse().expect("a preset");
+    assert_eq!(paper.config.block_replacement, Replacement::Lru);
+    assert_eq!(paper.config.sizes.count(), 1);
     let bytes: VolumeCase = "capacity=1GiB".parse().expect("a size");
     assert_eq!(bytes.capacity, Capacity::Bytes(ByteSize::gib(1)));
 }
@@ -63,6 +66,7 @@ fn errors_of_invalid_settings_name_the_valid_ones() {
         ("capacity=0%", "between 0% and 100%"),
         ("promotion=nhit-1", "nhit-N (N from 2 to 1000)"),
         ("mode=write", "write-through"),
+        ("preset=paper", "neither floe nor adacache"),
     ] {
         let error = text.parse::<VolumeCase>().expect_err(text);
         assert!(error.contains(part), "{text}: {error}");
