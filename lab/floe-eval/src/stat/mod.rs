@@ -6,6 +6,7 @@ mod sizes;
 mod skew;
 #[cfg(test)]
 mod tests;
+mod times;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -18,11 +19,13 @@ use crate::ratio::ratio;
 use crate::trace::{
     BlockOp, BlockRequest, BlockTrace, Op, Request, Trace, TraceError, TraceOptions,
 };
-use sequential::Sequence;
+pub(crate) use sequential::Sequence;
+pub(crate) use times::Clock;
 
 pub use sequential::Sequential;
 pub use sizes::{SizeBin, Sizes};
 pub use skew::Skew;
+pub use times::Times;
 
 /// The blocks of a block trace, unless others are wished for.
 pub const BLOCK_BYTES_DEFAULT: u64 = 4096;
@@ -83,6 +86,17 @@ pub struct Operations {
 }
 
 impl Operations {
+    /// Counts a request to a block device.
+    pub(crate) fn count(&mut self, op: BlockOp) {
+        *match op {
+            BlockOp::Read => &mut self.reads,
+            BlockOp::Write => &mut self.writes,
+            BlockOp::WriteZeroes => &mut self.write_zeroes,
+            BlockOp::Trim => &mut self.trims,
+            BlockOp::Flush => &mut self.flushes,
+        } += 1;
+    }
+
     /// Requests of all kinds.
     pub fn total(&self) -> u64 {
         self.reads + self.writes + self.write_zeroes + self.trims + self.flushes
@@ -92,15 +106,6 @@ impl Operations {
     pub fn read_share(&self) -> f64 {
         ratio(self.reads, self.reads + self.writes + self.write_zeroes)
     }
-}
-
-/// The times of a trace.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Times {
-    /// Seconds between the earliest and the latest request.
-    pub span_s: f64,
-    /// Requests whose time lies before that of the request before them.
-    pub backward_steps: u64,
 }
 
 /// Accesses of blocks or objects. Trims and flushes are none.
@@ -187,31 +192,17 @@ struct Collector {
     write_sizes: Sizes,
     touched: HashMap<(u64, u64), Touched>,
     sequence: Sequence,
-    earliest_ns: Option<u64>,
-    latest_ns: u64,
-    last_ns: u64,
-    backward_steps: u64,
+    clock: Clock,
 }
 
 impl Collector {
     fn block(&mut self, request: &BlockRequest, block_bytes: u64) {
-        self.time(request.time_ns);
-        let operations = &mut self.operations;
+        self.clock.note(request.time_ns);
+        self.operations.count(request.op);
         let is_read = match request.op {
-            BlockOp::Read => {
-                operations.reads += 1;
-                true
-            }
-            BlockOp::Write => {
-                operations.writes += 1;
-                false
-            }
-            BlockOp::WriteZeroes => {
-                operations.write_zeroes += 1;
-                false
-            }
-            BlockOp::Trim => return operations.trims += 1,
-            BlockOp::Flush => return operations.flushes += 1,
+            BlockOp::Read => true,
+            BlockOp::Write | BlockOp::WriteZeroes => false,
+            BlockOp::Trim | BlockOp::Flush => return,
         };
         self.sizes(is_read).add(request.length);
         self.sequence.add(request);
@@ -223,7 +214,7 @@ impl Collector {
     }
 
     fn object(&mut self, request: &Request) {
-        self.time(request.time_ns);
+        self.clock.note(request.time_ns);
         let is_read = match request.op {
             Op::Get => {
                 self.operations.reads += 1;
@@ -257,14 +248,6 @@ impl Collector {
         touched.is_written |= !is_read;
     }
 
-    fn time(&mut self, time_ns: Option<u64>) {
-        let Some(time) = time_ns else { return };
-        self.backward_steps += u64::from(time < self.last_ns);
-        self.last_ns = time;
-        self.earliest_ns = Some(self.earliest_ns.map_or(time, |earliest| earliest.min(time)));
-        self.latest_ns = self.latest_ns.max(time);
-    }
-
     /// The figures so far. The caller fills in the rest.
     fn finish(self, has_blocks: bool) -> TraceStat {
         let mut counts: Vec<u64> = self.touched.values().map(|touched| touched.count).collect();
@@ -281,10 +264,7 @@ impl Collector {
             block_bytes: None,
             volumes: None,
             operations: self.operations,
-            time: self.earliest_ns.map(|earliest| Times {
-                span_s: (self.latest_ns - earliest) as f64 / 1e9,
-                backward_steps: self.backward_steps,
-            }),
+            time: self.clock.times(),
             accesses: Accesses {
                 total,
                 unique,

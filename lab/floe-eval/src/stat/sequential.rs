@@ -22,8 +22,9 @@ impl Sequential {
     pub const STREAMS: usize = 32;
 }
 
-#[derive(Default)]
-pub(super) struct Sequence {
+/// Collects the requests that continue others.
+#[derive(Debug, Default)]
+pub(crate) struct Sequence {
     ends: HashMap<u32, VecDeque<u64>>,
     requests: u64,
     bytes: u64,
@@ -32,7 +33,7 @@ pub(super) struct Sequence {
 }
 
 impl Sequence {
-    pub(super) fn add(&mut self, request: &BlockRequest) {
+    pub(crate) fn add(&mut self, request: &BlockRequest) {
         self.requests += 1;
         self.bytes = self.bytes.saturating_add(request.length);
         let ends = self.ends.entry(request.volume).or_default();
@@ -50,7 +51,7 @@ impl Sequence {
         ends.push_back(request.offset + request.length);
     }
 
-    pub(super) fn finish(&self) -> Sequential {
+    pub(crate) fn finish(&self) -> Sequential {
         Sequential {
             request_share: ratio(self.sequential_requests, self.requests),
             byte_share: ratio(self.sequential_bytes, self.bytes),

@@ -10,7 +10,7 @@ use super::simulate::Simulation;
 use super::working_set::WorkingSet;
 use crate::error::EvalError;
 use crate::stat::Sizes;
-use crate::trace::{BlockOp, BlockTrace, TraceOptions};
+use crate::trace::{BlockOp, BlockRequest, BlockTrace, TraceOptions};
 
 /// A replay of a block trace.
 #[derive(Clone, Debug)]
@@ -44,20 +44,12 @@ pub fn replay_volumes(options: &VolumeReplayOptions) -> Result<VolumeReplayResul
     let simulations: Result<Vec<_>, EvalError> = options.cases.iter().map(plan).collect();
     let mut simulations = simulations?;
     let mut trace = open(options)?;
-    let (mut requests, mut first_ns, mut last_ns) = (0, None, 0);
+    let (mut first_ns, mut last_ns) = (None, 0);
     let mut sizes = Sizes::default();
-    for request in trace.by_ref().take(limit(options)) {
-        let request = request?;
-        let volume = u16::try_from(request.volume).map(VolumeId).map_err(|_| {
-            bad_option(
-                "volumes",
-                &"a cache has 65,536 volumes at most; the trace has more",
-            )
-        })?;
+    let requests = each_request(&mut trace, options.requests_max, |request, volume| {
         for simulation in &mut simulations {
-            simulation.serve(&request, volume);
+            simulation.serve(request, volume);
         }
-        requests += 1;
         if matches!(request.op, BlockOp::Read | BlockOp::Write) {
             sizes.add(request.length);
         }
@@ -65,7 +57,8 @@ pub fn replay_volumes(options: &VolumeReplayOptions) -> Result<VolumeReplayResul
             first_ns.get_or_insert(time_ns);
             last_ns = last_ns.max(time_ns);
         }
-    }
+        Ok(())
+    })?;
     Ok(VolumeReplayResult {
         trace: file_name(&options.trace),
         format: trace.format().to_string(),
@@ -79,22 +72,41 @@ pub fn replay_volumes(options: &VolumeReplayOptions) -> Result<VolumeReplayResul
     })
 }
 
+/// Hands at most `requests_max` requests, with the numbers of their volumes, to
+/// `each`. Returns how many there were.
+pub(crate) fn each_request(
+    trace: &mut BlockTrace,
+    requests_max: Option<u64>,
+    mut each: impl FnMut(&BlockRequest, VolumeId) -> Result<(), EvalError>,
+) -> Result<u64, EvalError> {
+    let requests_max = usize::try_from(requests_max.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+    let mut requests = 0;
+    for request in trace.by_ref().take(requests_max) {
+        let request = request?;
+        let volume = u16::try_from(request.volume).map(VolumeId).map_err(|_| {
+            bad_option(
+                "volumes",
+                &"a cache has 65,536 volumes at most; the trace has more",
+            )
+        })?;
+        each(&request, volume)?;
+        requests += 1;
+    }
+    Ok(requests)
+}
+
 /// The distinct bytes of the requests that are replayed.
 fn working_set(options: &VolumeReplayOptions) -> Result<WorkingSet, EvalError> {
     let mut working_set = WorkingSet::default();
-    for request in open(options)?.take(limit(options)) {
-        working_set.add(&request?);
-    }
+    each_request(&mut open(options)?, options.requests_max, |request, _| {
+        working_set.add(request);
+        Ok(())
+    })?;
     Ok(working_set)
 }
 
 fn open(options: &VolumeReplayOptions) -> Result<BlockTrace, EvalError> {
     Ok(BlockTrace::open(&options.trace, options.options)?)
-}
-
-fn limit(options: &VolumeReplayOptions) -> usize {
-    let requests = options.requests_max.unwrap_or(u64::MAX);
-    usize::try_from(requests).unwrap_or(usize::MAX)
 }
 
 fn bad_option(option: &str, error: &dyn std::fmt::Display) -> EvalError {
@@ -104,7 +116,7 @@ fn bad_option(option: &str, error: &dyn std::fmt::Display) -> EvalError {
     }
 }
 
-fn file_name(path: &Path) -> String {
+pub(crate) fn file_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default();
     name.to_string_lossy().into_owned()
 }
