@@ -34,6 +34,9 @@ pub(crate) enum Action {
     /// Describe a trace, write it in another format, or measure its miss-ratio curve
     #[command(disable_help_flag = true)]
     Trace(LabArgs),
+    /// Advise a cache for a block trace: size, block sizes, promotion and mode
+    #[command(disable_help_flag = true)]
+    Advise(LabArgs),
     /// Print the content of a cache's device
     #[command(after_help = "Examples:\n  \
         floe inspect --data-dir /var/lib/floe\n  \

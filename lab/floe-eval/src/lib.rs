@@ -5,6 +5,7 @@
 //! | [`workload`] | drawing ids: uniform, Zipfian as YCSB, hotspots, scans, mixes |
 //! | [`trace`] | reading recorded requests |
 //! | [`stat`], [`convert`], [`mrc`] | describing a trace, writing it in another format, its miss-ratio curve |
+//! | [`advise`] | the cache that a block trace needs |
 //! | [`mod@replay`] | miss ratios of eviction policies on traces |
 //! | [`run`] | driving a cache, a server that runs or an origin, closed or open loop, in real or virtual time |
 //! | [`hosts`] | the hosts of ZNCache and OxCache on the simulated SSD |
@@ -18,6 +19,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod advise;
 pub mod convert;
 pub mod error;
 pub mod experiment;

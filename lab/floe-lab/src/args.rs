@@ -1,4 +1,4 @@
-//! The command line of the laboratory: `bench`, `replay`, `report`, `trace`. The table
+//! The command line of the laboratory: `bench`, `replay`, `report`, `trace`, `advise`. The table
 //! of keys provides the settings' flags.
 
 use std::num::NonZeroUsize;
@@ -16,6 +16,7 @@ use floe_eval::experiment::{Shard, TargetKind};
 use floe_eval::trace::TraceFormat;
 use floe_eval::volume::VolumeCase;
 
+use crate::advise::AdviseArgs;
 use crate::trace::TraceAction;
 
 #[derive(Debug, Subcommand)]
@@ -57,6 +58,14 @@ pub(crate) enum Action {
     /// Describe a trace, write it in another format, or measure its miss-ratio curve
     #[command(subcommand)]
     Trace(TraceAction),
+    /// Advise a cache for a block trace: size, block sizes, promotion and mode
+    #[command(after_help = "Examples:\n  \
+        floe advise disk.csv                                 the smallest cache that hits almost as much as any\n  \
+        floe advise disk.csv --max-cache 8GiB --out results/disk\n  \
+        floe advise disk.csv --capacity 4GiB --json          the best cache of a given size\n\n\
+        Candidates replay the whole trace, so time grows with its requests; --requests shortens it. The last\n\
+        lines of the output are the limits of the advice and the command that confirms it.")]
+    Advise(AdviseArgs),
     /// Print a completion script for a shell
     #[command(
         after_help = "Example:\n  floe-lab completions bash > /etc/bash_completion.d/floe-lab"
@@ -82,8 +91,8 @@ pub(crate) fn command(schema: &Schema) -> Command {
         .version(floe_cli::VERSION)
         .about("Drive Floe and its peers, and report what was measured")
         .long_about(
-            "The laboratory of Floe: experiments, traces and reports. `floe bench`, `floe replay` and\n\
-                  `floe report` and `floe trace` run it.",
+            "The laboratory of Floe: experiments, traces and reports. `floe bench`, `floe replay`,\n\
+                  `floe report`, `floe trace` and `floe advise` run it.",
         )
         .after_help(
             "Examples:\n  \

@@ -1,8 +1,9 @@
 //! The laboratory's command: experiments, traces and reports. `floe bench`,
-//! `floe replay`, `floe report` and `floe trace` run it.
+//! `floe replay`, `floe report`, `floe trace` and `floe advise` run it.
 
 #![forbid(unsafe_code)]
 
+mod advise;
 mod args;
 mod evaluate;
 mod figures;
@@ -36,6 +37,7 @@ fn run() -> Result<ExitCode, Failure> {
         Action::Replay(args) => evaluate::replay(&schema, below, &args, cli.json)?,
         Action::Report(args) => report::run(&args, cli.json)?,
         Action::Trace(action) => trace::run(&action, cli.json)?,
+        Action::Advise(args) => advise::run(&args, cli.json)?,
         Action::Completions { shell } => {
             manual::completions(&mut args::command(&schema), shell)?;
         }

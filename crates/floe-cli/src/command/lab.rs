@@ -1,5 +1,5 @@
-//! `floe bench`, `floe replay`, `floe report` and `floe trace`: run `floe-lab`, so that the
-//! server links no code of the laboratory.
+//! `floe bench`, `floe replay`, `floe report`, `floe trace` and `floe advise`: run `floe-lab`,
+//! so that the server links no code of the laboratory.
 
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt as _;

@@ -32,6 +32,7 @@ pub(crate) fn run(schema: &Schema, matches: &ArgMatches) -> Result<ExitCode, Fai
         Action::Replay(args) => return Err(lab::become_lab("replay", &args, cli.json)),
         Action::Report(args) => return Err(lab::become_lab("report", &args, cli.json)),
         Action::Trace(args) => return Err(lab::become_lab("trace", &args, cli.json)),
+        Action::Advise(args) => return Err(lab::become_lab("advise", &args, cli.json)),
         Action::Inspect(args) => inspect::run(schema, below, &args, cli.json)?,
         Action::Check(args) => inspect::check(schema, below, &args, cli.json)?,
         Action::Config(action) => config::run(schema, below, action, cli.json)?,

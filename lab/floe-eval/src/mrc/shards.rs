@@ -107,6 +107,11 @@ impl FixedSize {
         self.by_hash.len()
     }
 
+    /// True if every key is in the sample, so that the curve is exact.
+    pub fn is_exact(&self) -> bool {
+        self.sample.threshold == MODULUS
+    }
+
     /// Lowers the threshold to the largest sampled hash, and drops its keys.
     fn lower(&mut self) {
         let Some(&(largest, _)) = self.by_hash.peek() else {

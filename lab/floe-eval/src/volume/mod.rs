@@ -22,6 +22,7 @@ mod working_set;
 
 pub use case::{Capacity, VolumeCase};
 pub use replay::{VolumeReplayOptions, replay_volumes};
+pub(crate) use replay::{each_request, file_name};
 pub use result::{MissedRequests, VolumeReplayResult, VolumeResult, VolumeSample};
 pub use simulate::Simulation;
 pub use spec::{VolumeSpec, volume_figures};

@@ -67,6 +67,11 @@ impl Simulation {
         self.count(operation, outcome);
     }
 
+    /// The steps of the last request.
+    pub(crate) fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
     /// Lets the trace's time pass; it never runs backwards.
     fn advance(&mut self, time_ns: Option<u64>) {
         let Some(time_ns) = time_ns else {

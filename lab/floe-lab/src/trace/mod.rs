@@ -11,8 +11,9 @@ use floe_eval::report::ReportData;
 use floe_eval::results::Provenance;
 use floe_eval::stat::{StatOptions, stat};
 
-pub(crate) use args::TraceAction;
 use args::{ConvertArgs, MrcArgs, StatArgs};
+pub(crate) use args::{FileArgs, TraceAction};
+pub(crate) use text::{operations, percent, request_sizes};
 
 use crate::outcome::explain;
 

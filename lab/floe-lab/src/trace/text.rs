@@ -7,7 +7,7 @@ use floe_cli::output::size;
 use floe_cli::style::Style;
 use floe_eval::convert::Converted;
 use floe_eval::mrc::MissRatioCurve;
-use floe_eval::stat::{Sizes, TraceStat};
+use floe_eval::stat::{Operations, Sizes, TraceStat};
 
 /// Bars of histograms at their longest.
 const BAR_CHARS: f64 = 30.0;
@@ -35,19 +35,7 @@ pub(crate) fn stat(found: &TraceStat) -> String {
 }
 
 fn facts(found: &TraceStat) -> Vec<(&'static str, String)> {
-    let operations = &found.operations;
-    let mut facts = vec![(
-        "operations",
-        format!(
-            "{} reads ({} of reads and writes), {} writes, {} writes of zeroes, {} trims, {} flushes",
-            operations.reads,
-            percent(operations.read_share()),
-            operations.writes,
-            operations.write_zeroes,
-            operations.trims,
-            operations.flushes
-        ),
-    )];
+    let mut facts = vec![("operations", operations(&found.operations))];
     if let Some(volumes) = found.volumes {
         facts.push(("volumes", volumes.to_string()));
     }
@@ -61,14 +49,7 @@ fn facts(found: &TraceStat) -> Vec<(&'static str, String)> {
             ),
         },
     ));
-    for (name, sizes) in [
-        ("read bytes", &found.read_sizes),
-        ("write bytes", &found.write_sizes),
-    ] {
-        if sizes.count() > 0 {
-            facts.push((name, percentiles(sizes)));
-        }
-    }
+    facts.extend(request_sizes(&found.read_sizes, &found.write_sizes));
     let accesses = &found.accesses;
     facts.push((
         "working set",
@@ -115,6 +96,30 @@ fn facts(found: &TraceStat) -> Vec<(&'static str, String)> {
     facts
 }
 
+/// Requests by operation.
+pub(crate) fn operations(operations: &Operations) -> String {
+    format!(
+        "{} reads ({} of reads and writes), {} writes, {} writes of zeroes, {} trims, {} flushes",
+        operations.reads,
+        percent(operations.read_share()),
+        operations.writes,
+        operations.write_zeroes,
+        operations.trims,
+        operations.flushes
+    )
+}
+
+/// Rows of the sizes of reads and writes, as far as there are any.
+pub(crate) fn request_sizes<'a>(
+    reads: &'a Sizes,
+    writes: &'a Sizes,
+) -> impl Iterator<Item = (&'static str, String)> + use<'a> {
+    [("read bytes", reads), ("write bytes", writes)]
+        .into_iter()
+        .filter(|(_, sizes)| sizes.count() > 0)
+        .map(|(name, sizes)| (name, percentiles(sizes)))
+}
+
 fn percentiles(sizes: &Sizes) -> String {
     let at = |share| size(sizes.percentile(share));
     format!(
@@ -153,7 +158,8 @@ fn histogram(text: &mut String, name: &str, sizes: &Sizes) {
     }
 }
 
-fn percent(share: f64) -> String {
+/// A share as a percentage.
+pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
