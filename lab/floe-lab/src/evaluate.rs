@@ -16,7 +16,7 @@ use floe_device::{Clock, Device as _};
 use floe_eval::EvalError;
 use floe_eval::experiment::{CacheSpec, ExperimentOptions, Kind, TargetKind};
 use floe_eval::run::{BenchOptions, Pacing, RequestSource, RunResult, in_virtual_time};
-use floe_eval::trace::TraceOptions;
+use floe_eval::trace::{TraceOptions, generated};
 use tokio::runtime::Builder;
 
 use crate::args::{BenchArgs, ClockName, DriveArgs, ReplayArgs, SweepArgs};
@@ -182,7 +182,12 @@ pub(crate) fn replay(
         options: trace_options,
         object_bytes: object.bytes(),
     };
-    let mut options = options("replay", &args.drive.load, &args.drive.output, json);
+    // Of a generated trace, results say that nothing was recorded.
+    let name = match generated(&args.trace) {
+        Some(format) => format!("replay of a {format}"),
+        None => "replay".to_owned(),
+    };
+    let mut options = options(&name, &args.drive.load, &args.drive.output, json);
     if let Some(speed) = args.speed {
         options.pacing = Pacing::Recorded {
             speed,

@@ -78,6 +78,8 @@ fn trace_mrc_prints_a_miss_ratio_curve() {
             "mean absolute error 0.000",
         ],
     );
+    let stand_in = ["trace", "mrc", "standin:vd740,requests=100"];
+    run(folder.path(), &stand_in).expect(0, &["format synthetic stand-in"]);
     let found = json(
         folder.path(),
         &["--json", "trace", "mrc", "a.iolog", "--exact"],

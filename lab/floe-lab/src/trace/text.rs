@@ -188,8 +188,8 @@ pub(crate) fn converted(done: &Converted, into: &Path) -> String {
 /// A miss-ratio curve.
 pub(crate) fn curve(found: &MissRatioCurve) -> String {
     let mut text = format!(
-        "{}: {} accesses of {} {}, {}\n",
-        found.trace, found.accesses, found.unique, found.unit, found.sample
+        "{}: {} accesses of {} {}, format {}, {}\n",
+        found.trace, found.accesses, found.unique, found.unit, found.format, found.sample
     );
     if found.skipped > 0 {
         let _ = writeln!(text, "{} bad records were skipped", found.skipped);
