@@ -13,8 +13,8 @@ pub(crate) fn run(run: &RunResult) -> String {
     let style = Style::stdout();
     let whole = &run.whole;
     let mut text = format!(
-        "{} requests in {:.1} s ({:.0}/s), ",
-        run.requests, whole.length_s, whole.requests_per_s,
+        "{}: {} requests in {:.1} s ({:.0}/s), ",
+        run.name, run.requests, whole.length_s, whole.requests_per_s,
     );
     let _ = match whole.hits_untold {
         true => writeln!(text, "hits and misses are not told apart"),
