@@ -215,7 +215,7 @@ fn public_errors_derive_thiserror() {
 fn leftovers_and_machine_names_are_found() {
     let word = concat!("// TO", "DO: later\n");
     assert_core(word, 1, "finish it");
-    let place = concat!("//! See /ho", "me/somebody/notes.\n");
+    let place = concat!("//! See /ho", "me/user/notes.\n");
     assert_core(place, 1, "one machine only");
 }
 
