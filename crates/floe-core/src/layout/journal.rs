@@ -401,6 +401,7 @@ impl JournalChain {
     ) -> Option<(usize, JournalBlock<R>)> {
         (0..bytes.len())
             .step_by(block_size as usize)
+            .filter(|&start| has_magic::<R>(&bytes[start..]))
             .find_map(|start| {
                 let block = self.decode(block_size, &bytes[start..]).ok()?;
                 Some((start, block))
@@ -416,13 +417,19 @@ impl JournalChain {
     /// True if `bytes` start with a block of this journal that follows the next
     /// one. Then the next one is not missing but damaged.
     pub fn is_behind_next<R: JournalRecord>(&self, bytes: &[u8]) -> bool {
-        open(self.id, R::BLOCK, bytes)
-            .and_then(|opened| {
-                let (header, _) = split_header(&opened)?;
-                Ok(u64_at(header, 24) == self.epoch && u64_at(header, 32) > self.next)
-            })
-            .unwrap_or(false)
+        let is_behind = || {
+            let opened = open(self.id, R::BLOCK, bytes)?;
+            let (header, _) = split_header(&opened)?;
+            Ok::<_, LayoutError>(u64_at(header, 24) == self.epoch && u64_at(header, 32) > self.next)
+        };
+        has_magic::<R>(bytes) && is_behind().unwrap_or(false)
     }
+}
+
+/// True if `bytes` start as a block does. A search asks this first at each place: to
+/// tell blank bytes from foreign ones, opening them would read all that follow.
+fn has_magic<R: JournalRecord>(bytes: &[u8]) -> bool {
+    bytes.starts_with(&R::BLOCK.magic())
 }
 
 /// A block's header, and its records.
