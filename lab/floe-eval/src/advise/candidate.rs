@@ -5,7 +5,7 @@ use floe_core::volume::{Accesses, Io, Plan};
 use serde::Serialize;
 
 use super::drive::Drive;
-use super::facts::TraceFacts;
+use super::facts::{DAY_S, TraceFacts};
 use super::options::bad_option;
 use crate::error::EvalError;
 use crate::trace::BlockRequest;
@@ -103,7 +103,11 @@ pub(super) struct Replaying {
 }
 
 impl Replaying {
-    pub(super) fn new(settings: Settings, capacity_bytes: u64) -> Result<Self, EvalError> {
+    pub(super) fn new(
+        settings: Settings,
+        capacity_bytes: u64,
+        drive: Option<Drive>,
+    ) -> Result<Self, EvalError> {
         let volume = settings.volume(capacity_bytes);
         let case: VolumeCase = volume
             .parse()
@@ -115,7 +119,7 @@ impl Replaying {
             settings,
             simulation: Simulation::new(&volume, &plan),
             volume,
-            drive: Drive::new(capacity_bytes)?,
+            drive,
         })
     }
 
@@ -139,7 +143,7 @@ impl Replaying {
             (traffic.read_from_backing(), traffic.written_to_backing());
         let dirty_bytes = result.occupancy.dirty_bytes;
         let backing_bytes = backing_read.bytes + backing_written.bytes + dirty_bytes;
-        let days = facts.time.map(|time| time.span_s / 86_400.0);
+        let days = facts.time.map(|time| time.span_s / DAY_S);
         let per_day = days
             .filter(|days| *days > 0.0)
             .map(|days| traffic.written_to_cache().bytes as f64 / days);

@@ -23,6 +23,7 @@ pub(super) const DRIVE_BYTES_MAX: u64 = 64 << 30;
 /// over-provisioning, with a mapping of 4 KiB pages and superblocks small enough
 /// to have as many of them as the whole drive. Random writes have filled it
 /// before, so that garbage collection works from the first write on.
+#[derive(Clone)]
 pub(super) struct Drive {
     ssd: Ssd,
     before: Statistics,

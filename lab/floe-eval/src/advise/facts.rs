@@ -13,6 +13,9 @@ use crate::volume::each_request;
 /// Bytes of the blocks that the curve counts: the smallest blocks of a cache.
 pub(super) const BLOCK_BYTES: u64 = 4096;
 
+/// Seconds of a day.
+pub(super) const DAY_S: f64 = 86_400.0;
+
 /// Distinguishes the blocks of the second sample from those of the first.
 const SECOND_SAMPLE: u64 = 0x9e37_79b9_7f4a_7c15;
 

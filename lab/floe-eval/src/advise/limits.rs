@@ -3,10 +3,8 @@
 use floe_core::ByteSize;
 
 use super::drive::DRIVE_BYTES_MAX;
-use super::facts::TraceFacts;
+use super::facts::{DAY_S, TraceFacts};
 use super::sizing::Sizing;
-
-const DAY_S: f64 = 86_400.0;
 
 /// The limits of advice, a sentence or two each.
 pub(super) fn limits(facts: &TraceFacts, sizing: &Sizing) -> Vec<String> {

@@ -7,6 +7,7 @@
 
 use super::candidate::{Candidate, Replaying, Settings};
 use super::choose::Rule;
+use super::drive::Drive;
 use super::facts::TraceFacts;
 use super::options::AdviseOptions;
 use crate::error::EvalError;
@@ -21,6 +22,7 @@ pub(super) fn search(
     rule: Rule,
     capacity_bytes: u64,
 ) -> Result<Vec<Candidate>, EvalError> {
+    let drive = Drive::new(capacity_bytes)?;
     let has_writes = facts.operations.writes > 0;
     let families: &[&[&'static str]] = match has_writes {
         true => &[&Settings::SAFE_MODES, &[Settings::WRITE_BACK]],
@@ -42,7 +44,13 @@ pub(super) fn search(
             if new.is_empty() {
                 break;
             }
-            family.extend(replay(options, facts, &new, capacity_bytes)?);
+            family.extend(replay(
+                options,
+                facts,
+                &new,
+                capacity_bytes,
+                drive.as_ref(),
+            )?);
             best = rule
                 .best(&family)
                 .map_or(best, |found| found.candidate.settings);
@@ -65,15 +73,18 @@ fn star(centre: Settings, modes: &[&'static str]) -> impl Iterator<Item = Settin
     sizes.into_iter().chain(rest)
 }
 
-/// Replays the trace against all `settings` in one pass.
+/// Replays the trace against all `settings` in one pass, each with a drive like
+/// `drive`.
 fn replay(
     options: &AdviseOptions,
     facts: &TraceFacts,
     settings: &[Settings],
     capacity_bytes: u64,
+    drive: Option<&Drive>,
 ) -> Result<Vec<Candidate>, EvalError> {
-    let replaying = settings.iter();
-    let replaying = replaying.map(|settings| Replaying::new(*settings, capacity_bytes));
+    let replaying = settings
+        .iter()
+        .map(|settings| Replaying::new(*settings, capacity_bytes, drive.cloned()));
     let mut replaying = replaying.collect::<Result<Vec<_>, _>>()?;
     let mut trace = BlockTrace::open(&options.trace, options.options)?;
     each_request(&mut trace, options.requests_max, |request, volume| {
