@@ -516,10 +516,7 @@ impl Groups {
 
     fn block_order(&mut self, partition: usize) -> (LinkedBlocks<'_>, Option<&mut Order>) {
         let owner = &mut self.partitions[partition];
-        let ring = match self.owners {
-            Some(_) => Ring::Members(&owner.members),
-            None => Ring::All(self.fresh),
-        };
+        let ring = Ring::new(self.owners.is_some(), &owner.members, self.fresh);
         let blocks = LinkedBlocks {
             shape: self.shape,
             ring,
@@ -543,10 +540,7 @@ impl Groups {
 
     fn group_order(&mut self, partition: usize) -> (LinkedGroups<'_>, Option<&mut Order>) {
         let owner = &mut self.partitions[partition];
-        let ring = match self.owners {
-            Some(_) => Ring::Members(&owner.members),
-            None => Ring::All(self.fresh),
-        };
+        let ring = Ring::new(self.owners.is_some(), &owner.members, self.fresh);
         let groups = LinkedGroups {
             ring,
             groups: &mut self.groups,

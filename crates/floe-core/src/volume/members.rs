@@ -94,7 +94,17 @@ pub(super) enum Ring<'a> {
     All(u32),
 }
 
-impl Ring<'_> {
+impl<'a> Ring<'a> {
+    /// The groups of one of several partitions, which has `members`, or all groups
+    /// below `fresh`.
+    pub(super) fn new(is_shared: bool, members: &'a [u32], fresh: u32) -> Self {
+        if is_shared {
+            Ring::Members(members)
+        } else {
+            Ring::All(fresh)
+        }
+    }
+
     /// The group at `place`, if the ring is that long.
     fn group(self, place: u32) -> Option<u32> {
         match self {

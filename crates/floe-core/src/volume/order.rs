@@ -23,8 +23,8 @@ pub enum Replacement {
     /// count first. Counts end at 255 and with the stay in the cache.
     Lfu,
     /// CLOCK: a hand goes around the places of the cache and spares what was
-    /// used since it last passed (Corbató, 1968). It needs a byte an element,
-    /// where the others need links of eight.
+    /// used since it last passed (Corbató, 1968). An element needs one byte; each
+    /// of the other orders links elements, with eight bytes.
     Clock,
 }
 

@@ -1,8 +1,9 @@
 //! Traces in other formats: block traces as libCacheSim's oracleGeneral or as
 //! Alibaba's CSV, and oracleGeneral back as CSV.
 //!
-//! oracleGeneral knows objects. A block is the object `volume << 48 | number`,
-//! where the number counts blocks, or sectors if requests are kept whole.
+//! oracleGeneral knows objects. A block is the object `volume << 48 | number`, and
+//! its number is its place among the volume's blocks. A request that stays whole has
+//! the number of its first sector.
 
 mod lost;
 mod out;

@@ -187,7 +187,7 @@ impl<'a> ObjectsPage<'a> {
         })
     }
 
-    /// True if any object or tombstone has this hash, whatever its key.
+    /// True if any object or tombstone has this hash. Keys are not compared.
     pub fn knows(&self, hash: KeyHash, seed: HashSeed) -> bool {
         self.objects().any(|object| match object.content {
             Content::Tombstone(dead) => dead == hash,

@@ -48,8 +48,8 @@ pub(super) fn open(path: &Path) -> Option<io::Result<Content>> {
         TraceFormat::StandIn => stand_in::generator(name, options),
         _ => plain::generator(name, options),
     };
-    let refuse = |reason| io::Error::new(io::ErrorKind::InvalidInput, reason);
-    Some(generator.map(Content::new).map_err(refuse))
+    let invalid = |reason| io::Error::new(io::ErrorKind::InvalidInput, reason);
+    Some(generator.map(Content::new).map_err(invalid))
 }
 
 /// Bytes of a record: time, offset, length, operation.

@@ -15,8 +15,8 @@ const BURSTS: Pace = Pace {
     pause_ns: 2_000_000_000,
 };
 
-/// The addresses of the hot zone as a share of the range. It is small, so that an
-/// LRU cache keeps it between accesses whatever the hit rate.
+/// The addresses of the hot zone as a share of the range. The zone is so small that
+/// an LRU cache keeps it at any hit rate.
 const HOT_SET: f64 = 0.001;
 
 /// Options of a workload.
