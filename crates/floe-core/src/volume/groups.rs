@@ -4,17 +4,18 @@
 //! A block's record is 4 bytes, plus 8 where an order links blocks and 1 where
 //! it marks them. A group's is 8 bytes, with the same additions. Records of a
 //! group's blocks are a run whose length is their number, so that RAM falls as
-//! blocks grow.
+//! blocks grow. Of each length one run may be free; when a second one is, the
+//! last run moves into it.
 
 use super::members::{
-    Block, DIRTY, FLAG_BITS, Group, LinkedBlocks, LinkedGroups, Members, NO_SLOT, PARTIAL, Ring,
-    SLOT_BITS, record_in,
+    Block, DIRTY, Group, LinkedBlocks, LinkedGroups, Members, NO_SLOT, PARTIAL, Ring, record_in,
 };
 use super::order::{Levels, Order};
-use super::pages::{PAGE, Pages};
+use super::pages::Pages;
 use super::plan::PartitionPlan;
-use super::regions::RegionId;
-use super::shape::{BlockId, CLASSES, Shape};
+use super::regions::{RegionId, Regions};
+use super::shape::{BlockId, CLASSES, Entry, Shape};
+use super::slabs::Slabs;
 
 /// No group, no run.
 const NONE: u32 = u32::MAX;
@@ -25,10 +26,10 @@ pub(super) struct Groups {
     shape: Shape,
     groups: Members<Group>,
     blocks: Members<Block>,
-    /// Heads of the lists of free runs of block records, by class.
+    /// Runs of block records. Those of class `i` have `1 << i` records.
+    runs: Slabs<CLASSES>,
+    /// The free run of each class, or [`NONE`].
     free_runs: [u32; CLASSES],
-    /// The first block record that no run has had.
-    next_record: u32,
     /// Head of the list of free groups that were in use before.
     free: u32,
     /// The first group that has not been in use.
@@ -95,8 +96,8 @@ impl Groups {
             shape,
             groups: Members::new(Group::default(), levels.group),
             blocks: Members::new(Block::default(), levels.block),
+            runs: Slabs::new(std::array::from_fn(|class| 1 << class)),
             free_runs: [NONE; CLASSES],
-            next_record: 0,
             free: NONE,
             fresh: 0,
             count: granules.div_ceil(1 << shape.group_bits),
@@ -130,7 +131,7 @@ impl Groups {
         }
         let mut free_slot = state.free_slot();
         for slot in (slots_before..slots).rev() {
-            self.blocks.records[state.first + slot] = Block(free_slot << FLAG_BITS);
+            self.blocks.records[state.first + slot] = Block::free(free_slot);
             free_slot = slot;
         }
         let class = state.class();
@@ -176,29 +177,30 @@ impl Groups {
         let record = self.record(block);
         let Group { first, .. } = self.groups.records[group];
         let state = self.groups.records[group];
-        let next = self.blocks.records[record].0 >> FLAG_BITS;
+        let next = self.blocks.records[record].next();
         self.groups.records[group] = Group::of(first, state.used() + 1, next, state.class());
-        self.set_region(block, region);
+        self.blocks.records[record] = Block::used(region, 0);
         self.in_use[block.class() as usize] += 1;
         let partition = self.owner(group);
         self.order_block(partition, |order, blocks| order.insert(blocks, block.0));
         self.touch_group(group);
     }
 
-    /// Frees the slot of `block`, and its group if that was the last one.
-    pub(super) fn vacate(&mut self, block: BlockId) {
+    /// Frees the slot of `block`, which `regions` have no more, and its group if that
+    /// was the last one.
+    pub(super) fn vacate(&mut self, block: BlockId, regions: &Regions) {
         let group = self.shape.group_of(block);
         let partition = self.owner(group);
         self.order_block(partition, |order, blocks| order.remove(blocks, block.0));
         self.in_use[block.class() as usize] -= 1;
         let state = self.groups.records[group];
         let record = self.record(block);
-        self.blocks.records[record] = Block(state.free_slot() << FLAG_BITS);
+        self.blocks.records[record] = Block::free(state.free_slot());
         let slot = record - state.first;
         let class = state.class();
         self.groups.records[group] = Group::of(state.first, state.used() - 1, slot, class);
         if state.used() == 1 {
-            self.close(group);
+            self.close(group, regions);
         } else if state.free_slot() == NO_SLOT {
             let open = &mut self.partitions[partition].open[class as usize];
             if open.last() != Some(&group) {
@@ -215,23 +217,20 @@ impl Groups {
         self.touch_group(group);
     }
 
-    pub(super) fn region(&self, block: BlockId) -> RegionId {
-        RegionId(self.blocks.records[self.record(block)].0 >> FLAG_BITS)
-    }
-
-    /// Changes the number of the block's region, and keeps its flags.
-    pub(super) fn set_region(&mut self, block: BlockId, region: RegionId) {
-        self.set_record(block, region, 0);
+    /// The region of `block`, which is in use.
+    pub(super) fn region(&self, block: BlockId) -> Option<RegionId> {
+        self.blocks.records[self.record(block)].region()
     }
 
     /// The region of `block` has a new number.
-    pub(super) fn moved(&mut self, block: BlockId, region: RegionId) {
-        let flags = self.blocks.records[self.record(block)].0 & (DIRTY | PARTIAL);
-        self.set_record(block, region, flags);
+    pub(super) fn set_region(&mut self, block: BlockId, region: RegionId) {
+        let record = self.record(block);
+        let flags = self.blocks.records[record].flags();
+        self.blocks.records[record] = Block::used(region, flags);
     }
 
     pub(super) fn is_dirty(&self, block: BlockId) -> bool {
-        self.blocks.records[self.record(block)].0 & DIRTY != 0
+        self.blocks.records[self.record(block)].flags() & DIRTY != 0
     }
 
     pub(super) fn set_dirty(&mut self, block: BlockId, is_dirty: bool) {
@@ -240,7 +239,7 @@ impl Groups {
 
     /// True if the block has a map of its sectors.
     pub(super) fn is_partial(&self, block: BlockId) -> bool {
-        self.blocks.records[self.record(block)].0 & PARTIAL != 0
+        self.blocks.records[self.record(block)].flags() & PARTIAL != 0
     }
 
     pub(super) fn set_partial(&mut self, block: BlockId, is_partial: bool) {
@@ -251,15 +250,9 @@ impl Groups {
     pub(super) fn blocks_of(&self, group: u32, blocks: &mut Vec<BlockId>) {
         let state = self.groups.records[group];
         let class = state.class();
-        let slots = self.slots(group, class);
-        let mut is_free = [false; 1 << (SLOT_BITS - 1)];
-        let mut slot = state.free_slot();
-        while slot != NO_SLOT {
-            is_free[slot as usize] = true;
-            slot = self.blocks.records[state.first + slot].0 >> FLAG_BITS;
-        }
+        let is_used = |slot: &u32| self.blocks.records[state.first + slot].region().is_some();
         let first = group << self.shape.group_bits;
-        let used = (0..slots).filter(|slot| !is_free[*slot as usize]);
+        let used = (0..self.slots(group, class)).filter(is_used);
         blocks.extend(used.map(|slot| BlockId::new(first + (slot << class), class)));
     }
 
@@ -298,14 +291,16 @@ impl Groups {
         let members = self.partitions.iter().map(|p| p.members.capacity());
         let members = members.sum::<usize>() * size_of::<u32>();
         self.groups.records.memory_bytes()
-            + self.blocks.records.memory_bytes()
+            + self.blocks.records.memory_of(self.runs.elements())
+            + self.runs.memory_bytes()
             + (open + members) as u64
             + owners
     }
 
     /// Bytes of RAM of the orders of replacement.
     pub(super) fn order_bytes(&self) -> u64 {
-        self.groups.order_bytes() + self.blocks.order_bytes()
+        let groups = self.groups.order_bytes(self.fresh as usize);
+        groups + self.blocks.order_bytes(self.runs.elements())
     }
 
     fn open_slot(&mut self, partition: usize, class: u32) -> Option<BlockId> {
@@ -347,9 +342,9 @@ impl Groups {
     fn open(&mut self, group: u32, partition: usize, class: u32) {
         let slots = self.slots(group, class);
         let first = self.take_run(self.run_class(class));
-        for slot in 0..slots {
-            let next = if slot + 1 == slots { NO_SLOT } else { slot + 1 };
-            self.blocks.records[first + slot] = Block(next << FLAG_BITS);
+        for slot in 0..1 << self.run_class(class) {
+            let next = if slot + 1 < slots { slot + 1 } else { NO_SLOT };
+            self.blocks.records[first + slot] = Block::free(next);
         }
         let free_slot = if slots == 0 { NO_SLOT } else { 0 };
         self.groups.records[group] = Group::of(first, 0, free_slot, class);
@@ -368,14 +363,14 @@ impl Groups {
     }
 
     /// Frees `group`, which has no block in use.
-    fn close(&mut self, group: u32) {
+    fn close(&mut self, group: u32, regions: &Regions) {
         let partition = self.owner(group);
         let (mut groups, order) = self.group_order(partition);
         if let Some(order) = order {
             order.remove(&mut groups, group);
         }
         let state = self.groups.records[group];
-        self.give_run(state.first, self.run_class(state.class()));
+        self.give_run(state.first, self.run_class(state.class()), regions);
         self.groups.records[group] = Group {
             first: std::mem::replace(&mut self.free, group),
             state: 0,
@@ -403,46 +398,49 @@ impl Groups {
     }
 
     fn take_run(&mut self, class: usize) -> u32 {
-        let head = self.free_runs[class];
-        if head != NONE {
-            self.free_runs[class] = self.blocks.records[head].0;
-            return head;
+        let free = std::mem::replace(&mut self.free_runs[class], NONE);
+        if free != NONE {
+            return free;
         }
-        // A longer run is split; its upper half is free.
-        if let Some(longer) = (class + 1..CLASSES).find(|&c| self.free_runs[c] != NONE) {
-            let run = self.take_run(longer);
-            for half in (class..longer).rev() {
-                self.give_run(run + (1 << half), half);
-            }
-            return run;
-        }
-        let len = 1_u32 << class;
-        let room = PAGE as u32 - self.next_record % PAGE as u32;
-        debug_assert!(PAGE.is_multiple_of(1 << class), "runs end with pages");
-        if room < len || !self.next_record.is_multiple_of(len) {
-            return self.align_records(class);
-        }
-        let run = self.next_record;
-        self.next_record += len;
-        self.blocks.grow_to(self.next_record as usize);
+        let run = self.runs.push(class);
+        self.blocks.allocate(run);
         run
     }
 
-    /// Frees records up to the next multiple of a run of `class`, and takes
-    /// the run there.
-    fn align_records(&mut self, class: usize) -> u32 {
-        while !self.next_record.is_multiple_of(1 << class) {
-            let part = self.next_record.trailing_zeros();
-            let run = self.next_record;
-            self.next_record += 1 << part;
-            self.blocks.grow_to(self.next_record as usize);
-            self.give_run(run, part as usize);
+    /// Frees `run`. If another run of `class` is free, one is given up.
+    fn give_run(&mut self, run: u32, class: usize, regions: &Regions) {
+        let free = std::mem::replace(&mut self.free_runs[class], run);
+        if free == NONE {
+            return;
         }
-        self.take_run(class)
+        let last = self.runs.last(class);
+        if last == run {
+            self.free_runs[class] = free;
+        } else if last != free {
+            let Some(group) = self.group_of_run(last, class, regions) else {
+                debug_assert!(false, "a run in use has a block in use");
+                return;
+            };
+            self.blocks.move_run(last, free, 1 << class);
+            self.groups.records[group].first = free;
+        }
+        if let Some(page) = self.runs.pop(class) {
+            self.blocks.release(page);
+        }
     }
 
-    fn give_run(&mut self, run: u32, class: usize) {
-        self.blocks.records[run] = Block(std::mem::replace(&mut self.free_runs[class], run));
+    /// The group that has `run`: some block of it is in the index.
+    fn group_of_run(&self, run: u32, class: usize, regions: &Regions) -> Option<u32> {
+        let (slot, region) = (0..1 << class).find_map(|slot| {
+            let region = self.blocks.records[run + slot].region()?;
+            Some((slot, region))
+        })?;
+        let blocks = regions.entries(region).iter();
+        let mut blocks = blocks.map(|&entry| Entry(entry).block(self.shape));
+        let block = blocks.find(|block| {
+            self.run_class(block.class()) == class && self.record(*block) == run + slot
+        })?;
+        Some(self.shape.group_of(block))
     }
 
     fn touch_group(&mut self, group: u32) {
@@ -552,15 +550,10 @@ impl Groups {
         record_in(&self.groups.records, self.shape, block)
     }
 
-    fn set_record(&mut self, block: BlockId, region: RegionId, flags: u32) {
-        let record = self.record(block);
-        self.blocks.records[record] = Block(region.0 << FLAG_BITS | flags);
-    }
-
     fn set_flag(&mut self, block: BlockId, flag: u32, is_set: bool) {
         let record = self.record(block);
-        let Block(bits) = &mut self.blocks.records[record];
-        *bits = if is_set { *bits | flag } else { *bits & !flag };
+        let flagged = self.blocks.records[record].with_flag(flag, is_set);
+        self.blocks.records[record] = flagged;
     }
 }
 

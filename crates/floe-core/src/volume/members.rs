@@ -2,6 +2,7 @@
 
 use super::order::{ABSENT, Ranked, Replacement};
 use super::pages::Pages;
+use super::regions::RegionId;
 use super::shape::{BlockId, Shape};
 use crate::list::{Linked, Links};
 
@@ -52,14 +53,47 @@ impl Group {
     }
 }
 
-/// The record of a block: the number of its region, or the next free slot of
-/// its group, above two flags.
+/// The record of a block: above two flags the next free slot of its group, which
+/// is [`NO_SLOT`] at most, or, above these numbers, the number of its region.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Block(pub(super) u32);
+pub(super) struct Block(u32);
 
 pub(super) const DIRTY: u32 = 1;
 pub(super) const PARTIAL: u32 = 2;
-pub(super) const FLAG_BITS: u32 = 2;
+const FLAG_BITS: u32 = 2;
+
+impl Block {
+    /// A free slot, and the next one of its group.
+    pub(super) fn free(next: u32) -> Self {
+        Block(next << FLAG_BITS)
+    }
+
+    pub(super) fn used(region: RegionId, flags: u32) -> Self {
+        Block((region.0 + NO_SLOT + 1) << FLAG_BITS | flags)
+    }
+
+    /// The next free slot, if this one is free.
+    pub(super) fn next(self) -> u32 {
+        self.0 >> FLAG_BITS
+    }
+
+    /// The region, unless the slot is free.
+    pub(super) fn region(self) -> Option<RegionId> {
+        (self.0 >> FLAG_BITS).checked_sub(NO_SLOT + 1).map(RegionId)
+    }
+
+    pub(super) fn flags(self) -> u32 {
+        self.0 & (DIRTY | PARTIAL)
+    }
+
+    pub(super) fn with_flag(self, flag: u32, is_set: bool) -> Self {
+        Block(if is_set {
+            self.0 | flag
+        } else {
+            self.0 & !flag
+        })
+    }
+}
 
 impl<T: Copy> Members<T> {
     pub(super) fn new(blank: T, order: Option<Replacement>) -> Self {
@@ -71,18 +105,65 @@ impl<T: Copy> Members<T> {
         }
     }
 
+    /// Makes every index below `len` valid.
     pub(super) fn grow_to(&mut self, len: usize) {
         self.records.grow_to(len);
-        if self.order.is_some_and(Replacement::has_links) {
+        if self.has_links() {
             self.links.grow_to(len);
         }
-        if self.order.is_some_and(Replacement::has_marks) {
+        if self.has_marks() {
             self.marks.grow_to(len);
         }
     }
 
-    pub(super) fn order_bytes(&self) -> u64 {
-        self.links.memory_bytes() + self.marks.memory_bytes()
+    /// Makes the indexes of the page of `id` valid.
+    pub(super) fn allocate(&mut self, id: u32) {
+        self.records.allocate(id);
+        if self.has_links() {
+            self.links.allocate(id);
+        }
+        if self.has_marks() {
+            self.marks.allocate(id);
+        }
+    }
+
+    /// Frees the RAM of page `page`, none of whose members is in use.
+    pub(super) fn release(&mut self, page: u32) {
+        self.records.release(page);
+        if self.has_links() {
+            self.links.release(page);
+        }
+        if self.has_marks() {
+            self.marks.release(page);
+        }
+    }
+
+    /// Moves `len` members that follow `from` within a page to `to`, elsewhere.
+    pub(super) fn move_run(&mut self, from: u32, to: u32, len: u32) {
+        for at in 0..len {
+            self.records[to + at] = self.records[from + at];
+            if self.has_links() {
+                self.links[to + at] = self.links[from + at];
+            }
+            if self.has_marks() {
+                self.marks[to + at] = std::mem::replace(&mut self.marks[from + at], ABSENT);
+            }
+        }
+    }
+
+    /// Bytes of RAM of the links and marks of `len` members.
+    pub(super) fn order_bytes(&self, len: usize) -> u64 {
+        let links = if self.has_links() { len } else { 0 };
+        let marks = if self.has_marks() { len } else { 0 };
+        self.links.memory_of(links) + self.marks.memory_of(marks)
+    }
+
+    fn has_links(&self) -> bool {
+        self.order.is_some_and(Replacement::has_links)
+    }
+
+    fn has_marks(&self) -> bool {
+        self.order.is_some_and(Replacement::has_marks)
     }
 }
 

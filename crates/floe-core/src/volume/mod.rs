@@ -28,6 +28,7 @@ pub mod sequential;
 mod shape;
 mod shard;
 mod sizes;
+mod slabs;
 mod stats;
 mod steps;
 #[cfg(test)]

@@ -10,7 +10,7 @@ const PAGE_BITS: usize = 10;
 /// An array of `T` by `u32` index.
 #[derive(Debug)]
 pub(super) struct Pages<T> {
-    pages: Vec<Box<[T; PAGE]>>,
+    pages: Vec<Option<Box<[T; PAGE]>>>,
     /// Elements that are valid: the last page may have room for more.
     len: usize,
     blank: T,
@@ -30,26 +30,57 @@ impl<T: Copy> Pages<T> {
     pub(super) fn grow_to(&mut self, len: usize) {
         self.len = self.len.max(len);
         while self.pages.len() * PAGE < len {
-            self.pages.push(Box::new([self.blank; PAGE]));
+            self.pages.push(Some(Box::new([self.blank; PAGE])));
         }
+    }
+
+    /// Makes the indexes of the page of `id` valid.
+    pub(super) fn allocate(&mut self, id: u32) {
+        let page = id as usize / PAGE;
+        if page >= self.pages.len() {
+            self.pages.resize_with(page + 1, || None);
+        }
+        self.pages[page].get_or_insert_with(|| Box::new([self.blank; PAGE]));
+    }
+
+    /// Frees the RAM of page `page`, none of whose elements is in use.
+    pub(super) fn release(&mut self, page: u32) {
+        self.pages[page as usize] = None;
     }
 
     /// The elements from `first` on that lie in the same page, `len` at most.
     pub(super) fn run(&self, first: u32, len: usize) -> &[T] {
         let within = first as usize % PAGE;
-        &self.pages[first as usize / PAGE][within..within + len]
+        &self.page(first)[within..within + len]
     }
 
     /// The same elements, to change them.
     pub(super) fn run_mut(&mut self, first: u32, len: usize) -> &mut [T] {
         let within = first as usize % PAGE;
-        &mut self.pages[first as usize / PAGE][within..within + len]
+        &mut self.page_mut(first)[within..within + len]
     }
 
     /// Bytes of RAM of the valid elements, and of the pages' addresses. The rest of
     /// the last page is left out: a cache of a hundred blocks would else consist of it.
     pub(super) fn memory_bytes(&self) -> u64 {
-        (self.len * size_of::<T>() + self.pages.capacity() * size_of::<usize>()) as u64
+        self.memory_of(self.len)
+    }
+
+    /// Bytes of RAM of `len` elements, and of the pages' addresses.
+    pub(super) fn memory_of(&self, len: usize) -> u64 {
+        (len * size_of::<T>() + self.pages.capacity() * size_of::<usize>()) as u64
+    }
+}
+
+impl<T> Pages<T> {
+    fn page(&self, id: u32) -> &[T; PAGE] {
+        let page = self.pages[id as usize >> PAGE_BITS].as_ref();
+        page.expect("pages with elements in use are allocated")
+    }
+
+    fn page_mut(&mut self, id: u32) -> &mut [T; PAGE] {
+        let page = self.pages[id as usize >> PAGE_BITS].as_mut();
+        page.expect("pages with elements in use are allocated")
     }
 }
 
@@ -57,13 +88,13 @@ impl<T> Index<u32> for Pages<T> {
     type Output = T;
 
     fn index(&self, id: u32) -> &T {
-        &self.pages[id as usize >> PAGE_BITS][id as usize % PAGE]
+        &self.page(id)[id as usize % PAGE]
     }
 }
 
 impl<T> IndexMut<u32> for Pages<T> {
     fn index_mut(&mut self, id: u32) -> &mut T {
-        &mut self.pages[id as usize >> PAGE_BITS][id as usize % PAGE]
+        &mut self.page_mut(id)[id as usize % PAGE]
     }
 }
 

@@ -2,11 +2,11 @@
 
 use super::{Cached, Part, Shard, bytes_at, sectors_at};
 use crate::volume::address::ByteRange;
-use crate::volume::groups::Room;
+use crate::volume::groups::{Groups, Room};
 use crate::volume::plan::Plan;
 use crate::volume::regions::RegionId;
 use crate::volume::sectors::{SectorMap, Sectors, Settled, sectors_in};
-use crate::volume::shape::{BlockId, Entry};
+use crate::volume::shape::{BlockId, Entry, Shape};
 use crate::volume::steps::Steps;
 
 impl Shard {
@@ -31,12 +31,13 @@ impl Shard {
             }
         };
         let entry = Entry::new(self.shape, first, block);
-        let before = self.regions.find(part.key, part.hash);
-        let region = self.regions.insert(part.key, part.hash, entry);
+        let (shape, groups) = (self.shape, &mut self.groups);
+        let region = self
+            .regions
+            .insert(part.key, part.hash, entry, |region, entries| {
+                renumber(shape, groups, region, entries);
+            });
         self.groups.occupy(block, region);
-        if before.is_some_and(|before| before != region) {
-            self.renumber(region);
-        }
         self.version += 1;
         let cached = self.cached(part.key, entry);
         steps.outcome.promoted += 1;
@@ -84,17 +85,17 @@ impl Shard {
     }
 
     fn remove(&mut self, entry: Entry, cached: Cached, steps: &mut Steps<'_>) {
-        let region = self.groups.region(cached.block);
+        let Some(region) = self.groups.region(cached.block) else {
+            return;
+        };
         let dirty = self.dirty_bytes_of(cached.block);
         self.count_dirty(cached, dirty, 0, steps);
         self.maps.remove(cached.block);
-        let after = self.regions.remove(region, entry);
-        self.groups.vacate(cached.block);
-        if let Some(after) = after
-            && after != region
-        {
-            self.renumber(after);
-        }
+        let (shape, groups) = (self.shape, &mut self.groups);
+        self.regions.remove(region, entry, |region, entries| {
+            renumber(shape, groups, region, entries);
+        });
+        self.groups.vacate(cached.block, &self.regions);
         self.version += 1;
         steps.unmap(self.piece(cached, cached.bytes));
     }
@@ -251,7 +252,7 @@ impl Shard {
 
     /// The entry of `block` in the index.
     fn locate(&self, block: BlockId) -> Option<(Entry, Cached)> {
-        let region = self.groups.region(block);
+        let region = self.groups.region(block)?;
         let entries = self
             .regions
             .entries(region)
@@ -266,11 +267,11 @@ impl Shard {
     pub(super) fn at(&self, granule: u32) -> Option<(Entry, Cached)> {
         self.locate(self.groups.block_at(granule)?)
     }
+}
 
-    /// Tells the blocks of `region` its new number.
-    fn renumber(&mut self, region: RegionId) {
-        for &entry in self.regions.entries(region) {
-            self.groups.moved(Entry(entry).block(self.shape), region);
-        }
+/// Gives the blocks of `region` its new number.
+fn renumber(shape: Shape, groups: &mut Groups, region: RegionId, entries: &[u32]) {
+    for &entry in entries {
+        groups.set_region(Entry(entry).block(shape), region);
     }
 }
