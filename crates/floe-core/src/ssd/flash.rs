@@ -17,6 +17,7 @@ pub(super) struct Flash {
     front: Front,
     flash: Array,
     manager: Manager,
+    /// Most bytes of a command on the link at once, in whole mapping units.
     piece_bytes: u64,
     /// Scratch for page reads; empty between calls.
     pages: Vec<Pages>,
@@ -31,21 +32,23 @@ enum Manager {
 impl Flash {
     pub(super) fn new(config: &FlashConfig, host: &HostInterface, block: ByteSize) -> Self {
         const PIECE: u64 = 256 << 10;
-        let (manager, unit) = match &config.interface {
+        let (manager, piece_bytes) = match &config.interface {
             Interface::Conventional(ftl) => {
                 let manager = Manager::Ftl(Box::new(Ftl::new(ftl, config)));
-                (manager, ftl.mapping_unit.bytes())
+                // `Ftl::admit` reserves one superblock for a piece.
+                let piece = PIECE.next_multiple_of(ftl.mapping_unit.bytes());
+                (manager, piece.min(config.superblock.bytes()))
             }
             Interface::Zoned(zoned) => {
                 let manager = Manager::Zones(Zones::new(zoned, config));
-                (manager, block.bytes())
+                (manager, PIECE.next_multiple_of(block.bytes()))
             }
         };
         Flash {
             front: Front::new(host),
             flash: Array::new(config),
             manager,
-            piece_bytes: PIECE.next_multiple_of(unit),
+            piece_bytes,
             pages: Vec::new(),
         }
     }

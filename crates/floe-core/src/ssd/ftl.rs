@@ -124,11 +124,13 @@ impl Ftl {
         self.staged.iter().map(Staged::bytes).sum()
     }
 
-    /// True if `bytes` of a handle may be accepted now. If so, room is reserved
-    /// for them.
+    /// True if a piece of `bytes` for a handle may be accepted now. If so, room
+    /// is reserved for it. **A piece touches no more units than a superblock
+    /// has, and each writes one unit at most, so one superblock suffices.**
     pub(super) fn admit(&mut self, handle: u16, bytes: u64) -> bool {
         let needed = bytes.next_multiple_of(self.unit) + 2 * self.unit;
         let block_bytes = self.unit * u64::from(self.units_per_block);
+        debug_assert!(bytes <= block_bytes, "a piece exceeds a superblock");
         let number = usize::from(handle);
         let rest = self.handles[number]
             .stream

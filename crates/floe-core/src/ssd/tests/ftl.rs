@@ -79,8 +79,12 @@ proptest! {
         handles in 1..3u16,
         precondition: bool,
         persistent: bool,
+        short_superblocks: bool,
     ) {
         let mut config = small_config(handles);
+        if short_superblocks {
+            shorten_superblocks(&mut config, 8);
+        }
         if persistent && let Some(flash) = config.flash_mut()
             && let Interface::Conventional(ftl) = &mut flash.interface
         {
@@ -143,6 +147,16 @@ proptest! {
     }
 }
 
+/// Divides each superblock into `parts`; the capacity stays.
+fn shorten_superblocks(config: &mut SsdConfig, parts: u32) {
+    if let Some(flash) = config.flash_mut() {
+        flash.nand.program_unit = ByteSize::kib(64);
+        flash.nand.stripe_dies = 1;
+        flash.superblock = ByteSize(flash.superblock.bytes() / u64::from(parts));
+        flash.superblocks *= parts;
+    }
+}
+
 fn ssd_now(ssd: &Ssd) -> Tick {
     Tick(ssd.now)
 }
@@ -161,6 +175,27 @@ fn conserves_bytes(ssd: &Ssd) {
         statistics.buffered.host_bytes + statistics.buffered.rewritten_bytes
     );
     assert!(flash(ssd).buffer_used() <= ssd.config().host.buffer.bytes() + UNIT);
+}
+
+/// A write takes any number of superblocks, also if each is a single unit.
+#[test]
+fn a_write_may_be_larger_than_superblocks() {
+    for parts in [6, 8, 12, 24] {
+        let mut config = small_config(1);
+        shorten_superblocks(&mut config, parts);
+        let mut ssd = Ssd::new(config, 3).unwrap();
+        for number in 0..200u64 {
+            let write = Command::Write {
+                offset: number * 7 * 4096,
+                bytes: 1 << 20,
+                handle: 0,
+            };
+            ssd.submit(ssd_now(&ssd), CommandId(number), write).unwrap();
+            settle(&mut ssd);
+        }
+        flash(&ssd).audit();
+        conserves_bytes(&ssd);
+    }
 }
 
 #[test]
