@@ -181,53 +181,16 @@ impl ZoneTable {
     }
 
     fn place_for(&mut self, claim: Claim, bytes: u64, records: u32) -> Placed {
-        // While zones are scarce, users leave those of host GC alone. They
-        // would fill them at once, and GC could not free another zone.
-        let is_short = claim == Claim::User && self.free.len() <= self.gc_reserve;
-        for step in 0..self.open.len() {
-            let index = (self.rotation + step) % self.open.len();
+        if let Some(index) = self.open_zone_for(claim, bytes, records) {
+            self.rotation = index + 1;
             let zone = self.open[index];
-            if is_short && self.zones[zone.index()].for_gc {
-                continue;
-            }
-            if self.zones[zone.index()].info.phase == ZonePhase::Open
-                && self.fits(zone, bytes, records)
-            {
-                self.rotation = index + 1;
-                return Placed::In(zone, self.reserve(zone, bytes, records));
-            }
+            return Placed::In(zone, self.reserve(zone, bytes, records));
         }
-        let reserve = if claim == Claim::HostGc {
-            0
-        } else {
-            self.gc_reserve
-        };
-        if self.free.len() <= reserve {
-            // With no free zone, closing one makes the shortage worse, unless
-            // it is the only way to a zone that can be evicted.
-            if self.expects_free_zone() || self.close_fullest() || self.free.is_empty() {
-                return Placed::Wait;
-            }
-            // All other zones failed. Nothing is left to collect, so host GC
-            // does not need the reserve.
-        }
-        if self.open.len() >= self.open_max() && !self.close_fullest() {
+        if !self.make_room_to_open(claim) {
             return Placed::Wait;
         }
-        if self.open.len() + self.closing >= self.active_max {
+        let Some((zone, _)) = self.open_free(u64::from(self.block_size)) else {
             return Placed::Wait;
-        }
-        let Some(zone) = self.free.pop_front() else {
-            return Placed::Wait;
-        };
-        let generation = Generation(self.next_generation);
-        self.next_generation += 1;
-        self.zones[zone.index()].info = ZoneInfo {
-            phase: ZonePhase::Opening,
-            generation,
-            used_bytes: u64::from(self.block_size),
-            records: 0,
-            in_flight: 0,
         };
         self.zones[zone.index()].for_gc = claim == Claim::HostGc;
         self.open.push(zone);
@@ -237,17 +200,7 @@ impl ZoneTable {
     /// Over slots: the next zone to divide. The caller initializes it, then
     /// calls [`opened`](Self::opened). Zones of slots stay open.
     pub fn open_for_slots(&mut self) -> Option<(ZoneId, Generation)> {
-        let zone = self.free.pop_front()?;
-        let generation = Generation(self.next_generation);
-        self.next_generation += 1;
-        self.zones[zone.index()].info = ZoneInfo {
-            phase: ZonePhase::Opening,
-            generation,
-            used_bytes: 0,
-            records: 0,
-            in_flight: 0,
-        };
-        Some((zone, generation))
+        self.open_free(0)
     }
 
     /// Over slots, after a restart: marks `zone` as open.
@@ -473,6 +426,57 @@ impl ZoneTable {
             for_gc: false,
             has_space: false,
         };
+    }
+
+    /// The next open zone in rotation that has room, as an index of `open`.
+    fn open_zone_for(&self, claim: Claim, bytes: u64, records: u32) -> Option<usize> {
+        // While zones are scarce, users leave those of host GC alone. They
+        // would fill them at once, and GC could not free another zone.
+        let spares_gc = claim == Claim::User && self.free.len() <= self.gc_reserve;
+        let open = self.open.len();
+        (0..open)
+            .map(|step| (self.rotation + step) % open)
+            .find(|&index| {
+                let zone = self.open[index];
+                let entry = &self.zones[zone.index()];
+                !(spares_gc && entry.for_gc)
+                    && entry.info.phase == ZonePhase::Open
+                    && self.fits(zone, bytes, records)
+            })
+    }
+
+    /// True if a free zone may be opened now. If not, closes an open zone where
+    /// that leads to a free one.
+    fn make_room_to_open(&mut self, claim: Claim) -> bool {
+        let reserve = match claim {
+            Claim::User => self.gc_reserve,
+            Claim::HostGc => 0,
+        };
+        // With no free zone, closing one makes the shortage worse, unless it is
+        // the only way to a zone that can be evicted. If all other zones failed,
+        // nothing is left to collect, and host GC does not need the reserve.
+        if self.free.len() <= reserve
+            && (self.expects_free_zone() || self.close_fullest() || self.free.is_empty())
+        {
+            return false;
+        }
+        (self.open.len() < self.open_max() || self.close_fullest())
+            && self.open.len() + self.closing < self.active_max
+    }
+
+    /// Begins the next generation of a free zone, with `used_bytes` for its header.
+    fn open_free(&mut self, used_bytes: u64) -> Option<(ZoneId, Generation)> {
+        let zone = self.free.pop_front()?;
+        let generation = Generation(self.next_generation);
+        self.next_generation += 1;
+        self.zones[zone.index()].info = ZoneInfo {
+            phase: ZonePhase::Opening,
+            generation,
+            used_bytes,
+            records: 0,
+            in_flight: 0,
+        };
+        Some((zone, generation))
     }
 
     fn fits(&self, zone: ZoneId, bytes: u64, records: u32) -> bool {
