@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use floe::Tiny;
 use floe::origin::OriginKind;
 use floe::tiny::TinyEngine;
+use floe::{Cache, Tiny};
 use floe_core::ByteSize;
 use floe_server::{Address, Addresses};
 use serde::Serialize;
@@ -25,18 +25,17 @@ pub(super) const DEMO: (&str, &str, &str) = (
 /// The report on standard output after the frontends have started.
 pub(super) struct Announcement<'a> {
     pub(super) plan: &'a Plan,
+    /// The description of the device of chunks.
     pub(super) device: &'a str,
-    pub(super) tiny: Option<TinyPart>,
-    pub(super) tiny_is_missing: bool,
+    pub(super) cache: &'a Cache,
     pub(super) addresses: &'a Addresses,
+    /// The demo object exists.
     pub(super) demo: bool,
-    pub(super) warm_records: u64,
-    pub(super) formatted: bool,
 }
 
 /// The cache of tiny objects.
-#[derive(Clone, Serialize)]
-pub(super) struct TinyPart {
+#[derive(Serialize)]
+struct TinyPart {
     device: String,
     bytes: u64,
     engine: TinyEngine,
@@ -45,7 +44,7 @@ pub(super) struct TinyPart {
 }
 
 impl TinyPart {
-    pub(super) fn of(tiny: &Tiny) -> Self {
+    fn of(tiny: &Tiny) -> Self {
         let (device, recovery) = (tiny.device(), tiny.recovery());
         TinyPart {
             device: device.describe(),
@@ -64,6 +63,37 @@ impl TinyPart {
         };
         let TinyPart { device, engine, .. } = self;
         format!("{device}, {}, {engine} ({state})", ByteSize(self.bytes))
+    }
+}
+
+/// A line of the report, with a command to try below it.
+struct Row {
+    name: &'static str,
+    value: String,
+    hint: String,
+}
+
+impl Row {
+    fn new(name: &'static str, value: impl Into<String>) -> Self {
+        Row {
+            name,
+            value: value.into(),
+            hint: String::new(),
+        }
+    }
+
+    fn hint(self, hint: impl Into<String>) -> Self {
+        let hint = hint.into();
+        Row { hint, ..self }
+    }
+
+    fn text(&self, style: Style) -> String {
+        let Row { name, value, hint } = self;
+        let mut text = format!("  {name:<9} {value}\n");
+        if !hint.is_empty() {
+            text.push_str(&format!("  {:<9} {}\n", "", style.dim(hint)));
+        }
+        text
     }
 }
 
@@ -87,16 +117,17 @@ impl Announcement<'_> {
     /// Prints the report, as text or as a line of JSON.
     pub(super) fn print(&self, json: bool) -> Result<(), Failure> {
         if json {
+            let recovery = self.cache.recovery().store;
             let machine = Machine {
                 version: crate::VERSION,
                 addresses: self.keyed_addresses(),
                 s3_anonymous: self.is_anonymous(),
                 device: self.device,
-                tiny: self.tiny.clone(),
-                tiny_is_missing: self.tiny_is_missing,
+                tiny: self.cache.tiny().map(TinyPart::of),
+                tiny_is_missing: self.cache.tiny_is_missing(),
                 origin: self.origin(),
-                formatted: self.formatted,
-                warm_records: self.warm_records,
+                formatted: recovery.formatted,
+                warm_records: recovery.records,
                 pid: std::process::id(),
             };
             let line = serde_json::to_string(&machine)
@@ -108,58 +139,65 @@ impl Announcement<'_> {
 
     fn text(&self) -> String {
         let style = Style::stdout();
-        let mut text = format!(
-            "{}\n\n",
-            style.bold(&format!("floe {} is serving", crate::VERSION))
-        );
-        let mut row = |name: &str, value: &str, hint: &str| {
-            text.push_str(&format!("  {name:<9} {value}\n"));
-            if !hint.is_empty() {
-                text.push_str(&format!("  {:<9} {}\n", "", style.dim(hint)));
+        let title = style.bold(&format!("floe {} is serving", crate::VERSION));
+        let rows: String = self.rows().iter().map(|row| row.text(style)).collect();
+        format!("{title}\n\n{rows}\nCtrl-C stops it.\n")
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        let mut rows: Vec<Row> = self
+            .addresses
+            .iter()
+            .flat_map(|(frontend, address)| self.frontend(frontend, address))
+            .collect();
+        rows.push(Row::new("cache", self.chunks()));
+        if let Some(tiny) = self.cache.tiny() {
+            rows.push(Row::new("tiny", TinyPart::of(tiny).text()));
+        }
+        if self.cache.tiny_is_missing() {
+            rows.push(Row::new("tiny", "cannot be opened; the log says why"));
+        }
+        rows.push(Row::new("origin", self.origin()));
+        rows
+    }
+
+    /// The rows of a frontend at one of its addresses.
+    fn frontend(&self, frontend: &'static str, address: &Address) -> Vec<Row> {
+        let row = match (frontend, address) {
+            ("s3", Address::Tcp(address)) => {
+                let warning = match self.is_anonymous() {
+                    true => "  anonymous: all clients of this address may read and write",
+                    false => "",
+                };
+                let value = format!("{}://{address}{warning}", self.s3_scheme());
+                Row::new("S3", value).hint(self.try_s3(*address))
             }
-        };
-        for (frontend, address) in self.addresses.iter() {
-            match (frontend, address) {
-                ("s3", Address::Tcp(address)) => {
-                    let mut value = format!("{}://{address}", self.s3_scheme());
-                    if self.is_anonymous() {
-                        value.push_str(
-                            "  anonymous: all clients of this address may read and write",
-                        );
-                    }
-                    row("S3", &value, &self.try_s3(*address));
-                }
-                ("oxcache", address) => {
-                    let hint = "length-prefixed bincode frames; point an OxCache client at it";
-                    row("OxCache", &address.to_string(), hint);
-                }
-                ("memcached", Address::Tcp(address)) => {
-                    let hint = self.try_memcached(*address);
-                    row("memcached", &address.to_string(), &hint);
-                }
-                ("admin", Address::Tcp(address)) => {
-                    let (value, url) = (format!("http://{address}"), reachable(*address));
-                    row("metrics", &value, &format!("curl {url}/metrics"));
-                    let value = format!("{value}/health");
-                    row("health", &value, &format!("curl {url}/health"));
-                }
-                (name, address) => row(name, &address.to_string(), ""),
+            ("oxcache", address) => Row::new("OxCache", address.to_string())
+                .hint("length-prefixed bincode frames; point an OxCache client at it"),
+            ("memcached", Address::Tcp(tcp)) => {
+                Row::new("memcached", address.to_string()).hint(self.try_memcached(*tcp))
             }
-        }
-        let state = match (self.formatted, self.warm_records) {
-            (true, _) => "new".to_owned(),
-            (false, records) => format!("warm, {records} chunks"),
+            ("admin", Address::Tcp(address)) => {
+                let url = reachable(*address);
+                return vec![
+                    Row::new("metrics", format!("http://{address}"))
+                        .hint(format!("curl {url}/metrics")),
+                    Row::new("health", format!("http://{address}/health"))
+                        .hint(format!("curl {url}/health")),
+                ];
+            }
+            (name, address) => Row::new(name, address.to_string()),
         };
-        row("cache", &format!("{} ({state})", self.device), "");
-        if let Some(tiny) = &self.tiny {
-            row("tiny", &tiny.text(), "");
-        }
-        if self.tiny_is_missing {
-            row("tiny", "cannot be opened; the log says why", "");
-        }
-        row("origin", &self.origin(), "");
-        text.push_str("\nCtrl-C stops it.\n");
-        text
+        vec![row]
+    }
+
+    fn chunks(&self) -> String {
+        let recovery = self.cache.recovery().store;
+        let state = match recovery.formatted {
+            true => "new".to_owned(),
+            false => format!("warm, {} chunks", recovery.records),
+        };
+        format!("{} ({state})", self.device)
     }
 
     /// Addresses by frontend. The key of a Unix socket beside TCP ends in `_path`.

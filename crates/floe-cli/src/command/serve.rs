@@ -13,12 +13,12 @@ use floe::store::StoreConfig;
 use floe::{Cache, CacheBuilder, CacheConfig, OpenCacheError};
 use floe_core::ByteSize;
 use floe_device::metered::Meters;
-use floe_device::{Clock, Metered, SharedDevice};
+use floe_device::{Clock, Device as _, Metered, SharedDevice};
 use floe_server::{Drained, Server, StartError};
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::announcement::{Announcement, DEMO, TinyPart};
+use super::announcement::{Announcement, DEMO};
 use super::format::{explain_open, explain_open_tiny};
 use crate::args::ServeArgs;
 use crate::device::{self, Part};
@@ -124,42 +124,15 @@ async fn serve(
 ) -> Result<ExitCode, Failure> {
     let mut signals = Signals::listen()?;
     let clock = Clock::real();
-    let device = device::open_patiently(Part::Chunks, &plan.device, &clock).await?;
-    plan.check_chunks(device.geometry())?;
-    let description = device.describe();
-    let device = Arc::new(Metered::new(device, clock.clone()));
-    let meters = Arc::clone(device.meters());
-    let config = CacheConfig {
-        store: StoreConfig {
-            chunk: plan.chunk.clone(),
-            admission: plan.admission.clone(),
-            ram: plan.ram.clone(),
-            ..StoreConfig::default()
-        },
-        tiny: plan.tiny.clone(),
-        ..CacheConfig::default()
-    };
-    let builder = Cache::builder(&config).device(device).clock(clock.clone());
-    let cache = open_cache(&plan, builder, strict, &clock).await?;
-    let recovery = cache.recovery();
-    tracing::info!(?recovery, device = description, "the cache is open");
-    let recovery = recovery.store;
-    let server = match start_frontends(&plan, &cache, meters, &clock).await {
-        Ok(server) => server,
-        Err(failure) => {
-            close(&cache).await;
-            return Err(failure);
-        }
-    };
+    let device = open_device(&plan, &clock).await?;
+    let cache = open_cache(&plan, &device, strict, &clock).await?;
+    let server = start_frontends(&plan, &cache, device.meters(), &clock).await?;
     let announcement = Announcement {
         plan: &plan,
-        device: &description,
-        tiny: cache.tiny().map(TinyPart::of),
-        tiny_is_missing: cache.tiny_is_missing(),
+        device: &device.describe(),
+        cache: &cache,
         addresses: server.addresses(),
         demo,
-        warm_records: recovery.records,
-        formatted: recovery.formatted,
     };
     announcement.print(json)?;
     notify::ready();
@@ -171,6 +144,13 @@ async fn serve(
     );
     notify::stopping();
     Ok(stop(server, &cache, &mut signals).await)
+}
+
+/// Opens the device of chunks, and measures it.
+async fn open_device(plan: &Plan, clock: &Clock) -> Result<Arc<Metered>, Failure> {
+    let device = device::open_patiently(Part::Chunks, &plan.device, clock).await?;
+    plan.check_chunks(device.geometry())?;
+    Ok(Arc::new(Metered::new(device, clock.clone())))
 }
 
 /// Finishes running requests and closes the cache, or stops at once on a second
@@ -192,10 +172,24 @@ async fn stop(server: Server, cache: &Cache, signals: &mut Signals) -> ExitCode 
     }
 }
 
+/// Starts the frontends; if one cannot start, closes the cache.
 async fn start_frontends(
     plan: &Plan,
     cache: &Cache,
-    device: Arc<Meters>,
+    meters: &Arc<Meters>,
+    clock: &Clock,
+) -> Result<Server, Failure> {
+    let started = start_server(plan, cache, Arc::clone(meters), clock).await;
+    if started.is_err() {
+        close(cache).await;
+    }
+    started
+}
+
+async fn start_server(
+    plan: &Plan,
+    cache: &Cache,
+    meters: Arc<Meters>,
     clock: &Clock,
 ) -> Result<Server, Failure> {
     let origin = Origin::open(&plan.origin, clock.clone())
@@ -208,7 +202,7 @@ async fn start_frontends(
     )
     .map_err(|error| Failure::usage("the settings of objects are invalid").because(error))?;
     let frontends = plan.frontends(cache.store().value_bytes_max());
-    Server::start(frontends, objects, cache.clone(), clock.clone(), Some(device))
+    Server::start(frontends, objects, cache.clone(), clock.clone(), Some(meters))
         .await
         .map_err(|error| match error {
             StartError::Prepare { frontend, .. } | StartError::Thread { frontend, .. } => {
@@ -228,10 +222,14 @@ async fn start_frontends(
 /// in a new era, so that no old item returns.
 async fn open_cache(
     plan: &Plan,
-    builder: CacheBuilder,
+    device: &Arc<Metered>,
     strict: bool,
     clock: &Clock,
 ) -> Result<Cache, Failure> {
+    let config = cache_config(plan);
+    let builder = Cache::builder(&config)
+        .device(Arc::clone(device) as SharedDevice)
+        .clock(clock.clone());
     let opened = match tiny_device(plan, clock).await {
         Ok(Some(device)) => open(plan, builder.clone().tiny_device(device)).await,
         Ok(None) => open(plan, builder.clone()).await,
@@ -249,6 +247,23 @@ async fn open_cache(
         opened => opened,
     }
     .map_err(|(_, failure)| failure)
+    .inspect(|cache| {
+        let recovery = cache.recovery();
+        tracing::info!(?recovery, device = device.describe(), "the cache is open");
+    })
+}
+
+fn cache_config(plan: &Plan) -> CacheConfig {
+    CacheConfig {
+        store: StoreConfig {
+            chunk: plan.chunk.clone(),
+            admission: plan.admission.clone(),
+            ram: plan.ram.clone(),
+            ..StoreConfig::default()
+        },
+        tiny: plan.tiny.clone(),
+        ..CacheConfig::default()
+    }
 }
 
 async fn open(plan: &Plan, builder: CacheBuilder) -> Result<Cache, (Part, Failure)> {
