@@ -57,6 +57,11 @@ impl Structure {
         }
     }
 
+    /// True for the first block of a metadata zone, which tells kinds of caches apart.
+    pub const fn is_superblock(self) -> bool {
+        matches!(self, Structure::Superblock | Structure::TinySuperblock)
+    }
+
     /// The version of its format that this build writes and reads.
     pub const fn version(self) -> u16 {
         match self {

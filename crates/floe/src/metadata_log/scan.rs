@@ -24,6 +24,8 @@ pub(crate) enum FindError {
     Device(DeviceError),
     /// A superblock has another format version.
     OtherVersion(LayoutError),
+    /// A zone begins with the superblock of another kind of cache.
+    OtherKind(LayoutError),
     /// A zone begins with foreign data, and neither has a superblock.
     Foreign(LayoutError),
 }
@@ -60,7 +62,10 @@ pub(crate) async fn superblocks<S: LogSuperblock>(
     found.sort_by_key(|(_, superblock): &(_, S)| Reverse(superblock.chain().epoch()));
     match foreign {
         // Next to a superblock, other data is the remains of a crash.
-        Some(error) if found.is_empty() => Err(FindError::Foreign(error)),
+        Some(error) if found.is_empty() => Err(match error {
+            LayoutError::Unexpected(kind) if kind.is_superblock() => FindError::OtherKind(error),
+            error => FindError::Foreign(error),
+        }),
         _ => Ok(found),
     }
 }

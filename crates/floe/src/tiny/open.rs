@@ -75,7 +75,9 @@ async fn find(
         match error {
             FindError::Device(error) => OpenTinyError::Device(error),
             FindError::OtherVersion(source) => OpenTinyError::OtherFormat { device, source },
-            FindError::Foreign(source) => OpenTinyError::ForeignData { device, source },
+            FindError::OtherKind(source) | FindError::Foreign(source) => {
+                OpenTinyError::ForeignData { device, source }
+            }
         }
     };
     let found = superblocks::<TinySuperblock>(device)

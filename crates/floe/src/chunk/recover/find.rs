@@ -1,6 +1,6 @@
 //! Finds the current metadata zone, and whether the device may be formatted.
 
-use floe_core::layout::{LayoutError, Structure, Superblock};
+use floe_core::layout::Superblock;
 
 use super::super::opening::{OpenError, OpenOptions};
 use super::{Found1, Recovery};
@@ -44,9 +44,7 @@ impl Recovery {
         match error {
             FindError::Device(error) => OpenError::Device(error),
             FindError::OtherVersion(source) => OpenError::OtherFormat { device, source },
-            FindError::Foreign(LayoutError::Unexpected(Structure::TinySuperblock)) => {
-                OpenError::OtherKind { device }
-            }
+            FindError::OtherKind(_) => OpenError::OtherKind { device },
             FindError::Foreign(_) => OpenError::ForeignData { device },
         }
     }
