@@ -314,12 +314,21 @@ async fn uploads_under_way_are_listed_and_parts_copied() {
         );
     }
 
-    let list: String = (1..)
+    let parts: Vec<String> = (1..)
         .zip(&etags)
         .map(|(n, tag)| format!("<Part><PartNumber>{n}</PartNumber><ETag>{tag}</ETag></Part>"))
         .collect();
-    let xml = format!("<CompleteMultipartUpload>{list}</CompleteMultipartUpload>");
-    let done = rig.send("POST", &upload(""), &[], xml).await;
+    let complete =
+        |parts: String| format!("<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>");
+    let descending = complete(parts.iter().rev().cloned().collect());
+    let rejected = rig.send("POST", &upload(""), &[], descending).await;
+    assert_eq!(
+        (rejected.status, rejected.code()),
+        (400, "InvalidPartOrder")
+    );
+    let done = rig
+        .send("POST", &upload(""), &[], complete(parts.concat()))
+        .await;
     assert_eq!(done.status, 200, "{}", done.text());
     let whole = [&source[..], b"the end"].concat();
     assert!(rig.get("/bucket/big", &[]).await.body == whole);

@@ -25,9 +25,12 @@ pub enum OriginError {
     /// The multipart upload does not exist.
     #[error("the origin has no upload {0:?}")]
     NoSuchUpload(String),
-    /// A part of a finished upload is missing, out of order, or has another entity tag.
+    /// A part of a finished upload is missing or has another entity tag.
     #[error("the parts of the upload are invalid: {0}")]
     InvalidPart(String),
+    /// The parts of a finished upload are not in ascending order of their numbers.
+    #[error("the parts must be in ascending order of their numbers")]
+    InvalidPartOrder,
     /// The caller already has this version
     /// ([`if_none_match`](super::GetRequest::if_none_match)).
     #[error("the object was not modified")]

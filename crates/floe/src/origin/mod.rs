@@ -281,9 +281,7 @@ impl Origin {
             .windows(2)
             .any(|pair| pair[0].number >= pair[1].number)
         {
-            return Err(OriginError::InvalidPart(
-                "the parts must be in ascending order of their numbers".into(),
-            ));
+            return Err(OriginError::InvalidPartOrder);
         }
         self.guard
             .once(

@@ -43,9 +43,7 @@ fn origin_error(error: &OriginError, message: String) -> S3Error {
             S3ErrorCode::NoSuchUpload,
             "The specified upload does not exist. It may have been aborted or completed.".into(),
         ),
-        OriginError::InvalidPart(_) if message.contains("ascending") => {
-            with(S3ErrorCode::InvalidPartOrder, message)
-        }
+        OriginError::InvalidPartOrder => with(S3ErrorCode::InvalidPartOrder, message),
         OriginError::InvalidPart(_) => with(S3ErrorCode::InvalidPart, message),
         OriginError::NotModified => with(S3ErrorCode::NotModified, message),
         OriginError::PreconditionFailed => precondition_failed(),

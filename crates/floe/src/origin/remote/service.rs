@@ -246,9 +246,8 @@ fn status_meaning(status: u16, code: &str, message: &str, name: &str) -> OriginE
         (412, _) | (409, "ConditionalRequestConflict") => OriginError::PreconditionFailed,
         (416, _) => OriginError::RangeNotSatisfiable { size: None },
         (401 | 403, _) => OriginError::AccessDenied(said()),
-        (400, "InvalidPart" | "InvalidPartOrder" | "EntityTooSmall") => {
-            OriginError::InvalidPart(said())
-        }
+        (400, "InvalidPartOrder") => OriginError::InvalidPartOrder,
+        (400, "InvalidPart" | "EntityTooSmall") => OriginError::InvalidPart(said()),
         (408 | 429 | 500.., _) => OriginError::Server {
             status,
             message: said(),
