@@ -16,7 +16,7 @@ use floe_core::layout::ZoneLife;
 
 use super::environment::Environment;
 use super::held_bytes::HeldBytes;
-use super::shard::{Batch, Pending, Shard, ShardLock};
+use super::shard::{Batch, Pending, Resize, Shard, ShardLock};
 use super::stats::{EngineStats, add};
 use super::zone_state::ZoneStates;
 
@@ -67,12 +67,19 @@ impl Index {
         &self.states
     }
 
-    /// Resizes the RAM tier of all shards; false if there is none.
+    /// Resizes the RAM tier of all shards; false if there is none. Between the
+    /// steps of a shard its lock is free, and the step's values are released.
     pub(crate) fn resize_ram(&self, bytes: u64) -> bool {
         let each = bytes / self.shards.len() as u64;
-        self.shards
-            .iter()
-            .all(|shard| shard.lock().resize_ram(each))
+        self.shards.iter().all(|shard| {
+            loop {
+                match shard.lock().resize_ram(each) {
+                    Resize::Done => return true,
+                    Resize::Unfinished => {}
+                    Resize::Rejected => return false,
+                }
+            }
+        })
     }
 
     /// True if the RAM tier accepts values of `len` bytes.

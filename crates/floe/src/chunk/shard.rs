@@ -72,15 +72,44 @@ impl Weighter<KeyHash, RamValue> for ByteWeight {
 }
 
 /// Passes evicted values on, to be released later.
-#[derive(Debug)]
-pub(crate) struct Evictions;
+#[derive(Debug, Default)]
+struct Evictions {
+    /// Values that a resize evicted; the tier drops its state for them.
+    by_resize: Arc<Mutex<Vec<HeldBytes>>>,
+}
 
 impl Lifecycle<KeyHash, RamValue> for Evictions {
-    type RequestState = Vec<HeldBytes>;
+    type RequestState = Option<Vec<HeldBytes>>;
 
-    fn on_evict(&self, released: &mut Vec<HeldBytes>, _: KeyHash, evicted: RamValue) {
-        released.push(evicted.value);
+    fn on_evict(&self, inserts: &mut Self::RequestState, _: KeyHash, evicted: RamValue) {
+        match inserts {
+            Some(released) => released.push(evicted.value),
+            None => self.by_resize.lock().push(evicted.value),
+        }
     }
+}
+
+/// A shard's part of the RAM tier.
+#[derive(Debug)]
+struct RamTier {
+    cache: Cache<KeyHash, RamValue, ByteWeight, ByKeyHash, Evictions>,
+    by_resize: Arc<Mutex<Vec<HeldBytes>>>,
+    /// Most bytes that the tier shrinks by at once.
+    shrink_bytes: u64,
+}
+
+/// Values of the expected length that a step of shrinking the RAM tier evicts.
+const SHRINK_VALUES: u64 = 16;
+
+/// The state of a RAM tier that is being resized.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resize {
+    /// The tier has the new size.
+    Done,
+    /// Call again, after unlocking the shard.
+    Unfinished,
+    /// There is no tier, or it would be too small.
+    Rejected,
 }
 
 /// A shard behind its lock.
@@ -134,7 +163,7 @@ pub(crate) struct Shard {
     pub(crate) index: ShardIndex,
     /// Entries leave it through methods of the shard.
     pub(crate) pending: HashMap<KeyHash, PendingSlot, ByKeyHash>,
-    ram: Option<Cache<KeyHash, RamValue, ByteWeight, ByKeyHash, Evictions>>,
+    ram: Option<RamTier>,
     /// Values that left the shard since it was locked.
     released: Vec<HeldBytes>,
 }
@@ -144,13 +173,18 @@ impl Shard {
     pub(crate) fn new(index: ShardIndex, ram_bytes: u64, item_bytes: u64) -> Self {
         let items = (ram_bytes / item_bytes.max(1)).clamp(16, 1 << 20) as usize;
         let ram = (ram_bytes > RAM_ENTRY_BYTES).then(|| {
-            Cache::with(
-                items,
-                ram_bytes,
-                ByteWeight,
-                ByKeyHash::default(),
-                Evictions,
-            )
+            let evictions = Evictions::default();
+            RamTier {
+                by_resize: Arc::clone(&evictions.by_resize),
+                shrink_bytes: SHRINK_VALUES * item_bytes.max(RAM_ENTRY_BYTES),
+                cache: Cache::with(
+                    items,
+                    ram_bytes,
+                    ByteWeight,
+                    ByKeyHash::default(),
+                    evictions,
+                ),
+            }
         });
         Shard {
             index,
@@ -211,21 +245,24 @@ impl Shard {
         is_newest.then(|| self.remove_pending(hash)).flatten()
     }
 
-    /// Resizes the RAM tier; returns whether there is one.
-    pub(crate) fn resize_ram(&mut self, ram_bytes: u64) -> bool {
+    /// Resizes the RAM tier, or shrinks it by one step. The work of a step is
+    /// independent of the shard's size.
+    pub(crate) fn resize_ram(&mut self, ram_bytes: u64) -> Resize {
         let Some(ram) = self.ram.as_mut().filter(|_| ram_bytes > RAM_ENTRY_BYTES) else {
-            return false;
+            return Resize::Rejected;
         };
-        // The tier drops what it evicts here: not the last references.
-        let values = ram.iter().map(|(_, entry)| entry.value.bytes().into());
-        self.released.extend(values);
-        ram.set_capacity(ram_bytes);
-        true
+        let next = ram_bytes.max(ram.cache.capacity().saturating_sub(ram.shrink_bytes));
+        ram.cache.set_capacity(next);
+        self.released.append(&mut ram.by_resize.lock());
+        match next == ram_bytes {
+            true => Resize::Done,
+            false => Resize::Unfinished,
+        }
     }
 
     pub(crate) fn ram_get(&mut self, hash: KeyHash, key: &[u8], clock: &Clock) -> Option<Bytes> {
         let ram = self.ram.as_mut()?;
-        let found = ram.get(&hash)?;
+        let found = ram.cache.get(&hash)?;
         if *found.key != *key {
             return None;
         }
@@ -238,7 +275,7 @@ impl Shard {
 
     /// True if [`ram_get`](Self::ram_get) would find it, without counting as a use.
     pub(crate) fn ram_contains(&self, hash: KeyHash, key: &[u8], clock: &Clock) -> bool {
-        let found = self.ram.as_ref().and_then(|ram| ram.peek(&hash));
+        let found = self.ram.as_ref().and_then(|ram| ram.cache.peek(&hash));
         found.is_some_and(|found| *found.key == *key && !has_expired(found.expiry_unix_s, clock))
     }
 
@@ -259,22 +296,24 @@ impl Shard {
         };
         // A write has removed the key's older value. A promotion replaces at most
         // another promotion, whose bytes no caller owns.
-        ram.insert_with_lifecycle(hash, entry, &mut self.released);
+        let mut released = Some(std::mem::take(&mut self.released));
+        ram.cache.insert_with_lifecycle(hash, entry, &mut released);
+        self.released = released.unwrap_or_default();
     }
 
     pub(crate) fn ram_remove(&mut self, hash: KeyHash) -> bool {
-        let removed = self.ram.as_mut().and_then(|ram| ram.remove(&hash));
+        let removed = self.ram.as_mut().and_then(|ram| ram.cache.remove(&hash));
         let was_there = removed.is_some();
         self.released.extend(removed.map(|(_, entry)| entry.value));
         was_there
     }
 
     pub(crate) fn ram_bytes(&self) -> u64 {
-        self.ram.as_ref().map_or(0, Cache::weight)
+        self.ram.as_ref().map_or(0, |ram| ram.cache.weight())
     }
 
     pub(crate) fn ram_len(&self) -> usize {
-        self.ram.as_ref().map_or(0, Cache::len)
+        self.ram.as_ref().map_or(0, |ram| ram.cache.len())
     }
 }
 
@@ -287,4 +326,71 @@ pub(crate) fn has_expired(expiry_unix_s: u32, clock: &Clock) -> bool {
 /// True if a value that expires at `expiry` (0 = never) has expired at `now`.
 pub(crate) fn is_expired(expiry_unix_s: u32, now_unix_s: u64) -> bool {
     expiry_unix_s != 0 && u64::from(expiry_unix_s) <= now_unix_s
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Weak;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    use floe_core::Geometry;
+
+    use super::*;
+
+    /// A value that counts, when it is dropped, whether the shard is locked.
+    struct Watched {
+        shard: Weak<ShardLock>,
+        drops: Arc<[AtomicUsize; 2]>,
+    }
+
+    impl AsRef<[u8]> for Watched {
+        fn as_ref(&self) -> &[u8] {
+            &[7; 4000]
+        }
+    }
+
+    impl Drop for Watched {
+        fn drop(&mut self) {
+            let is_locked = |shard: Arc<ShardLock>| shard.0.is_locked();
+            let is_locked = self.shard.upgrade().is_some_and(is_locked);
+            self.drops[usize::from(is_locked)].fetch_add(1, Relaxed);
+        }
+    }
+
+    #[test]
+    fn the_ram_tier_shrinks_in_steps_and_releases_values_after_each() {
+        let index = ShardIndex::new(&Geometry::in_place(4, 4 << 20), false);
+        let shard = Arc::new(ShardLock::new(Shard::new(index, 8 << 20, 4096)));
+        let drops = Arc::new([const { AtomicUsize::new(0) }; 2]);
+        for number in 0..1900_u64 {
+            let value = Watched {
+                shard: Arc::downgrade(&shard),
+                drops: Arc::clone(&drops),
+            };
+            let value = Bytes::from_owner(value).into();
+            let key = number.to_le_bytes();
+            shard
+                .lock()
+                .ram_insert(KeyHash(number << 32 | number), &key, value, 0);
+        }
+        assert_eq!(shard.lock().ram_len(), 1900);
+        let mut steps = 0;
+        loop {
+            let mut guard = shard.lock();
+            let resize = guard.resize_ram(1 << 20);
+            assert!(guard.shard.released.len() as u64 <= SHRINK_VALUES + 1);
+            drop(guard);
+            let kept = shard.lock().ram_len();
+            assert_eq!(drops[0].load(Relaxed), 1900 - kept, "released at once");
+            if resize == Resize::Done {
+                break;
+            }
+            steps += 1;
+        }
+        assert_eq!(steps, (7 << 20) / (SHRINK_VALUES as usize * 4096) - 1);
+        assert!((900 << 10..=1 << 20).contains(&shard.lock().ram_bytes()));
+        assert_eq!(drops[1].load(Relaxed), 0, "released under the lock");
+        assert_eq!(shard.lock().resize_ram(8 << 20), Resize::Done);
+        assert_eq!(shard.lock().resize_ram(0), Resize::Rejected);
+    }
 }
