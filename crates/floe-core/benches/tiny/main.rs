@@ -162,9 +162,9 @@ impl Options {
             requests.clear();
             mix.fill(&mut requests, BATCH);
             let began = cpu_seconds();
-            let asked = ask(&mut model, &requests);
-            ns_of_batches.push((cpu_seconds() - began) * 1e9 / asked as f64);
-            operations += asked;
+            let count = ask(&mut model, &requests);
+            ns_of_batches.push((cpu_seconds() - began) * 1e9 / count as f64);
+            operations += count;
         }
         let counted = model.statistics().since(&settled);
         let ns = median(ns_of_batches);
@@ -328,7 +328,7 @@ fn filters(options: &Options) {
         KeyHash(mix::scatter(set << 40 | (group as u64) << 16 | object))
     };
     // Keys that are in one of the filters, and keys that are in none.
-    let asked = |at: usize, is_there: bool| {
+    let probe = |at: usize, is_there: bool| {
         let set = at as u64 % ASKED_SETS;
         let object = if is_there {
             at as u64 % OBJECTS
@@ -351,7 +351,7 @@ fn filters(options: &Options) {
             let mut found = 0;
             let ns = ns_each(options.rounds, || {
                 for at in 0..options.rounds {
-                    let (set, hash) = asked(at, is_there);
+                    let (set, hash) = probe(at, is_there);
                     found += sets[set].candidates(black_box(hash));
                 }
             });
@@ -378,7 +378,7 @@ fn filters(options: &Options) {
             let mut found = 0;
             let ns = ns_each(rounds, || {
                 for at in 0..rounds {
-                    let (set, hash) = asked(at, is_there);
+                    let (set, hash) = probe(at, is_there);
                     found += one_by_one[set].candidates(black_box(hash)).count();
                 }
             });
@@ -419,11 +419,13 @@ fn lookups(options: &Options) {
     for hash in &keys {
         tier.insert(hash.0, vec![1; OBJECT_BYTES as usize].into());
     }
-    for (name, asked) in [("memory tier, hit", &keys), ("memory tier, miss", &absent)] {
+    for (name, searched) in [("memory tier, hit", &keys), ("memory tier, miss", &absent)] {
         let mut bytes = 0;
         let ns = ns_each(rounds, || {
             for round in 0..rounds {
-                bytes += tier.get(&asked[at(round)].0).map_or(0, |value| value.len());
+                bytes += tier
+                    .get(&searched[at(round)].0)
+                    .map_or(0, |value| value.len());
             }
         });
         black_box(bytes);
@@ -443,7 +445,7 @@ fn lookups(options: &Options) {
     }
     let (mut nemo, mut filling) = model.into_parts();
     let (mut search, mut scratch) = (Search::new(), Scratch::default());
-    for (name, asked) in [
+    for (name, searched) in [
         ("set-group in memory, hit", &keys),
         ("set-group in memory, miss", &absent),
     ] {
@@ -451,7 +453,7 @@ fn lookups(options: &Options) {
             for round in 0..rounds {
                 black_box(nemo.begin_search(
                     &mut filling,
-                    asked[at(round)],
+                    searched[at(round)],
                     &mut search,
                     &mut scratch,
                 ));

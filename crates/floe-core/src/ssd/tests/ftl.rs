@@ -100,7 +100,7 @@ proptest! {
             writes: vec![u32::from(precondition); units],
             is_stored: vec![precondition; units],
         };
-        let (mut now, mut asked, mut done) = (Tick::ZERO, 0u64, Vec::new());
+        let (mut now, mut submitted, mut done) = (Tick::ZERO, 0u64, Vec::new());
         for step in steps {
             let command = match step {
                 Step::Wait(ns) => {
@@ -119,8 +119,8 @@ proptest! {
                 Step::UpdateHandle(_) => continue,
             };
             now = now.max(ssd_now(&ssd));
-            asked += 1;
-            prop_assert_eq!(ssd.submit(now, CommandId(asked), command), Ok(()));
+            submitted += 1;
+            prop_assert_eq!(ssd.submit(now, CommandId(submitted), command), Ok(()));
             match command {
                 Command::Write { offset, bytes, .. } => expected.write(offset, bytes),
                 Command::Trim { offset, bytes } => expected.trim(offset, bytes),
@@ -128,7 +128,7 @@ proptest! {
             }
         }
         done.extend(settle(&mut ssd));
-        prop_assert_eq!(done.len() as u64, asked);
+        prop_assert_eq!(done.len() as u64, submitted);
         prop_assert!(done.is_sorted_by_key(|completion| completion.at));
         flash(&ssd).audit();
         for unit in 0..units {

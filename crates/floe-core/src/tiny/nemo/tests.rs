@@ -134,8 +134,8 @@ fn filters_are_sized_for_uneven_sets() {
         let sets = (0..90).map(|set| (0..uneven[set]).map(move |i| hash((set << 8 | i) as u64)));
         group.push(sets);
         let probes = 2000u64;
-        let asked = (0..90).flat_map(|set| (0..probes).map(move |i| (set, hash(1 << 40 | i))));
-        let wrong = asked.filter(|(set, hash)| matching(&group, *set, *hash).contains(&0));
+        let lookups = (0..90).flat_map(|set| (0..probes).map(move |i| (set, hash(1 << 40 | i))));
+        let wrong = lookups.filter(|(set, hash)| matching(&group, *set, *hash).contains(&0));
         wrong.count() as f64 / (90 * probes) as f64
     };
     let (wrong, of_mean) = (wrong_with(made_for), wrong_with(mean(sizes())));

@@ -66,16 +66,16 @@ impl Oracle {
             let hash = KeyHash::of(HashSeed(self.seed), &key.to_le_bytes());
             match random.random_range(0..100) {
                 0..50 => {
-                    let answer = model.get(hash, now);
+                    let found = model.get(hash, now);
                     let expected = truth
                         .get(&key)
                         .filter(|truth| !truth.expires.is_over(now))
                         .map(|truth| truth.bytes);
-                    match (answer, expected) {
+                    match (found, expected) {
                         (None, None) => seen.absent += 1,
                         (None, Some(_)) => seen.forgotten += 1,
                         (Some(_), _) => {
-                            assert_eq!(answer, expected, "key {key}, operation {operation}");
+                            assert_eq!(found, expected, "key {key}, operation {operation}");
                             seen.hits += 1;
                         }
                     }

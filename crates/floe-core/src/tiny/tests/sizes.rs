@@ -67,15 +67,15 @@ impl Filled {
         let before = self.model.statistics();
         let keys = first..self.keys;
         let step = ((keys.end - keys.start) / ASKED).max(1) as usize;
-        let asked = keys.clone().step_by(step).count();
+        let lookups = keys.clone().step_by(step).count();
         let found = keys
             .step_by(step)
             .filter(|key| self.model.get(hash(*key), 1) == Some(bytes(*key, self.value)))
             .count();
         let counts = self.model.statistics().since(&before);
         (
-            found as f64 / asked as f64,
-            counts.false_positives as f64 / asked as f64,
+            found as f64 / lookups as f64,
+            counts.false_positives as f64 / lookups as f64,
         )
     }
 }

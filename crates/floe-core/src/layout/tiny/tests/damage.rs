@@ -271,12 +271,12 @@ fn a_page_of_another_place_is_rejected() {
             Err(LayoutError::Misplaced { .. })
         ));
     }
-    let told = LayoutError::Misplaced {
+    let misplaced = LayoutError::Misplaced {
         found: OBJECTS,
         wanted: INDEX,
     };
     assert_eq!(
-        told.to_string(),
+        misplaced.to_string(),
         "this is page of objects 3 of set-group 77, not page of index 3 of set-group 77"
     );
 }

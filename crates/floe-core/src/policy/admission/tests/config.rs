@@ -71,7 +71,7 @@ fn configurations_parse_with_defaults() {
 
 #[test]
 fn unknown_and_missing_keys_are_named() {
-    for (text, said) in [
+    for (text, message) in [
         ("{ kind = 'all', probability = 0.5 }", "probability"),
         ("{ kind = 'probabilistic', chance = 0.5 }", "chance"),
         ("{ kind = 'write-budget' }", "bytes_per_day"),
@@ -90,7 +90,7 @@ fn unknown_and_missing_keys_are_named() {
         ("{ probability = 0.5 }", "kind"),
     ] {
         let error = parse(text).expect_err(text).to_string();
-        assert!(error.contains(said), "{text}: {error}");
+        assert!(error.contains(message), "{text}: {error}");
     }
 }
 

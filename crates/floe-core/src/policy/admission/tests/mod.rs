@@ -91,12 +91,12 @@ fn decisions_are_counted() {
 #[test]
 fn the_same_seed_gives_the_same_decisions() {
     for config in one_of_each() {
-        let answers = |seed| {
+        let decisions = |seed| {
             let mut policy = admission(config.clone(), seed);
             let ask = |at: u64| policy.admit(KeyHash(at * at % 1_009), 700, Tick(at * 1_000_003));
             (0..3_000).map(ask).collect::<Vec<bool>>()
         };
-        assert_eq!(answers(1), answers(1), "{}", config.kind());
+        assert_eq!(decisions(1), decisions(1), "{}", config.kind());
     }
 }
 

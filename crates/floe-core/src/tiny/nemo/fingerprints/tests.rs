@@ -98,14 +98,14 @@ fn wrong(layout: Layout, set: &[Vec<u16>]) -> f64 {
 
 #[test]
 fn fingerprints_have_the_configured_false_positive_rate() {
-    for (objects, asked) in [(16u32, 0.003), (16, 0.001), (40, 0.001), (9, 0.001)] {
-        let (count, layout) = layout_for(f64::from(objects), asked);
+    for (objects, rate) in [(16u32, 0.003), (16, 0.001), (40, 0.001), (9, 0.001)] {
+        let (count, layout) = layout_for(f64::from(objects), rate);
         let wrong = wrong(layout, &set(count, objects.into(), 11));
         // For a rate of 0.003 a byte would do, but layouts have slightly more.
-        let least = f64::min(asked, 0.002) * 0.5;
+        let least = f64::min(rate, 0.002) * 0.5;
         assert!(
-            (least..asked * 1.3).contains(&wrong),
-            "{objects} {asked}: {wrong}"
+            (least..rate * 1.3).contains(&wrong),
+            "{objects} {rate}: {wrong}"
         );
     }
 }
@@ -121,9 +121,9 @@ fn the_false_positive_rate_grows_slowly_with_more_objects() {
 
 #[test]
 fn fingerprints_are_smaller_than_bloom_filters() {
-    for (objects, asked) in [(16.0, 0.002), (16.0, 0.001), (40.0, 0.001)] {
-        let fingerprints = layout_for(objects, asked).0;
-        let bits = crate::tiny::nemo::filters::filter_bits(objects, asked);
+    for (objects, rate) in [(16.0, 0.002), (16.0, 0.001), (40.0, 0.001)] {
+        let fingerprints = layout_for(objects, rate).0;
+        let bits = crate::tiny::nemo::filters::filter_bits(objects, rate);
         let bloom = crate::tiny::nemo::filters::columns_with(bits);
         assert!(fingerprints * 100 > bloom * 107, "{fingerprints} {bloom}");
     }
