@@ -302,8 +302,11 @@ fn an_invalid_policy_is_rejected_with_the_nearest_valid_one() {
         let error = Store::open(device, clock, &config(policy))
             .await
             .expect_err("cannot work");
-        let said = error.to_string();
-        assert!(said.contains("probability = 7 cannot work"), "{said}");
-        assert!(said.contains("nearest value that works is 1"), "{said}");
+        let message = error.to_string();
+        assert!(message.contains("probability = 7 cannot work"), "{message}");
+        assert!(
+            message.contains("nearest value that works is 1"),
+            "{message}"
+        );
     });
 }

@@ -318,12 +318,12 @@ fn tasks_that_loop_over_hits_starve_nobody() {
         runtime
             .spawn(async move { while cache.get(b"key").await.unwrap() == Some(value.clone()) {} });
     }
-    let (told, tells) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     runtime.spawn(async move {
         Clock::real().sleep(Duration::from_millis(10)).await;
-        told.send(()).unwrap();
+        sender.send(()).unwrap();
     });
-    let came = tells.recv_timeout(Duration::from_secs(20));
+    let came = receiver.recv_timeout(Duration::from_secs(20));
     runtime.shutdown_background();
     came.expect("a timer fires while tasks loop");
 }

@@ -193,7 +193,7 @@ fn of(engine: TinyEngine) -> TinyConfig {
 #[test]
 fn the_error_of_an_unsupported_engine_names_cause_and_remedy() {
     virtual_time::run(5, |clock: Clock| async move {
-        for (engine, geometry, said) in [
+        for (engine, geometry, message) in [
             (
                 TinyEngine::Set,
                 zoned(ZONES, ZONE),
@@ -213,7 +213,7 @@ fn the_error_of_an_unsupported_engine_names_cause_and_remedy() {
             let opened = Tiny::open(memory(geometry), clock.clone(), &of(engine)).await;
             let error = opened.expect_err("it cannot run");
             assert!(matches!(error, OpenTinyError::Config(_)), "{error:?}");
-            assert_eq!(error.to_string(), said);
+            assert_eq!(error.to_string(), message);
         }
     });
 }

@@ -51,16 +51,16 @@ async fn put(store: &Tiny, number: u64, value: &[u8]) {
 /// The fraction of keys that are found.
 async fn found(store: &Tiny, keys: u64, value: &[u8]) -> f64 {
     let step = (keys as usize / ASKED).max(1);
-    let (mut found, mut asked) = (0, 0);
+    let (mut found, mut lookups) = (0, 0);
     for number in (0..keys).step_by(step) {
-        let answer = store.get(&key(number)).await.expect("get");
-        if let Some(answer) = answer {
-            assert_eq!(&answer.bytes[..], value);
+        let hit = store.get(&key(number)).await.expect("get");
+        if let Some(hit) = hit {
+            assert_eq!(&hit.bytes[..], value);
             found += 1;
         }
-        asked += 1;
+        lookups += 1;
     }
-    f64::from(found) / f64::from(asked)
+    f64::from(found) / f64::from(lookups)
 }
 
 /// Puts values of `bytes` bytes until they take the fraction `share` of the device.

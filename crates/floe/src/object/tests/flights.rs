@@ -14,7 +14,7 @@ use crate::origin::OriginError;
 #[tokio::test]
 async fn many_readers_cause_one_fetch_and_see_bytes_as_they_arrive() {
     let origin = GatedOrigin::with(&key(), pattern(900));
-    origin.answers.close();
+    origin.responses.close();
     origin.pieces.close();
     let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable)).await;
     let readers: Vec<_> = (0..50)
@@ -25,7 +25,7 @@ async fn many_readers_cause_one_fetch_and_see_bytes_as_they_arrive() {
         .collect();
     settle().await;
     assert_eq!(origin.gets(), 1);
-    origin.answers.reopen();
+    origin.responses.reopen();
     origin.pieces.admit(1);
     // All readers have the first bytes while the origin holds back the second piece.
     let mut reads = Vec::new();
@@ -104,7 +104,7 @@ async fn an_unwatched_fetch_completes_or_is_cancelled_as_configured() {
 #[tokio::test]
 async fn a_failed_fetch_fails_its_waiting_readers_only() {
     let origin = GatedOrigin::with(&key(), pattern(900));
-    origin.answers.close();
+    origin.responses.close();
     origin.failures.store(1, SeqCst);
     let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable)).await;
     let waiting: Vec<_> = (0..5)
@@ -114,7 +114,7 @@ async fn a_failed_fetch_fails_its_waiting_readers_only() {
         })
         .collect();
     settle().await;
-    origin.answers.reopen();
+    origin.responses.reopen();
     for waiter in waiting {
         let error = waiter.await.unwrap().unwrap_err();
         assert!(

@@ -33,12 +33,12 @@ async fn a_fetch_that_read_the_old_version_does_not_outlive_a_write() {
         let origin = Arc::new(gated);
         origin.set(&key(), version(b'a', 3000));
         let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable)).await;
-        origin.answers.close();
+        origin.responses.close();
         // The origin has read the old version and holds back its response …
         let early = early_read(&cache).await;
         // … while a write completes …
         cache.put(&key(), put(version(b'b', 3000))).await.unwrap();
-        origin.answers.reopen();
+        origin.responses.reopen();
         // … so the early reader may get the old version or an error,
         if let Ok(bytes) = early.await.unwrap() {
             assert!(bytes == version(b'a', 3000) || bytes == version(b'b', 3000));
@@ -54,7 +54,7 @@ async fn a_fetch_that_read_the_old_version_does_not_outlive_a_write() {
 async fn a_reader_after_a_write_does_not_join_a_request_from_before() {
     let origin = GatedOrigin::with(&key(), version(b'a', 10));
     let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable)).await;
-    origin.answers.close();
+    origin.responses.close();
     let early = tokio::spawn({
         let cache = cache.clone();
         async move { cache.head(&key()).await }
@@ -66,7 +66,7 @@ async fn a_reader_after_a_write_does_not_join_a_request_from_before() {
         async move { cache.head(&key()).await }
     });
     settle().await;
-    origin.answers.reopen();
+    origin.responses.reopen();
     assert_eq!(early.await.unwrap().unwrap().meta.size, 10);
     assert_eq!(late.await.unwrap().unwrap().meta.size, 20);
     assert_eq!(cache.head(&key()).await.unwrap().meta.size, 20);
@@ -97,10 +97,10 @@ async fn caches_of_objects_over_one_store_see_the_writes_of_each_other() {
     let (store, backend) = (store().await, Arc::new(origin.clone()));
     let reader = cache_over(store.clone(), &backend, config(Consistency::Immutable));
     let writer = cache_over(store, &backend, config(Consistency::Immutable));
-    origin.answers.close();
+    origin.responses.close();
     let early = early_read(&reader).await;
     writer.put(&key(), put(version(b'b', 10))).await.unwrap();
-    origin.answers.reopen();
+    origin.responses.reopen();
     early.await.unwrap().unwrap();
     settle().await;
     assert_eq!(read(&reader, None).await.unwrap(), version(b'b', 10));
@@ -323,13 +323,13 @@ async fn check(
         }),
     };
     let truth = origin.bytes(key);
-    let answer = match cache.get(key, range).await {
+    let outcome = match cache.get(key, range).await {
         Ok(read) => Ok(read.bytes().await.unwrap()),
         Err(error) => Err(error),
     };
     let Some(truth) = truth else {
         assert!(matches!(
-            answer,
+            outcome,
             Err(ObjectError::Origin(OriginError::NotFound(_)))
         ));
         return;
@@ -337,11 +337,11 @@ async fn check(
     let size = truth.len() as u64;
     match range.map_or(Some(0..size), |range| range.resolve(size)) {
         Some(range) => assert_eq!(
-            answer.unwrap(),
+            outcome.unwrap(),
             truth.slice(range.start as usize..range.end as usize)
         ),
         None => assert!(matches!(
-            answer,
+            outcome,
             Err(ObjectError::RangeNotSatisfiable { .. })
         )),
     }

@@ -62,7 +62,7 @@ pub(super) struct GatedOrigin {
     pub(super) validators: bool,
     pub(super) piece: usize,
     /// Passed after a GET has read its version and before it responds.
-    pub(super) answers: Gate,
+    pub(super) responses: Gate,
     /// Passed before each piece of a body.
     pub(super) pieces: Gate,
     /// Passed by writes before they take effect.
@@ -85,7 +85,7 @@ impl GatedOrigin {
             writes: AtomicU64::new(0),
             validators: true,
             piece: 300,
-            answers: Gate::open(),
+            responses: Gate::open(),
             pieces: Gate::open(),
             puts: Gate::open(),
             gets: AtomicUsize::new(0),
@@ -167,7 +167,7 @@ impl Backend for Arc<GatedOrigin> {
     async fn get(&self, key: &ObjectKey, request: GetRequest) -> Result<OriginRead, OriginError> {
         self.gets.fetch_add(1, SeqCst);
         let found = self.look(key, &request);
-        self.answers.pass().await;
+        self.responses.pass().await;
         let (stored, meta) = found?;
         let range = clip(request.range, meta.size)?;
         self.ranges.lock().push(range.clone());
@@ -196,7 +196,7 @@ impl Backend for Arc<GatedOrigin> {
     async fn head(&self, key: &ObjectKey, request: GetRequest) -> Result<ObjectMeta, OriginError> {
         self.heads.fetch_add(1, SeqCst);
         let found = self.look(key, &request);
-        self.answers.pass().await;
+        self.responses.pass().await;
         found.map(|(_, meta)| meta)
     }
 

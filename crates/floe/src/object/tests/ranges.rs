@@ -32,8 +32,10 @@ async fn check(cache: &ObjectCache, size: u64, range: Option<ByteRange>) {
             assert_eq!(bytes.len() as u64, expected.end - expected.start);
             verify(SEED, &key(), expected.start, &bytes).unwrap();
         }
-        (Err(ObjectError::RangeNotSatisfiable { size: told }), None) => assert_eq!(told, size),
-        (answer, expected) => panic!("{range:?} of {size}: {answer:?}, expected {expected:?}"),
+        (Err(ObjectError::RangeNotSatisfiable { size: reported }), None) => {
+            assert_eq!(reported, size)
+        }
+        (outcome, expected) => panic!("{range:?} of {size}: {outcome:?}, expected {expected:?}"),
     }
 }
 
@@ -117,20 +119,20 @@ async fn conditions_are_judged_on_the_version_that_is_read() {
         if_none_match: Some(tags.clone()),
         ..Conditions::default()
     };
-    let answer = cache.get_if(&key(), None, &none_match).await.unwrap();
-    assert!(matches!(answer, ConditionalRead::NotModified(_)));
+    let outcome = cache.get_if(&key(), None, &none_match).await.unwrap();
+    assert!(matches!(outcome, ConditionalRead::NotModified(_)));
     let matches_other = Conditions {
         if_match: Some(EtagCondition::Tags(vec!["\"other\"".into()])),
         ..Conditions::default()
     };
-    let answer = cache.get_if(&key(), None, &matches_other).await.unwrap();
-    assert!(matches!(answer, ConditionalRead::PreconditionFailed(_)));
+    let outcome = cache.get_if(&key(), None, &matches_other).await.unwrap();
+    assert!(matches!(outcome, ConditionalRead::PreconditionFailed(_)));
     let matches_own = Conditions {
         if_match: Some(tags),
         ..Conditions::default()
     };
-    let answer = cache.get_if(&key(), None, &matches_own).await.unwrap();
-    assert!(matches!(answer, ConditionalRead::Read(_)));
+    let outcome = cache.get_if(&key(), None, &matches_own).await.unwrap();
+    assert!(matches!(outcome, ConditionalRead::Read(_)));
 }
 
 #[tokio::test]

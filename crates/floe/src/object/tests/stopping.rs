@@ -63,7 +63,7 @@ fn stops_after_a_read(chunks: u64, piece: usize, delay_max: Duration) {
 #[test]
 fn a_stop_does_not_wait_for_a_stalled_origin() {
     for gate_of in [
-        |origin: &GatedOrigin| origin.answers.close(),
+        |origin: &GatedOrigin| origin.responses.close(),
         |origin: &GatedOrigin| origin.pieces.close(),
     ] {
         virtual_time::run(5, |clock| async move {

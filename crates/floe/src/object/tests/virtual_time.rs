@@ -187,11 +187,11 @@ async fn ill_client(cache: ObjectCache, origin: Arc<EmulatedOrigin>, seed: u64, 
             first,
             last: first + random.random_range(0..60_000),
         });
-        let Ok(answer) = cache.get(&key, range).await else {
+        let Ok(read) = cache.get(&key, range).await else {
             continue;
         };
         // The entity tag ends in the generation of the expected bytes.
-        let generation = match &answer.meta.etag {
+        let generation = match &read.meta.etag {
             Some(tag) => tag
                 .trim_matches('"')
                 .rsplit('-')
@@ -202,8 +202,8 @@ async fn ill_client(cache: ObjectCache, origin: Arc<EmulatedOrigin>, seed: u64, 
             None => 0,
         };
         let content = Content::new(seed, &key, generation);
-        let range = answer.range.clone();
-        let Ok(bytes) = answer.bytes().await else {
+        let range = read.range.clone();
+        let Ok(bytes) = read.bytes().await else {
             continue;
         };
         assert_eq!(bytes.len() as u64, range.end - range.start);
@@ -246,7 +246,7 @@ fn retries_back_off_with_jitter_and_stop() {
 fn the_queue_for_an_origin_is_bounded_in_length_and_in_time() {
     virtual_time::run(SEED, |clock| async move {
         let gated = GatedOrigin::with(&key(), Bytes::from_static(b"x"));
-        gated.answers.close();
+        gated.responses.close();
         let requests = RequestConfig {
             max_concurrent: 1,
             max_queued: 1,
@@ -274,7 +274,7 @@ fn the_queue_for_an_origin_is_bounded_in_length_and_in_time() {
         assert_eq!(clock.now().0 - begun.0, 5_000_000_000);
         let stats = origin.stats();
         assert_eq!((stats.overloaded, stats.in_flight, stats.queued), (2, 0, 0));
-        gated.answers.reopen();
+        gated.responses.reopen();
         assert!(head().await.is_ok());
     });
 }

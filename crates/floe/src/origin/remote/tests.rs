@@ -20,27 +20,27 @@ struct Server {
     seen: Arc<Mutex<Vec<String>>>,
 }
 
-async fn serve(answers: Vec<String>) -> Server {
+async fn serve(responses: Vec<String>) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let (log, answers) = (
+    let (log, responses) = (
         Arc::clone(&seen),
-        Arc::new(Mutex::new(VecDeque::from(answers))),
+        Arc::new(Mutex::new(VecDeque::from(responses))),
     );
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let (log, answers) = (Arc::clone(&log), Arc::clone(&answers));
+            let (log, responses) = (Arc::clone(&log), Arc::clone(&responses));
             tokio::spawn(async move {
                 while let Some(request) = read_request(&mut stream).await {
                     log.lock().push(request);
-                    let Some(answer) = answers.lock().pop_front() else {
+                    let Some(response) = responses.lock().pop_front() else {
                         return;
                     };
-                    if stream.write_all(answer.as_bytes()).await.is_err() {
+                    if stream.write_all(response.as_bytes()).await.is_err() {
                         return;
                     }
-                    if answer.contains("X-Hang-Up") {
+                    if response.contains("X-Hang-Up") {
                         return;
                     }
                 }
@@ -72,7 +72,7 @@ async fn read_request(stream: &mut tokio::net::TcpStream) -> Option<String> {
     }
 }
 
-fn answer(status: &str, headers: &[&str], body: &str) -> String {
+fn response(status: &str, headers: &[&str], body: &str) -> String {
     let mut text = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n", body.len());
     for header in headers {
         text.push_str(header);
@@ -138,7 +138,7 @@ async fn a_range_of_an_s3_object_with_its_metadata() {
         "Content-Type: text/x",
         "x-amz-meta-colour: blue",
     ];
-    let server = serve(vec![answer("206 Partial Content", &headers, "cde")]).await;
+    let server = serve(vec![response("206 Partial Content", &headers, "cde")]).await;
     let origin = open(OriginKind::S3, &server);
     let mut request = range(2..5);
     request.if_match = Some("\"abc\"".into());
@@ -201,7 +201,7 @@ async fn errors_of_s3_keep_their_meaning() {
         }),
     ];
     for (status, code, requests, check) in cases {
-        let server = serve(vec![answer(status, &[], &error(code)); 2]).await;
+        let server = serve(vec![response(status, &[], &error(code)); 2]).await;
         let origin = open(OriginKind::S3, &server);
         let error = origin.get(&key(), range(0..5)).await.unwrap_err();
         assert!(check(&error), "{status} {code}: {error:?}");
@@ -231,7 +231,7 @@ async fn outages_are_told_apart_and_retried() {
 
 #[tokio::test]
 async fn a_body_that_breaks_off_is_an_error_and_not_an_end() {
-    let whole = answer(
+    let whole = response(
         "206 Partial Content",
         &[
             "Content-Range: bytes 0-9/10",
@@ -252,9 +252,9 @@ async fn a_body_that_breaks_off_is_an_error_and_not_an_end() {
 #[tokio::test]
 async fn unmodified_objects_and_uploads() {
     let server = serve(vec![
-        answer("304 Not Modified", &[], ""),
-        answer("200 OK", &["ETag: \"new\""], ""),
-        answer("204 No Content", &[], ""),
+        response("304 Not Modified", &[], ""),
+        response("200 OK", &["ETag: \"new\""], ""),
+        response("204 No Content", &[], ""),
     ])
     .await;
     let origin = open(OriginKind::S3, &server);
@@ -290,13 +290,13 @@ async fn a_long_upload_is_sent_in_parts_and_aborted_when_it_breaks_off() {
     let completed =
         "<CompleteMultipartUploadResult><ETag>\"whole\"</ETag></CompleteMultipartUploadResult>";
     let server = serve(vec![
-        answer("200 OK", &[], created),
-        answer("200 OK", &["ETag: \"p1\""], ""),
-        answer("200 OK", &["ETag: \"p2\""], ""),
-        answer("200 OK", &[], completed),
-        answer("200 OK", &[], created),
-        answer("200 OK", &["ETag: \"p1\""], ""),
-        answer("204 No Content", &[], ""),
+        response("200 OK", &[], created),
+        response("200 OK", &["ETag: \"p1\""], ""),
+        response("200 OK", &["ETag: \"p2\""], ""),
+        response("200 OK", &[], completed),
+        response("200 OK", &[], created),
+        response("200 OK", &["ETag: \"p1\""], ""),
+        response("204 No Content", &[], ""),
     ])
     .await;
     let origin = open(OriginKind::S3, &server);
@@ -333,8 +333,8 @@ async fn listings_and_buckets_are_passed_on() {
         <CommonPrefixes><Prefix>a/c/</Prefix></CommonPrefixes></ListBucketResult>";
     let buckets = "<ListAllMyBucketsResult><Buckets><Bucket><Name>one</Name></Bucket></Buckets></ListAllMyBucketsResult>";
     let server = serve(vec![
-        answer("200 OK", &[], listing),
-        answer("200 OK", &[], buckets),
+        response("200 OK", &[], listing),
+        response("200 OK", &[], buckets),
     ])
     .await;
     let origin = open(OriginKind::S3, &server);
@@ -369,7 +369,7 @@ async fn listings_and_buckets_are_passed_on() {
 
 #[tokio::test]
 async fn reports_of_intermediate_caches_are_returned() {
-    let said = [
+    let cases = [
         ("x-floe-cache: hit", Some(true)),
         ("x-floe-cache: joined", Some(false)),
         ("X-Cache: Miss from cloudfront", Some(false)),
@@ -377,10 +377,10 @@ async fn reports_of_intermediate_caches_are_returned() {
         ("x-cache: perhaps", None),
         ("x-other: hit", None),
     ];
-    let answers = said.map(|(header, _)| answer("200 OK", &[header, DATED], "0123"));
-    let server = serve(answers.to_vec()).await;
+    let responses = cases.map(|(header, _)| response("200 OK", &[header, DATED], "0123"));
+    let server = serve(responses.to_vec()).await;
     let origin = open(OriginKind::S3, &server);
-    for (header, expected) in said {
+    for (header, expected) in cases {
         let read = origin.get(&key(), GetRequest::default()).await.unwrap();
         assert_eq!(read.from_cache, expected, "{header}");
         assert_eq!(text(read).await.unwrap(), "0123");
@@ -389,7 +389,7 @@ async fn reports_of_intermediate_caches_are_returned() {
 
 #[tokio::test]
 async fn a_web_server_without_ranges_and_validators_still_serves() {
-    let server = serve(vec![answer("200 OK", &[], "0123456789"); 2]).await;
+    let server = serve(vec![response("200 OK", &[], "0123456789"); 2]).await;
     let origin = open(OriginKind::Http, &server);
     let read = origin.get(&key(), range(3..6)).await.unwrap();
     assert!(!read.meta.has_validator());
@@ -403,7 +403,7 @@ async fn a_web_server_without_ranges_and_validators_still_serves() {
 /// A redirect to another port of the same machine is not followed.
 #[tokio::test]
 async fn redirects_stay_at_the_origin() {
-    let elsewhere = serve(vec![answer("200 OK", &[DATED], "secret"); 2]).await;
+    let elsewhere = serve(vec![response("200 OK", &[DATED], "secret"); 2]).await;
     let location = format!("Location: {}/bucket/x", elsewhere.address);
     let kinds = [
         OriginKind::Http,
@@ -412,7 +412,7 @@ async fn redirects_stay_at_the_origin() {
         OriginKind::Azure,
     ];
     for kind in kinds {
-        let away = answer("302 Found", &[&location], "");
+        let away = response("302 Found", &[&location], "");
         let server = serve(vec![away; 2]).await;
         let mut config = config(kind, &server);
         config.anonymous = matches!(kind, OriginKind::Gcs | OriginKind::Azure);
@@ -428,9 +428,9 @@ async fn redirects_stay_at_the_origin() {
     }
     assert!(elsewhere.seen.lock().is_empty());
 
-    let away = answer("302 Found", &[&location], "");
-    let near = answer("302 Found", &["Location: /bucket/other"], "");
-    let whole = answer("200 OK", &[DATED], "right");
+    let away = response("302 Found", &[&location], "");
+    let near = response("302 Found", &["Location: /bucket/other"], "");
+    let whole = response("200 OK", &[DATED], "right");
     let server = serve(vec![near, whole, away]).await;
     let mut config = config(OriginKind::Http, &server);
     config.redirects = vec![elsewhere.address.clone()];
@@ -446,7 +446,7 @@ async fn redirects_stay_at_the_origin() {
 #[tokio::test]
 async fn metadata_that_is_not_ascii_is_encoded_or_rejected() {
     let name = "x-amz-meta-name: gr\u{fc}n";
-    let stored = answer("200 OK", &[DATED, name], "bytes");
+    let stored = response("200 OK", &[DATED, name], "bytes");
     let server = serve(vec![stored]).await;
     let origin = open(OriginKind::S3, &server);
     let read = origin.get(&key(), GetRequest::default()).await.unwrap();
