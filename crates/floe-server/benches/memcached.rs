@@ -243,18 +243,18 @@ fn client(path: &Path, depth: usize, number: usize, end: Instant) -> Result<u64,
     let mut stream = UnixStream::connect(path)?;
     let mut key = number * KEYS / CONNECTIONS;
     let one = format!("VALUE key-000000 0 {VALUE_BYTES}\r\n").len() + VALUE_BYTES + 2 + 5;
-    let mut answer = vec![0; one * depth];
-    let mut asked = Vec::new();
+    let mut response = vec![0; one * depth];
+    let mut request = Vec::new();
     let mut requests = 0;
     while Instant::now() < end {
-        asked.clear();
+        request.clear();
         for _ in 0..depth {
             key = (key + 7919) % KEYS;
-            write!(asked, "get key-{key:06}\r\n")?;
+            write!(request, "get key-{key:06}\r\n")?;
         }
-        stream.write_all(&asked)?;
-        stream.read_exact(&mut answer)?;
-        if !answer.starts_with(b"VALUE ") || !answer.ends_with(b"END\r\n") {
+        stream.write_all(&request)?;
+        stream.read_exact(&mut response)?;
+        if !response.starts_with(b"VALUE ") || !response.ends_with(b"END\r\n") {
             return Err("a wrong answer".into());
         }
         requests += depth as u64;

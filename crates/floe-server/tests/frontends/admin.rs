@@ -8,8 +8,8 @@ async fn page(rig: &Rig, path: &str) -> crate::support::Reply {
 
 /// The sum of a metric's samples whose line contains `label`.
 pub(crate) async fn metric_sum(rig: &Rig, metric: &str, label: &str) -> f64 {
-    let answer = page(rig, "/metrics").await;
-    let lines = answer.text().lines();
+    let response = page(rig, "/metrics").await;
+    let lines = response.text().lines();
     lines
         .filter(|line| {
             let name = line.split(['{', ' ']).next().unwrap();
@@ -131,9 +131,9 @@ async fn the_device_is_metered() {
 async fn one_miss_then_one_hit() {
     let rig = rig_holding("bucket", "key", pattern(1, 2_500_000)).await;
     for (read, header) in ["miss", "hit"].into_iter().enumerate() {
-        let answer = rig.get("/bucket/key", &[]).await;
-        assert!(answer.body == pattern(1, 2_500_000));
-        assert_eq!(answer.header("x-floe-cache"), header);
+        let response = rig.get("/bucket/key", &[]).await;
+        assert!(response.body == pattern(1, 2_500_000));
+        assert_eq!(response.header("x-floe-cache"), header);
         for (result, reads) in [("miss", 1), ("hit", read)] {
             let label = format!("result=\"{result}\"");
             let counted = metric_sum(&rig, "floe_object_reads_total", &label).await;
@@ -146,8 +146,8 @@ async fn one_miss_then_one_hit() {
 async fn zones_are_listed_on_request() {
     let rig = rig().await;
     assert!(!page(&rig, "/metrics").await.text().contains("floe_zone_"));
-    let asked = page(&rig, "/metrics?zones=1").await;
-    let lines = asked.text().lines();
+    let response = page(&rig, "/metrics?zones=1").await;
+    let lines = response.text().lines();
     assert_eq!(
         lines
             .filter(|line| line.starts_with("floe_zone_used_bytes{"))

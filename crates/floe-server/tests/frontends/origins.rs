@@ -178,11 +178,11 @@ async fn a_directory_is_an_origin() {
         "/bucket/a/../../etc/passwd",
         "/bucket/%2e%2e/x",
     ] {
-        let answer = rig.get(path, &[]).await;
+        let response = rig.get(path, &[]).await;
         assert!(
-            (400..500).contains(&answer.status),
+            (400..500).contains(&response.status),
             "{path}: {}",
-            answer.status
+            response.status
         );
     }
 }
@@ -372,6 +372,6 @@ async fn generated_objects_are_equal_over_both_frontends() {
     verify(seed, &ObjectKey::new("bucket", "7"), 0, &got.body).unwrap();
     let mut client = crate::oxcache::Client::connect(&rig).await;
     let expected = got.body[100..4196].to_vec();
-    let answer = client.get("7", 100, 4096).await;
-    assert!(answer == floe_server::oxcache::codec::Response::Response(expected));
+    let response = client.get("7", 100, 4096).await;
+    assert!(response == floe_server::oxcache::codec::Response::Response(expected));
 }

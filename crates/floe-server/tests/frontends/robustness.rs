@@ -16,9 +16,9 @@ pub(crate) async fn raw(rig: &Rig, bytes: &[u8]) -> Vec<u8> {
     // The server may close before it has read everything.
     let _ = stream.write_all(bytes).await;
     let _ = stream.shutdown().await;
-    let mut answer = Vec::new();
-    let _ = stream.read_to_end(&mut answer).await;
-    answer
+    let mut response = Vec::new();
+    let _ = stream.read_to_end(&mut response).await;
+    response
 }
 
 #[tokio::test]
@@ -44,14 +44,14 @@ async fn invalid_bytes_end_only_their_own_connection() {
         long_header.as_bytes(),
         many_headers.as_bytes(),
     ] {
-        let answer = raw(&rig, junk).await;
+        let response = raw(&rig, junk).await;
         assert!(
-            !answer.starts_with(b"HTTP/1.1 200"),
+            !response.starts_with(b"HTTP/1.1 200"),
             "{:?}",
             String::from_utf8_lossy(junk)
         );
         assert!(
-            !answer.starts_with(b"HTTP/1.1 500"),
+            !response.starts_with(b"HTTP/1.1 500"),
             "{:?}",
             String::from_utf8_lossy(junk)
         );
@@ -76,11 +76,11 @@ async fn pipelined_requests_get_responses_in_order() {
     for i in 0..10 {
         requests += &format!("GET /bucket/{i} HTTP/1.1\r\nhost: x\r\n\r\n");
     }
-    let answers = String::from_utf8(raw(&rig, requests.as_bytes()).await).unwrap();
-    let places: Vec<_> = (0..10).map(|i| answers.find(&format!("<{i}>"))).collect();
+    let responses = String::from_utf8(raw(&rig, requests.as_bytes()).await).unwrap();
+    let places: Vec<_> = (0..10).map(|i| responses.find(&format!("<{i}>"))).collect();
     assert!(
         places.iter().all(Option::is_some) && places.is_sorted(),
-        "{answers}"
+        "{responses}"
     );
 }
 
@@ -204,10 +204,10 @@ async fn a_stalled_upload_is_rejected() {
         .write_all(b"PUT /bucket/key HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\nabc")
         .await
         .unwrap();
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).await.unwrap();
-    let answer = String::from_utf8_lossy(&answer);
-    assert!(answer.contains("RequestTimeout"), "{answer}");
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).await.unwrap();
+    let response = String::from_utf8_lossy(&response);
+    assert!(response.contains("RequestTimeout"), "{response}");
     assert_eq!(rig.origin.bytes("bucket", "key"), None);
 }
 
@@ -226,13 +226,13 @@ async fn an_upload_below_the_least_rate_is_rejected() {
             clock.sleep(Duration::from_millis(100)).await;
         }
     };
-    let mut answer = Vec::new();
+    let mut response = Vec::new();
     tokio::select! {
         () = crawl => {}
-        _ = from.read_to_end(&mut answer) => {}
+        _ = from.read_to_end(&mut response) => {}
     }
-    let answer = String::from_utf8_lossy(&answer);
-    assert!(answer.contains("RequestTimeout"), "{answer}");
+    let response = String::from_utf8_lossy(&response);
+    assert!(response.contains("RequestTimeout"), "{response}");
     assert_eq!(rig.origin.bytes("bucket", "key"), None);
 }
 
@@ -329,8 +329,8 @@ async fn idle_connections_are_closed() {
     for bytes in [&b""[..], b"GET / HT", b"P", b"PRI * HTTP/2.0\r\n"] {
         let mut stream = TcpStream::connect(rig.s3()).await.unwrap();
         stream.write_all(bytes).await.unwrap();
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await.unwrap();
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).await.unwrap();
     }
 }
 

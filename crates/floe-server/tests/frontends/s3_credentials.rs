@@ -29,12 +29,12 @@ async fn a_presigned_upload_never_copies_in_any_spelling() {
         (&lower, &[copy]),
     ];
     for (url, headers) in attempts {
-        let answer = rig.send("PUT", url, headers, "").await;
+        let response = rig.send("PUT", url, headers, "").await;
         assert!(
-            matches!(answer.status, 400 | 403),
+            matches!(response.status, 400 | 403),
             "{url} {headers:?}: {} {}",
-            answer.status,
-            answer.text()
+            response.status,
+            response.text()
         );
         assert_eq!(rig.origin.bytes("bucket", "key").unwrap(), "bytes");
     }
@@ -55,12 +55,12 @@ async fn signature_version_2_is_rejected_in_any_spelling() {
             .replace("AWSAccessKeyId", "AWS%41ccessKeyId")
             .replace("&Signature", "&%53ignature"),
     ] {
-        let answer = rig.get(&format!("/bucket/key?{query}"), &[]).await;
+        let response = rig.get(&format!("/bucket/key?{query}"), &[]).await;
         assert_eq!(
-            (answer.status, answer.code()),
+            (response.status, response.code()),
             (400, "InvalidRequest"),
             "{query}: {}",
-            answer.text()
+            response.text()
         );
     }
 }
@@ -87,8 +87,8 @@ async fn two_kinds_of_credentials_are_rejected() {
     assert_eq!(rig.get(&url, &[]).await.text(), "bytes");
 }
 
-fn assert_rejected(answer: &Reply) {
-    assert_eq!(answer.status, 400, "{}", answer.text());
+fn assert_rejected(response: &Reply) {
+    assert_eq!(response.status, 400, "{}", response.text());
 }
 
 #[tokio::test]
@@ -99,9 +99,9 @@ async fn a_presigned_url_lasts_seven_days_at_most() {
     let url = Signer::known().presign("GET", &host, "/bucket/key", week);
     assert_eq!(rig.get(&url, &[]).await.text(), "bytes");
     let url = Signer::known().presign("GET", &host, "/bucket/key", week + 1);
-    let answer = rig.get(&url, &[]).await;
+    let response = rig.get(&url, &[]).await;
     assert_eq!(
-        (answer.status, answer.code()),
+        (response.status, response.code()),
         (400, "AuthorizationQueryParametersError")
     );
 }
@@ -112,8 +112,8 @@ async fn an_unreadable_authorization_is_not_anonymous() {
     let rig = rig_holding("bucket", "key", "bytes").await;
     let request =
         b"GET /bucket/key HTTP/1.1\r\nhost: x\r\nauthorization: \xff\r\nconnection: close\r\n\r\n";
-    let answer = raw(&rig, request).await;
-    assert!(answer.starts_with(b"HTTP/1.1 400"), "{}", text(&answer));
+    let response = raw(&rig, request).await;
+    assert!(response.starts_with(b"HTTP/1.1 400"), "{}", text(&response));
 }
 
 /// Without a signature the chunks' framing would stay in the body.
@@ -125,8 +125,8 @@ async fn an_unsigned_chunked_upload_is_rejected() {
     let coding = ("content-encoding", "aws-chunked");
     let attempts: [&[(&str, &str)]; 3] = [&[kind, coding], &[kind], &[coding]];
     for headers in attempts {
-        let answer = rig.send("PUT", "/bucket/key", headers, body).await;
-        assert!(matches!(answer.status, 400 | 501), "{}", answer.status);
+        let response = rig.send("PUT", "/bucket/key", headers, body).await;
+        assert!(matches!(response.status, 400 | 501), "{}", response.status);
         assert_eq!(rig.origin.bytes("bucket", "key"), None);
     }
 }
@@ -144,8 +144,8 @@ async fn a_request_names_one_host() {
         ("GET /bucket/key HTTP/1.0\r\n", "200"),
     ] {
         let request = format!("{head}connection: close\r\n\r\n");
-        let answer = raw(&rig, request.as_bytes()).await;
-        let got = text(&answer);
+        let response = raw(&rig, request.as_bytes()).await;
+        let got = text(&response);
         assert_eq!(got.split(' ').nth(1), Some(status), "{head}: {got}");
     }
 }
@@ -165,8 +165,8 @@ async fn forms_are_rejected_before_their_body() {
             "POST /bucket HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\
              content-type: {content_type}\r\nexpect: 100-continue\r\n\r\n"
         );
-        let answer = raw(&rig, head.as_bytes()).await;
-        let got = text(&answer).to_ascii_lowercase();
+        let response = raw(&rig, head.as_bytes()).await;
+        let got = text(&response).to_ascii_lowercase();
         assert!(got.starts_with("http/1.1 501"), "{content_type}: {got}");
         assert!(got.contains("connection: close"), "{got}");
     }

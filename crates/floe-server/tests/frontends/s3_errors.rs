@@ -103,19 +103,19 @@ async fn errors_of_the_origin_have_s3_codes() {
             if is_negative && (method != "GET" || path.contains('?')) {
                 continue;
             }
-            let answer = rig.send(method, path, &[], "").await;
+            let response = rig.send(method, path, &[], "").await;
             assert_eq!(
-                (answer.status, answer.code()),
+                (response.status, response.code()),
                 (status, code),
                 "{method} {path} {fault}"
             );
             assert!(
-                answer.text().contains(message),
+                response.text().contains(message),
                 "{fault}: {}",
-                answer.text()
+                response.text()
             );
             if status == 503 {
-                assert_eq!(answer.header("retry-after"), "1");
+                assert_eq!(response.header("retry-after"), "1");
             }
         }
         let head = rig.send("HEAD", "/bucket/unseen", &[], "").await;
@@ -187,12 +187,12 @@ async fn client_errors_are_never_500() {
         ("PUT", "/bucket?policy", vec![], "{}"),
         ("DELETE", "/bucket/key?versionId=7", vec![], ""),
     ] {
-        let answer = rig.send(method, path, &headers, body).await;
-        let status = answer.status;
+        let response = rig.send(method, path, &headers, body).await;
+        let status = response.status;
         assert!(
             (200..500).contains(&status) || status == 501,
             "{method} {path}: {status} {}",
-            answer.text()
+            response.text()
         );
     }
     let long = format!("/bucket/{}", "k".repeat(1025));

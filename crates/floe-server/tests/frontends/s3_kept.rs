@@ -20,20 +20,20 @@ async fn a_conditional_entry_of_a_batch_deletes_nothing() {
     }
     rig.origin.store("bucket", "plain", "bytes");
     let body = format!("<Delete>{entries}</Delete>");
-    let answer = rig.send("POST", "/bucket?delete", &[], body).await;
-    assert_eq!(answer.status, 200, "{}", answer.text());
+    let response = rig.send("POST", "/bucket?delete", &[], body).await;
+    assert_eq!(response.status, 200, "{}", response.text());
     assert_eq!(rig.origin.bytes("bucket", "plain"), None);
     for (i, condition) in conditions.iter().enumerate() {
         let key = format!("key-{i}");
         assert!(rig.origin.bytes("bucket", &key).is_some(), "{condition}");
     }
     assert_eq!(
-        answer.tags("Error").len(),
+        response.tags("Error").len(),
         conditions.len(),
         "{}",
-        answer.text()
+        response.text()
     );
-    assert_eq!(answer.tags("Deleted").len(), 1, "{}", answer.text());
+    assert_eq!(response.tags("Deleted").len(), 1, "{}", response.text());
 }
 
 /// A request: method, path and body.
@@ -116,11 +116,11 @@ async fn headers_are_honoured_or_rejected() {
             if *operation == COPY {
                 headers.push(("x-amz-copy-source", "/bucket/key"));
             }
-            let answer = rig.send(method, path, &headers, body).await;
+            let response = rig.send(method, path, &headers, body).await;
             assert!(
-                matches!(answer.status, 400..=499 | 501),
+                matches!(response.status, 400..=499 | 501),
                 "{method} {path} with {name}: {}",
-                answer.status
+                response.status
             );
             assert_eq!(rig.origin.bytes("bucket", "new"), None, "{method} {name}");
             assert!(
@@ -135,8 +135,8 @@ async fn headers_are_honoured_or_rejected() {
         "x%2Damz-tagging=a",
     ] {
         let path = format!("/bucket/new?{parameter}");
-        let answer = rig.send("PUT", &path, &[], "x").await;
-        assert!(matches!(answer.status, 400..=499 | 501), "{parameter}");
+        let response = rig.send("PUT", &path, &[], "x").await;
+        assert!(matches!(response.status, 400..=499 | 501), "{parameter}");
         assert_eq!(rig.origin.bytes("bucket", "new"), None, "{parameter}");
     }
 }
@@ -159,9 +159,13 @@ async fn accepted_headers_are_returned() {
         rig.send("PUT", "/bucket/key", &headers, "x").await.status,
         200
     );
-    let answer = rig.get("/bucket/key", &[]).await;
+    let response = rig.get("/bucket/key", &[]).await;
     for (name, value) in headers {
-        assert_eq!(answer.headers[name].as_bytes(), value.as_bytes(), "{name}");
+        assert_eq!(
+            response.headers[name].as_bytes(),
+            value.as_bytes(),
+            "{name}"
+        );
     }
     for (name, value) in [
         ("cache-control", &b"\xff"[..]),
@@ -171,9 +175,9 @@ async fn accepted_headers_are_returned() {
         let value = http::HeaderValue::from_bytes(value).unwrap();
         let mut put = crate::support::request(rig.s3(), "PUT", "/bucket/latin", &[], "x");
         put.headers_mut().insert(name, value);
-        let answer = crate::support::send(rig.s3(), put).await;
-        assert_eq!(answer.status, 400, "{name}");
-        assert!(answer.text().contains(name), "{}", answer.text());
+        let response = crate::support::send(rig.s3(), put).await;
+        assert_eq!(response.status, 400, "{name}");
+        assert!(response.text().contains(name), "{}", response.text());
         assert_eq!(rig.origin.bytes("bucket", "latin"), None, "{name}");
     }
 }
@@ -184,8 +188,8 @@ async fn parameters_of_listings_are_honoured() {
     for bucket in ["alpha", "beta", "beta-two"] {
         rig.origin.store(bucket, "key", "bytes");
     }
-    let names = |answer: &crate::support::Reply| -> Vec<String> {
-        answer
+    let names = |response: &crate::support::Reply| -> Vec<String> {
+        response
             .tags("Name")
             .iter()
             .map(|name| (*name).to_owned())
@@ -224,11 +228,11 @@ async fn announced_hashes_are_compared() {
         ("x-amz-content-sha256", zeros.as_str()),
         ("x-amz-content-sha256", "nonsense"),
     ] {
-        let answer = rig.send("POST", "/bucket?delete", &[header], list).await;
-        assert_eq!(answer.status, 400, "{header:?}: {}", answer.text());
+        let response = rig.send("POST", "/bucket?delete", &[header], list).await;
+        assert_eq!(response.status, 400, "{header:?}: {}", response.text());
         assert!(rig.origin.bytes("bucket", "key").is_some(), "{header:?}");
-        let answer = rig.send("PUT", "/bucket/new", &[header], "x").await;
-        assert_eq!(answer.status, 400, "{header:?}: {}", answer.text());
+        let response = rig.send("PUT", "/bucket/new", &[header], "x").await;
+        assert_eq!(response.status, 400, "{header:?}: {}", response.text());
         assert_eq!(rig.origin.bytes("bucket", "new"), None, "{header:?}");
     }
     let right = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881";

@@ -21,8 +21,8 @@ async fn an_object_comes_with_all_its_headers() {
         .origin
         .store_with("bucket", "a/key", bytes.clone(), attributes);
     for method in ["GET", "HEAD"] {
-        let answer = rig.send(method, "/bucket/a/key", &[], "").await;
-        assert_eq!(answer.status, 200, "{method}");
+        let response = rig.send(method, "/bucket/a/key", &[], "").await;
+        assert_eq!(response.status, 200, "{method}");
         for (name, value) in [
             ("etag", meta.etag.as_deref().unwrap()),
             ("last-modified", "Sun, 13 Sep 2020 12:26:40 GMT"),
@@ -36,13 +36,13 @@ async fn an_object_comes_with_all_its_headers() {
             ("content-length", "300000"),
             ("server", "Floe"),
         ] {
-            assert_eq!(answer.header(name), value, "{method} {name}");
+            assert_eq!(response.header(name), value, "{method} {name}");
         }
-        assert!(!answer.header("x-floe-cache").is_empty());
-        assert_eq!(answer.header("x-amz-request-id").len(), 16);
+        assert!(!response.header("x-floe-cache").is_empty());
+        assert_eq!(response.header("x-amz-request-id").len(), 16);
         match method {
-            "GET" => assert!(answer.body == bytes),
-            _ => assert!(answer.body.is_empty()),
+            "GET" => assert!(response.body == bytes),
+            _ => assert!(response.body.is_empty()),
         }
     }
 }
@@ -65,33 +65,36 @@ async fn the_matrix_of_ranges_over_the_wire() {
     ];
     for (range, expected) in cases {
         for method in ["GET", "HEAD"] {
-            let answer = rig
+            let response = rig
                 .send(method, "/bucket/key", &[("range", range)], "")
                 .await;
             let Some(expected) = expected else {
-                assert_eq!(answer.status, 416, "{method} {range}");
-                assert_eq!(answer.header("content-range"), "bytes */10000");
+                assert_eq!(response.status, 416, "{method} {range}");
+                assert_eq!(response.header("content-range"), "bytes */10000");
                 if method == "GET" {
-                    assert_eq!(answer.code(), "InvalidRange");
+                    assert_eq!(response.code(), "InvalidRange");
                 }
                 continue;
             };
-            assert_eq!(answer.status, 206, "{method} {range}");
+            assert_eq!(response.status, 206, "{method} {range}");
             let last = expected.end - 1;
             assert_eq!(
-                answer.header("content-range"),
+                response.header("content-range"),
                 format!("bytes {}-{last}/10000", expected.start)
             );
-            assert_eq!(answer.header("content-length"), expected.len().to_string());
+            assert_eq!(
+                response.header("content-length"),
+                expected.len().to_string()
+            );
             if method == "GET" {
-                assert!(answer.body == bytes[expected.clone()], "{range}");
+                assert!(response.body == bytes[expected.clone()], "{range}");
             }
         }
     }
     for ignored in ["bytes=0-1,5-6", "bytes=9-1", "lines=0-1", "nonsense"] {
-        let answer = rig.get("/bucket/key", &[("range", ignored)]).await;
+        let response = rig.get("/bucket/key", &[("range", ignored)]).await;
         assert_eq!(
-            (answer.status, answer.body.len()),
+            (response.status, response.body.len()),
             (200, 10_000),
             "{ignored}"
         );
@@ -127,14 +130,14 @@ async fn conditions_over_the_wire() {
     ];
     for (headers, status) in cases {
         for method in ["GET", "HEAD"] {
-            let answer = rig.send(method, "/bucket/key", headers, "").await;
-            assert_eq!(answer.status, *status, "{method} {headers:?}");
+            let response = rig.send(method, "/bucket/key", headers, "").await;
+            assert_eq!(response.status, *status, "{method} {headers:?}");
             if *status == 304 {
-                assert_eq!(answer.header("etag"), etag);
-                assert!(answer.body.is_empty());
+                assert_eq!(response.header("etag"), etag);
+                assert!(response.body.is_empty());
             }
             if *status == 412 && method == "GET" {
-                assert_eq!(answer.code(), "PreconditionFailed");
+                assert_eq!(response.code(), "PreconditionFailed");
             }
         }
     }
@@ -160,8 +163,8 @@ async fn empty_objects_and_strange_keys() {
         ("100%", "/bucket/100%25"),
     ] {
         rig.origin.store("bucket", key, key.to_owned());
-        let answer = rig.get(path, &[]).await;
-        assert_eq!((answer.status, answer.text()), (200, key));
+        let response = rig.get(path, &[]).await;
+        assert_eq!((response.status, response.text()), (200, key));
     }
 }
 
@@ -174,9 +177,9 @@ async fn virtual_hosts_name_buckets() {
         ("floe.test", "/photos/a/b"),
         ("anything.else", "/photos/a/b"),
     ] {
-        let answer = rig.get(path, &[("host", host)]).await;
+        let response = rig.get(path, &[("host", host)]).await;
         assert_eq!(
-            (answer.status, answer.text()),
+            (response.status, response.text()),
             (200, "by host"),
             "{host}{path}"
         );
@@ -193,8 +196,8 @@ async fn one_connection_serves_many_requests_and_http2_too() {
     let mut sender = connect(rig.s3()).await;
     for _ in 0..20 {
         let request = request(rig.s3(), "GET", "/bucket/key", &[], "");
-        let answer = reply(sender.send_request(request).await.unwrap()).await;
-        assert!(answer.body == pattern(4, 100_000));
+        let response = reply(sender.send_request(request).await.unwrap()).await;
+        assert!(response.body == pattern(4, 100_000));
     }
     let sender = connect_http2(rig.s3()).await;
     let requests = (0..50).map(|i| {
@@ -207,9 +210,9 @@ async fn one_connection_serves_many_requests_and_http2_too() {
             .unwrap();
         async move { reply(sender.send_request(request).await.unwrap()).await }
     });
-    for (i, answer) in futures::future::join_all(requests).await.iter().enumerate() {
-        assert_eq!(answer.status, 206);
-        assert!(answer.body == pattern(4, 100_000)[i..]);
+    for (i, response) in futures::future::join_all(requests).await.iter().enumerate() {
+        assert_eq!(response.status, 206);
+        assert!(response.body == pattern(4, 100_000)[i..]);
     }
 }
 
@@ -224,9 +227,9 @@ async fn unsupported_headers_are_rejected_not_ignored() {
         "/bucket/key?torrent",
         "/bucket?versioning",
     ] {
-        let answer = rig.get(path, &[]).await;
+        let response = rig.get(path, &[]).await;
         assert_eq!(
-            (answer.status, answer.code()),
+            (response.status, response.code()),
             (501, "NotImplemented"),
             "{path}"
         );
@@ -241,8 +244,8 @@ async fn unsupported_headers_are_rejected_not_ignored() {
 async fn a_frontend_without_domains_is_path_style() {
     let rig = rig_with(|config| config.s3.as_mut().unwrap().domains.clear()).await;
     rig.origin.store("bucket", "key", "bytes");
-    let answer = rig
+    let response = rig
         .get("/bucket/key", &[("host", "bucket.s3.example.com")])
         .await;
-    assert_eq!(answer.text(), "bytes");
+    assert_eq!(response.text(), "bytes");
 }

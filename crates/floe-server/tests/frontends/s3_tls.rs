@@ -114,9 +114,9 @@ async fn plain_and_silent_clients_are_disconnected() {
     let mut plain = TcpStream::connect(rig.s3()).await.unwrap();
     let head = b"GET /bucket/key HTTP/1.1\r\nhost: x\r\n\r\n";
     plain.write_all(head).await.unwrap();
-    let mut told = Vec::new();
-    let _ = plain.read_to_end(&mut told).await;
-    assert!(!told.starts_with(b"HTTP"), "answered in the clear");
+    let mut response = Vec::new();
+    let _ = plain.read_to_end(&mut response).await;
+    assert!(!response.starts_with(b"HTTP"), "answered in the clear");
     let mut silent = TcpStream::connect(rig.s3()).await.unwrap();
     assert_eq!(silent.read(&mut [0; 16]).await.unwrap(), 0);
     wait_for(&rig, "floe_connections_failed_total", "s3", 2.0).await;

@@ -219,8 +219,8 @@ async fn listings_page_and_fold() {
         ("list-type=2&continuation-token=%21", "InvalidArgument"),
         ("list-type=2&encoding-type=x", "InvalidArgument"),
     ] {
-        let answer = rig.get(&format!("/bucket?{query}"), &[]).await;
-        assert_eq!(answer.code(), code, "{query}");
+        let response = rig.get(&format!("/bucket?{query}"), &[]).await;
+        assert_eq!(response.code(), code, "{query}");
     }
     let none = rig.get("/bucket?list-type=2&max-keys=0", &[]).await;
     assert_eq!((none.status, none.tags("KeyCount")), (200, vec!["0"]));
@@ -258,15 +258,15 @@ async fn deleting_many() {
     }
     let body = "<Delete><Object><Key>a</Key></Object><Object><Key>b</Key></Object>\
                 <Object><Key>c</Key><VersionId>7</VersionId></Object></Delete>";
-    let answer = rig.send("POST", "/bucket?delete", &[], body).await;
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    assert_eq!(answer.tags("Deleted").len(), 2);
-    assert_eq!(answer.tags("Code"), ["NotImplemented"]);
+    let response = rig.send("POST", "/bucket?delete", &[], body).await;
+    assert_eq!(response.status, 200, "{}", response.text());
+    assert_eq!(response.tags("Deleted").len(), 2);
+    assert_eq!(response.tags("Code"), ["NotImplemented"]);
     assert_eq!(rig.get("/bucket/a", &[]).await.code(), "NoSuchKey");
     assert_eq!(rig.get("/bucket/c", &[]).await.status, 200);
     let quiet = "<Delete><Quiet>true</Quiet><Object><Key>c</Key></Object></Delete>";
-    let answer = rig.send("POST", "/bucket?delete", &[], quiet).await;
-    assert!(answer.tags("Deleted").is_empty());
+    let response = rig.send("POST", "/bucket?delete", &[], quiet).await;
+    assert!(response.tags("Deleted").is_empty());
     let none = rig
         .send("POST", "/bucket?delete", &[], "<Delete></Delete>")
         .await;

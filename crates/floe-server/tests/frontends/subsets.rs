@@ -32,9 +32,9 @@ async fn memcached_alone() {
     let address = rig.server.addresses().tcp("memcached").unwrap();
     let mut client = TcpStream::connect(address).await.unwrap();
     client.write_all(b"get a\r\n").await.unwrap();
-    let mut answer = [0; 5];
-    client.read_exact(&mut answer).await.unwrap();
-    assert_eq!(&answer, b"END\r\n");
+    let mut response = [0; 5];
+    client.read_exact(&mut response).await.unwrap();
+    assert_eq!(&response, b"END\r\n");
     assert_eq!(rig.server.addresses().iter().count(), 1);
     rig.server.shutdown().await;
 }

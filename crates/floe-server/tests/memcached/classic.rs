@@ -202,8 +202,8 @@ fn the_rest_of_the_commands() {
         assert!(stats.contains(line), "{line} is not in {stats}");
     }
     for section in ["settings", "items", "slabs", "conns"] {
-        let answer = client.ask(format!("stats {section}\r\n"));
-        assert!(answer.starts_with(b"STAT ") && answer.ends_with(b"\r\nEND\r\n"));
+        let response = client.ask(format!("stats {section}\r\n"));
+        assert!(response.starts_with(b"STAT ") && response.ends_with(b"\r\nEND\r\n"));
     }
     client.send("get a\r\nquit\r\nget a\r\n");
     assert_eq!(client.rest(), b"VALUE a 0 1\r\nx\r\nEND\r\n");

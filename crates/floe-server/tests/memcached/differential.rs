@@ -316,9 +316,9 @@ impl Side {
 
     fn ask(&mut self, request: &str) -> String {
         let request = request.replace("VERSION", &self.last);
-        let answer = self.client.ask(request);
-        let answer = String::from_utf8_lossy(&answer).into_owned();
-        answer.split('\n').map(|line| self.normal(line)).collect()
+        let response = self.client.ask(request);
+        let response = String::from_utf8_lossy(&response).into_owned();
+        response.split('\n').map(|line| self.normal(line)).collect()
     }
 
     /// Replaces versions by their order and removes seconds.
@@ -361,18 +361,18 @@ fn compare(ours: &Path, theirs: &Path, seed: u64, requests: usize) {
             .collect();
         // Several requests in one batch. But memcached counts in place, with
         // padding, only if it is not sending the item.
-        let counts = |asked: &String| asked.contains("cr ") || asked.starts_with("ma ");
+        let counts = |request: &String| request.contains("cr ") || request.starts_with("ma ");
         // A long value is sent alone: earlier responses would block on this
         // client, which sends everything before it reads.
-        let is_long = |asked: &String| asked.len() > 100_000;
-        let alone = |asked: &String| counts(asked) || is_long(asked);
+        let is_long = |request: &String| request.len() > 100_000;
+        let alone = |request: &String| counts(request) || is_long(request);
         let batches = match several.iter().any(alone) {
             true => several,
             false => vec![several.concat()],
         };
-        for asked in batches {
-            let _ = writeln!(history, "{}", &asked[..asked.len().min(300)]);
-            let (our, their) = (ours.ask(&asked), theirs.ask(&asked));
+        for batch in batches {
+            let _ = writeln!(history, "{}", &batch[..batch.len().min(300)]);
+            let (our, their) = (ours.ask(&batch), theirs.ask(&batch));
             let tail = history.len().saturating_sub(3000);
             let shown = history.get(tail..).unwrap_or(&history);
             assert!(
@@ -406,8 +406,8 @@ fn responses_from_flash_equal_those_of_memcached() {
 /// Sends the same requests to both; the responses must be equal.
 fn agree(ours: &Path, theirs: &Path, conversation: &[&str]) {
     let (mut ours, mut theirs) = (Side::new(ours), Side::new(theirs));
-    for asked in conversation {
-        assert_eq!(ours.ask(asked), theirs.ask(asked), "{asked}");
+    for request in conversation {
+        assert_eq!(ours.ask(request), theirs.ask(request), "{request}");
     }
 }
 
@@ -446,9 +446,11 @@ fn rejected_flushes_equal_those_of_memcached() {
 }
 
 /// The names of the statistics of `stats` and its sections.
-fn names(path: &Path, asked: &str) -> Vec<String> {
-    let answer = String::from_utf8(unix_client(path).ask(asked)).unwrap();
-    let lines = answer.lines().filter_map(|line| line.strip_prefix("STAT "));
+fn names(path: &Path, request: &str) -> Vec<String> {
+    let response = String::from_utf8(unix_client(path).ask(request)).unwrap();
+    let lines = response
+        .lines()
+        .filter_map(|line| line.strip_prefix("STAT "));
     let name = |line: &str| line.split(' ').next().map(str::to_owned);
     lines.filter_map(name).collect()
 }
@@ -466,12 +468,12 @@ fn statistics_have_the_names_of_memcached() {
         "get_extstore",
         "idle_kicks",
     ];
-    for asked in ["stats\r\n", "stats settings\r\n"] {
-        let theirs = names(&memcached.path(), asked);
-        for name in names(&rig.path, asked) {
+    for request in ["stats\r\n", "stats settings\r\n"] {
+        let theirs = names(&memcached.path(), request);
+        for name in names(&rig.path, request) {
             assert!(
                 theirs.contains(&name) || own.contains(&&*name),
-                "{asked}: {name}"
+                "{request}: {name}"
             );
         }
     }

@@ -166,8 +166,8 @@ fn too_many_connections_get_an_error() {
     loop {
         let mut client = rig.client();
         client.stream.write_all(b"mn\r\n").unwrap();
-        let mut answer = [0; 4];
-        if client.stream.read_exact(&mut answer).is_ok() && answer == *b"MN\r\n" {
+        let mut response = [0; 4];
+        if client.stream.read_exact(&mut response).is_ok() && response == *b"MN\r\n" {
             return;
         }
     }
@@ -192,8 +192,8 @@ fn idle_and_stalled_clients_are_disconnected() {
         &format!("set big 0 0 {}\n{value}\n", value.len()),
         "STORED\n",
     );
-    let asked = "get big\r\n".repeat(200);
-    greedy.send(asked);
+    let request = "get big\r\n".repeat(200);
+    greedy.send(request);
     let ended = |reason| {
         let labels = format!("{{frontend=\"memcached\",reason=\"{reason}\"}}");
         metric(&rig, &format!("floe_connections_failed_total{labels}"))
@@ -237,9 +237,9 @@ fn clients_without_a_password_are_rejected() {
     let mut client = rig.client();
     client.send("get a\r\nset a 0 0 9\r\nann wrong\r\nset a 0 0 3\r\nann\r\nset a 0 0 1\r\nxyz");
     client.send("\r\nset x 0 0 10\r\nann secret\r\nmn\r\n");
-    let answer = String::from_utf8(client.until_noop()).unwrap();
+    let response = String::from_utf8(client.until_noop()).unwrap();
     assert_eq!(
-        answer,
+        response,
         "CLIENT_ERROR unauthenticated\r\nCLIENT_ERROR authentication failure\r\n\
          CLIENT_ERROR bad authentication token format\r\n\
          CLIENT_ERROR bad command line termination\r\nCLIENT_ERROR unauthenticated\r\nSTORED\r\n"

@@ -81,9 +81,12 @@ fn setting() {
         );
         let version = client.version("a");
         client.expect(&format!("ms a 1 C{} c\nx\n", version + 1), "EX c0\n");
-        let answer = client.ask(format!("ms a 1 C{version} c\r\nx\r\n"));
+        let response = client.ask(format!("ms a 1 C{version} c\r\nx\r\n"));
         let new = client.version("a");
-        assert_eq!(String::from_utf8(answer).unwrap(), format!("HD c{new}\r\n"));
+        assert_eq!(
+            String::from_utf8(response).unwrap(),
+            format!("HD c{new}\r\n")
+        );
         client.expect("ms none 1 C5\nx\n", "NF\n");
         client.expect("ms a\n", "CLIENT_ERROR bad command line format\n");
         client.expect("ms\n", "ERROR\n");
@@ -177,21 +180,24 @@ fn debugging_and_noop() {
     let mut client = rig.client();
     client.expect("me a\nme\n", "EN\nCLIENT_ERROR bad command line format\n");
     client.expect("set a 0 100 3\nabc\n", "STORED\n");
-    let answer = String::from_utf8(client.ask("me a\r\n")).unwrap();
-    assert!(answer.ends_with(" fetch=no cls=1 size=63\r\n"), "{answer}");
+    let response = String::from_utf8(client.ask("me a\r\n")).unwrap();
+    assert!(
+        response.ends_with(" fetch=no cls=1 size=63\r\n"),
+        "{response}"
+    );
     // Time passes during the test; the units are memcached's.
-    let told = |from: &str, to: &str| -> i64 {
-        let rest = answer.split_once(from).expect("it is told").1;
+    let seconds = |from: &str, to: &str| -> i64 {
+        let rest = response.split_once(from).expect("the field is there").1;
         rest.split_once(to)
-            .expect("more is told")
+            .expect("the next field is there")
             .0
             .parse()
             .unwrap()
     };
     let passed = 0..=PATIENCE.as_secs() as i64;
     assert!(
-        passed.contains(&(told("ME a exp=", " la=") + 100)),
-        "{answer}"
+        passed.contains(&(seconds("ME a exp=", " la=") + 100)),
+        "{response}"
     );
-    assert!(passed.contains(&told(" la=", " cas=")), "{answer}");
+    assert!(passed.contains(&seconds(" la=", " cas=")), "{response}");
 }

@@ -23,8 +23,8 @@ fn requests_split_at_every_byte() {
         client.send(first);
         // Complete requests get responses before the rest arrives.
         std::thread::yield_now();
-        let answer = client.ask(second);
-        assert_eq!(String::from_utf8_lossy(&answer), ANSWERS, "split at {at}");
+        let response = client.ask(second);
+        assert_eq!(String::from_utf8_lossy(&response), ANSWERS, "split at {at}");
         client.expect("flush_all\n", "OK\n");
     }
 }
@@ -51,9 +51,9 @@ fn a_connections_own_requests_are_carried_out_in_order() {
         let mut client = rig.client();
         client.expect("set a 0 0 1\n0\nset b 0 0 1\n0\n", "STORED\nSTORED\n");
         rig.flush();
-        let (mut asked, mut expected) = (String::new(), String::new());
+        let (mut request, mut expected) = (String::new(), String::new());
         for round in 0..200 {
-            let _ = write!(asked, "get a b\r\nset a 0 0 3\r\n{round:03}\r\nget a\r\n");
+            let _ = write!(request, "get a b\r\nset a 0 0 3\r\n{round:03}\r\nget a\r\n");
             let last = match round {
                 0 => "VALUE a 0 1\r\n0".to_owned(),
                 _ => format!("VALUE a 0 3\r\n{:03}", round - 1),
@@ -63,7 +63,7 @@ fn a_connections_own_requests_are_carried_out_in_order() {
                 "{last}\r\nVALUE b 0 1\r\n0\r\nEND\r\nSTORED\r\nVALUE a 0 3\r\n{round:03}\r\nEND\r\n"
             );
         }
-        assert_eq!(String::from_utf8(client.ask(asked)).unwrap(), expected);
+        assert_eq!(String::from_utf8(client.ask(request)).unwrap(), expected);
     }
 }
 
@@ -74,20 +74,20 @@ fn long_values_in_a_pipeline_come_back_whole_and_in_order() {
         let mut expected = Vec::new();
         for number in 0..40usize {
             let value = vec![b'a' + (number % 26) as u8; number * 7919];
-            let mut asked = format!("set k{number} 0 0 {}\r\n", value.len()).into_bytes();
-            asked.extend(&value);
-            asked.extend(b"\r\n");
-            assert_eq!(client.ask(asked), b"STORED\r\n");
+            let mut request = format!("set k{number} 0 0 {}\r\n", value.len()).into_bytes();
+            request.extend(&value);
+            request.extend(b"\r\n");
+            assert_eq!(client.ask(request), b"STORED\r\n");
             expected.extend(format!("VALUE k{number} 0 {}\r\n", value.len()).into_bytes());
             expected.extend(&value);
             expected.extend(b"\r\nEND\r\n");
         }
         rig.flush();
-        let asked: String = (0..40).map(|number| format!("get k{number}\r\n")).collect();
-        assert!(client.ask(asked) == expected);
-        let asked: String = (0..40).map(|number| format!(" k{number}")).collect();
-        let answer = client.ask(format!("get{asked}\r\n"));
-        assert_eq!(answer.len() + 39 * "END\r\n".len(), expected.len());
+        let request: String = (0..40).map(|number| format!("get k{number}\r\n")).collect();
+        assert!(client.ask(request) == expected);
+        let keys: String = (0..40).map(|number| format!(" k{number}")).collect();
+        let response = client.ask(format!("get{keys}\r\n"));
+        assert_eq!(response.len() + 39 * "END\r\n".len(), expected.len());
     }
 }
 
@@ -96,24 +96,24 @@ fn a_get_of_more_keys_than_any_buffer_holds() {
     let rig = rig_with(ByteSize::mib(8), |_| {});
     let mut client = rig.client();
     client.expect("set a 0 0 1\nx\nset b 0 0 1\ny\n", "STORED\nSTORED\n");
-    let mut asked = String::from("gets");
+    let mut request = String::from("gets");
     for number in 0..20_000 {
-        let _ = write!(asked, " key-{number}");
+        let _ = write!(request, " key-{number}");
         if number % 5000 == 0 {
-            asked.push_str(" a b");
+            request.push_str(" a b");
         }
     }
-    asked.push_str("\r\n");
-    let answer = String::from_utf8(client.ask(asked.replace("gets", "get"))).unwrap();
+    request.push_str("\r\n");
+    let response = String::from_utf8(client.ask(request.replace("gets", "get"))).unwrap();
     let once = "VALUE a 0 1\r\nx\r\nVALUE b 0 1\r\ny\r\n";
-    assert_eq!(answer, format!("{}END\r\n", once.repeat(4)));
+    assert_eq!(response, format!("{}END\r\n", once.repeat(4)));
     let versions = (client.version("a"), client.version("b"));
     let once = format!(
         "VALUE a 0 1 {}\r\nx\r\nVALUE b 0 1 {}\r\ny\r\n",
         versions.0, versions.1
     );
-    let answer = String::from_utf8(client.ask(asked)).unwrap();
-    assert_eq!(answer, format!("{}END\r\n", once.repeat(4)));
+    let response = String::from_utf8(client.ask(request)).unwrap();
+    assert_eq!(response, format!("{}END\r\n", once.repeat(4)));
     // One word without an end.
     let long = format!("get {}\r\n", "k".repeat(100_000));
     client.expect(
@@ -153,10 +153,10 @@ fn values_may_hold_anything() {
     for rig in [rig(), rig_on_flash()] {
         let mut client = rig.client();
         let value: Vec<u8> = (0..=255u8).cycle().take(3000).collect();
-        let mut asked = b"set a 0 0 3000\r\n".to_vec();
-        asked.extend(&value);
-        asked.extend(b"\r\n");
-        assert_eq!(client.ask(asked), b"STORED\r\n");
+        let mut request = b"set a 0 0 3000\r\n".to_vec();
+        request.extend(&value);
+        request.extend(b"\r\n");
+        assert_eq!(client.ask(request), b"STORED\r\n");
         rig.flush();
         let mut expected = b"VALUE a 0 3000\r\n".to_vec();
         expected.extend(&value);

@@ -159,8 +159,8 @@ fn a_connection_holds_no_more_than_its_share() {
     rig.flush();
     // The client reads none of this.
     let mut greedy = rig.client();
-    let asked: String = (0..32).map(|key| format!("get k{key}\r\n")).collect();
-    greedy.send(asked.repeat(4));
+    let request: String = (0..32).map(|key| format!("get k{key}\r\n")).collect();
+    greedy.send(request.repeat(4));
     while metric(
         &rig,
         "floe_memcached_keys_total{command=\"get\",result=\"hit_flash\"}",
@@ -218,8 +218,8 @@ fn many_short_values_from_memory_count_as_well() {
         .map(|_| {
             let mut client = rig.client();
             client.stream.set_nonblocking(true).unwrap();
-            let asked = "get a\r\n".repeat(2000);
-            while client.stream.write_all(asked.as_bytes()).is_ok() {}
+            let request = "get a\r\n".repeat(2000);
+            while client.stream.write_all(request.as_bytes()).is_ok() {}
             client
         })
         .collect();
@@ -241,7 +241,7 @@ fn a_shutdown_does_not_wait_for_busy_clients() {
         .map(|number| {
             let mut reader = rig.patient_client();
             let mut writer = reader.stream.try_clone().unwrap();
-            let asked = match number % 2 {
+            let request = match number % 2 {
                 0 => b"get a\r\nget b\r\nset c 0 0 1\r\nx\r\n".repeat(200),
                 _ => {
                     let mut set = b"set d 0 0 100000\r\n".to_vec();
@@ -250,7 +250,7 @@ fn a_shutdown_does_not_wait_for_busy_clients() {
                     set
                 }
             };
-            std::thread::spawn(move || while writer.write_all(&asked).is_ok() {});
+            std::thread::spawn(move || while writer.write_all(&request).is_ok() {});
             std::thread::spawn(move || reader.rest().len())
         })
         .collect();

@@ -199,45 +199,45 @@ impl<S: Read + Write> Client<S> {
     }
 
     pub(crate) fn until_noop(&mut self) -> Vec<u8> {
-        let mut answer = Vec::new();
+        let mut response = Vec::new();
         let mut buffer = vec![0; 1 << 16];
-        while answer != b"MN\r\n" && !answer.ends_with(b"\nMN\r\n") {
+        while response != b"MN\r\n" && !response.ends_with(b"\nMN\r\n") {
             let len = self.stream.read(&mut buffer).expect("it answers in time");
             assert!(
                 len > 0,
                 "the connection ended after {:?}",
-                String::from_utf8_lossy(&answer)
+                String::from_utf8_lossy(&response)
             );
-            answer.extend(&buffer[..len]);
+            response.extend(&buffer[..len]);
         }
-        answer.truncate(answer.len() - 4);
-        answer
+        response.truncate(response.len() - 4);
+        response
     }
 
     /// Sends requests and compares the responses, as text.
     #[track_caller]
-    pub(crate) fn expect(&mut self, asked: &str, expected: &str) {
-        let answer = self.told(asked);
-        assert_eq!(answer, expected, "asked: {asked:?}");
+    pub(crate) fn expect(&mut self, request: &str, expected: &str) {
+        let response = self.response_text(request);
+        assert_eq!(response, expected, "request: {request:?}");
     }
 
     /// Sends requests and compares the responses, as text. `{left}` stands for
     /// a number of seconds that counts down from `seconds`; a slow machine may
     /// reach a lower one.
     #[track_caller]
-    pub(crate) fn expect_left(&mut self, asked: &str, expected: &str, seconds: u64) {
-        let answer = self.told(asked);
+    pub(crate) fn expect_left(&mut self, request: &str, expected: &str, seconds: u64) {
+        let response = self.response_text(request);
         let with = |left: u64| expected.replace("{left}", &left.to_string());
         let may_be_left = seconds - PATIENCE.as_secs()..=seconds;
-        if !may_be_left.into_iter().any(|left| answer == with(left)) {
-            assert_eq!(answer, with(seconds), "asked: {asked:?}");
+        if !may_be_left.into_iter().any(|left| response == with(left)) {
+            assert_eq!(response, with(seconds), "request: {request:?}");
         }
     }
 
     /// The responses, as text.
-    fn told(&mut self, asked: &str) -> String {
-        let answer = self.ask(asked.replace('\n', "\r\n"));
-        String::from_utf8_lossy(&answer).replace("\r\n", "\n")
+    fn response_text(&mut self, request: &str) -> String {
+        let response = self.ask(request.replace('\n', "\r\n"));
+        String::from_utf8_lossy(&response).replace("\r\n", "\n")
     }
 
     /// All bytes until the server closes the connection.
@@ -257,9 +257,9 @@ impl<S: Read + Write> Client<S> {
 
     /// The version of an item.
     pub(crate) fn version(&mut self, key: &str) -> u64 {
-        let answer = self.ask(format!("mg {key} c\r\n"));
-        let answer = String::from_utf8(answer).unwrap();
-        let version = answer.trim_end().strip_prefix("HD c");
+        let response = self.ask(format!("mg {key} c\r\n"));
+        let response = String::from_utf8(response).unwrap();
+        let version = response.trim_end().strip_prefix("HD c");
         let version = version.expect("it is there");
         // Marks may follow.
         version.split(' ').next().unwrap().parse().unwrap()

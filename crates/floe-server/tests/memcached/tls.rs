@@ -123,8 +123,8 @@ fn plain_and_silent_tls_clients_are_disconnected() {
     });
     let mut plain = rig.client();
     plain.send("get a\r\n");
-    let answer = plain.rest();
-    assert!(!answer.starts_with(b"END"), "answered in the clear");
+    let response = plain.rest();
+    assert!(!response.starts_with(b"END"), "answered in the clear");
     let mut silent = rig.client();
     silent.rest();
     // An incomplete handshake.
@@ -160,10 +160,10 @@ fn too_many_connections_over_tls_get_an_error() {
     // A client whose handshake is too slow gets no response; it tries again.
     loop {
         let mut second = identity.client(&rig);
-        let mut answer = Vec::new();
-        match second.stream.read_to_end(&mut answer) {
+        let mut response = Vec::new();
+        match second.stream.read_to_end(&mut response) {
             Ok(_) => {
-                assert_eq!(answer, b"ERROR Too many open connections\r\n");
+                assert_eq!(response, b"ERROR Too many open connections\r\n");
                 return;
             }
             Err(error) => eprintln!("again, after {error}"),
