@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use common::{clean, run, said};
+use common::{clean, outcome, run};
 
 #[test]
 fn help_has_examples_and_exit_codes() {
@@ -54,7 +54,7 @@ fn the_laboratory_is_found_beside_the_program_or_on_the_path() {
         let mut command = clean(&program, folder.path());
         command.env_remove("CARGO").env("PATH", path);
         command.args(["--json", "bench", "a.toml", "--jobs", "2", "--help"]);
-        said(command.output().unwrap())
+        outcome(command.output().unwrap())
     };
     let nowhere = folder.path().join("nowhere");
     bench(&nowhere).expect(3, &["cannot run `floe-lab`", "--package floe-lab"]);
@@ -70,10 +70,10 @@ fn the_laboratory_is_found_beside_the_program_or_on_the_path() {
 fn no_colours_without_a_terminal() {
     let folder = tempfile::tempdir().unwrap();
     for arguments in [&["--help"][..], &["config", "check"], &["check"]] {
-        let said = run(folder.path(), arguments);
+        let outcome = run(folder.path(), arguments);
         assert!(
-            !said.out.contains('\x1b') && !said.err.contains('\x1b'),
-            "{said:?}"
+            !outcome.out.contains('\x1b') && !outcome.err.contains('\x1b'),
+            "{outcome:?}"
         );
     }
 }

@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 
-use common::{floe, run, said};
+use common::{floe, outcome, run};
 
 #[test]
 fn the_default_file_passes_its_own_check() {
@@ -86,7 +86,7 @@ fn a_flag_wins_over_a_variable_over_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = "[ram]\nsize = \"1MiB\"\nmax_value_size = \"1KiB\"\n[log]\nlevel = \"warn\"\n";
     fs::write(folder.path().join("floe.toml"), file).unwrap();
-    let shown = said(
+    let shown = outcome(
         floe(folder.path())
             .args(["config", "show", "--json", "--ram-size", "3MiB"])
             .env("FLOE_CONFIG", "floe.toml")
@@ -231,7 +231,7 @@ fn unknown_variables_cause_a_warning_and_are_ignored() {
         .env("FLOE_CHUNK_SISE", "1")
         .output()
         .unwrap();
-    said(output).expect(0, &["FLOE_CHUNK_SISE", "FLOE_CHUNK_SIZE"]);
+    outcome(output).expect(0, &["FLOE_CHUNK_SISE", "FLOE_CHUNK_SIZE"]);
 }
 
 #[test]
@@ -248,9 +248,9 @@ fn secrets_are_never_printed() {
             .env("FLOE_ORIGIN_SECRET_KEY", "verysecretvalue")
             .output()
             .unwrap();
-        let said = said(output);
-        assert!(!said.out.contains("verysecret"), "{said:?}");
-        assert!(!said.err.contains("verysecret"), "{said:?}");
+        let outcome = outcome(output);
+        assert!(!outcome.out.contains("verysecret"), "{outcome:?}");
+        assert!(!outcome.err.contains("verysecret"), "{outcome:?}");
     }
 }
 

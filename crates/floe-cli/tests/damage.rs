@@ -66,8 +66,11 @@ fn check_covers_tiny_objects() {
     assert_eq!(serving.stop(), 0);
     run(folder.path(), &["check"]).expect(0, &["no damage", "tiny objects: "]);
     flip(&tiny_file(folder.path()), 0..100);
-    let said = run(folder.path(), &["check"]).expect(4, &["tiny objects: ", "damage"]);
-    assert!(said.out.contains("no damage: "), "of chunks: {said:?}");
+    let outcome = run(folder.path(), &["check"]).expect(4, &["tiny objects: ", "damage"]);
+    assert!(
+        outcome.out.contains("no damage: "),
+        "of chunks: {outcome:?}"
+    );
     run(folder.path(), &["check", "--json"]).expect(4, &["\"ok\": false", "\"tiny\""]);
     // With `--device-path` only that device is checked.
     run(

@@ -29,9 +29,9 @@ fn the_systemd_unit_is_valid() {
         .output();
     match verified {
         Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{said}");
-            assert!(!said.contains("floe.service:"), "{said}");
+            let messages = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{messages}");
+            assert!(!messages.contains("floe.service:"), "{messages}");
         }
         // Without systemd, there is no program that verifies the unit.
         Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound),

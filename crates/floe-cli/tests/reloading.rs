@@ -33,8 +33,8 @@ fn authenticates(serving: &Serving, password: &str) -> bool {
     let mut stream = TcpStream::connect(address).unwrap();
     let value = format!("ann {password}");
     write!(stream, "set x 0 0 {}\r\n{value}\r\n", value.len()).unwrap();
-    let mut answer = [0; 6];
-    stream.read_exact(&mut answer).is_ok() && &answer == b"STORED"
+    let mut response = [0; 6];
+    stream.read_exact(&mut response).is_ok() && &response == b"STORED"
 }
 
 /// Log lines of a server.
@@ -67,7 +67,7 @@ fn sighup_applies_settings_that_need_no_restart() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "info", "a-first-secret", "one", "");
     let (serving, mut log) = start(folder.path());
-    let mut said = |part: &str| log.expect(part);
+    let mut logs = |part: &str| log.expect(part);
     assert!(authenticates(&serving, "one") && !authenticates(&serving, "two"));
 
     write(
@@ -78,8 +78,8 @@ fn sighup_applies_settings_that_need_no_restart() {
         "[object]\nttl_seconds = 7\n",
     );
     serving.signal("-HUP");
-    said("object.ttl_seconds");
-    said("log.level, memcached.auth_file, s3.keys");
+    logs("object.ttl_seconds");
+    logs("log.level, memcached.auth_file, s3.keys");
     assert!(authenticates(&serving, "two") && !authenticates(&serving, "one"));
 
     // An invalid configuration changes nothing, and ends no connection.
@@ -90,7 +90,7 @@ fn sighup_applies_settings_that_need_no_restart() {
     ] {
         write(folder.path(), level, "a-third-secret", password, rest);
         serving.signal("-HUP");
-        said("the old one stays in effect");
+        logs("the old one stays in effect");
         assert!(authenticates(&serving, "two") && !authenticates(&serving, "three"));
     }
     assert_eq!(get(serving.admin, "/health").0, 200);
@@ -106,13 +106,13 @@ fn ask(serving: &Serving, line: &str, end: &str) -> (String, TcpStream) {
     loop {
         let mut stream = TcpStream::connect(address).unwrap();
         let sent = write!(stream, "{line}\r\n");
-        let (mut answer, mut byte) = (Vec::new(), [0]);
-        while !answer.ends_with(end.as_bytes()) && matches!(stream.read(&mut byte), Ok(1)) {
-            answer.push(byte[0]);
+        let (mut response, mut byte) = (Vec::new(), [0]);
+        while !response.ends_with(end.as_bytes()) && matches!(stream.read(&mut byte), Ok(1)) {
+            response.push(byte[0]);
         }
-        let answer = String::from_utf8(answer).unwrap();
-        if sent.is_ok() && answer.ends_with(end) && !answer.contains(REFUSED) {
-            return (answer, stream);
+        let response = String::from_utf8(response).unwrap();
+        if sent.is_ok() && response.ends_with(end) && !response.contains(REFUSED) {
+            return (response, stream);
         }
     }
 }
@@ -230,8 +230,8 @@ fn connect(serving: &Serving, trusted: &CertificateDer<'static>) -> Private {
 }
 
 fn is_served(stream: &mut Private) -> bool {
-    let mut answer = [0; 5];
-    stream.write_all(b"get a\r\n").is_ok() && stream.read_exact(&mut answer).is_ok()
+    let mut response = [0; 5];
+    stream.write_all(b"get a\r\n").is_ok() && stream.read_exact(&mut response).is_ok()
 }
 
 #[test]

@@ -171,9 +171,9 @@ fn ask_memcached(serving: &Serving, lines: &str) -> String {
     let address = serving.announced["memcached"].as_str().unwrap();
     let mut connection = TcpStream::connect(address).unwrap();
     write!(connection, "{lines}quit\r\n").unwrap();
-    let mut said = String::new();
-    connection.read_to_string(&mut said).unwrap();
-    said
+    let mut response = String::new();
+    connection.read_to_string(&mut response).unwrap();
+    response
 }
 
 #[test]
@@ -208,8 +208,8 @@ fn the_configured_engine_keeps_tiny_objects() {
         assert_eq!(tiny["bytes"], 16 << 20);
         assert_eq!(tiny["formatted"], true);
         assert!(tiny["device"].as_str().unwrap().contains("tiny.floe"));
-        let said = ask_memcached(&serving, "set key 0 0 5\r\nvalue\r\nget key\r\n");
-        assert_eq!(said, "STORED\r\nVALUE key 0 5\r\nvalue\r\nEND\r\n");
+        let response = ask_memcached(&serving, "set key 0 0 5\r\nvalue\r\nget key\r\n");
+        assert_eq!(response, "STORED\r\nVALUE key 0 5\r\nvalue\r\nEND\r\n");
         let metrics = metrics(&serving);
         let sample = format!("floe_tiny_engine_info{{engine=\"{engine}\"}} 1");
         assert!(metrics.contains(&sample), "{metrics}");
@@ -223,8 +223,12 @@ fn the_configured_engine_keeps_tiny_objects() {
         assert_eq!(serving.announced["tiny"]["formatted"], false);
         let objects = serving.announced["tiny"]["warm_objects"].as_u64().unwrap();
         assert_eq!(objects > 0, warm, "{engine}");
-        let said = ask_memcached(&serving, "get key\r\n");
-        assert_eq!(said.starts_with("VALUE key"), warm, "{engine}: {said}");
+        let response = ask_memcached(&serving, "get key\r\n");
+        assert_eq!(
+            response.starts_with("VALUE key"),
+            warm,
+            "{engine}: {response}"
+        );
         assert_eq!(serving.stop(), 0);
 
         let other = if warm { "log" } else { "nemo" };
@@ -266,8 +270,8 @@ fn blocks_of_tiny_objects_may_be_sectors() {
     assert_eq!(serving.stop(), 0);
     // Both items are on flash now, so these commands leave fences there.
     let serving = start();
-    let said = ask_memcached(&serving, "delete gone\r\nset kept 0 0 3\r\nnew\r\n");
-    assert_eq!(said, "DELETED\r\nSTORED\r\n");
+    let response = ask_memcached(&serving, "delete gone\r\nset kept 0 0 3\r\nnew\r\n");
+    assert_eq!(response, "DELETED\r\nSTORED\r\n");
     assert_eq!(serving.stop(), 0);
     let path = folder.path().join("floe-data/tiny.floe");
     let path = path.to_str().unwrap();
@@ -275,8 +279,8 @@ fn blocks_of_tiny_objects_may_be_sectors() {
     run(folder.path(), &["inspect", "--device-path", path]).expect(0, &["blocks of 512B"]);
     run(folder.path(), &["check", "--device-path", path]).expect(0, &["no damage"]);
     let serving = start();
-    let said = ask_memcached(&serving, "get gone kept\r\n");
-    assert_eq!(said, "VALUE kept 0 3\r\nnew\r\nEND\r\n");
+    let response = ask_memcached(&serving, "get gone kept\r\n");
+    assert_eq!(response, "VALUE kept 0 3\r\nnew\r\nEND\r\n");
     assert_eq!(serving.stop(), 0);
 
     let mut other = vec!["serve", "--tiny-block-size", "4KiB", "--tiny-size", "16MiB"];
@@ -476,7 +480,7 @@ fn the_error_of_a_chunk_larger_than_a_zone_names_a_valid_size() {
         ],
     );
     // The remedy works, even if it requires a larger device.
-    for (size, chunk, cure, works) in [
+    for (size, chunk, remedy, works) in [
         (
             "1MiB",
             "64KiB",
@@ -504,7 +508,7 @@ fn the_error_of_a_chunk_larger_than_a_zone_names_a_valid_size() {
                 &[&["config", "check", &size, &chunk], more].concat(),
             )
         };
-        check(size, &[]).expect(2, &["chunk.size", cure]);
+        check(size, &[]).expect(2, &["chunk.size", remedy]);
         let [size, zone] = works;
         check(size, &[&format!("--device-zone-size={zone}")]).expect(0, &["ok"]);
     }

@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use common::{Said, run};
+use common::{Outcome, run};
 
-fn advise(folder: &Path, more: &[&str]) -> Said {
+fn advise(folder: &Path, more: &[&str]) -> Outcome {
     run(
         folder,
         &[&["advise", "disk.csv", "--format", "msr"], more].concat(),
@@ -34,7 +34,7 @@ fn write_trace(folder: &Path) {
 fn advice_tells_its_reasons_costs_limits_and_the_replay_that_confirms_it() {
     let folder = tempfile::tempdir().unwrap();
     write_trace(folder.path());
-    let said = advise(folder.path(), &["--out", "page"]).expect(
+    let outcome = advise(folder.path(), &["--out", "page"]).expect(
         0,
         &[
             "disk.csv: 5000 requests of 1 volumes, format msr",
@@ -51,7 +51,7 @@ fn advice_tells_its_reasons_costs_limits_and_the_replay_that_confirms_it() {
             "report: page/report.html",
         ],
     );
-    let confirm = said.out.lines().find(|line| line.starts_with("  floe "));
+    let confirm = outcome.out.lines().find(|line| line.starts_with("  floe "));
     let confirm: Vec<&str> = confirm.unwrap().split_whitespace().skip(1).collect();
     let found = advise(folder.path(), &["--json"]).expect(0, &[]);
     let found: serde_json::Value = serde_json::from_str(&found.out).unwrap();

@@ -79,8 +79,8 @@ fn a_bench_of_the_s3_server_reports_hits_and_misses() {
         run(folder.path(), &arguments)
     };
     let load = ["--requests", "400", "--object-size", "20KiB", "--verify"];
-    let said = bench(&[&load[..], &["--json"]].concat()).expect(0, &[]);
-    let figure = figures(&said.out);
+    let outcome = bench(&[&load[..], &["--json"]].concat()).expect(0, &[]);
+    let figure = figures(&outcome.out);
     assert_eq!(figure("requests"), Some(400.0));
     assert_eq!(figure("failed"), Some(0.0));
     let misses = figure("hit_ratio").map(|ratio| (1.0 - ratio) * 400.0);
@@ -145,7 +145,7 @@ fn errors_name_buckets_and_credentials_that_a_server_rejects() {
         command
             .args(["--target", &target, "--clients", "2"])
             .args(more);
-        common::said(command.output().unwrap())
+        common::outcome(command.output().unwrap())
     };
     bench("there", "wrong", &[]).expect(3, &["denies access", "AWS_SECRET_ACCESS_KEY"]);
     bench("absent", "long-enough", &[]).expect(3, &["no bucket", "create the bucket"]);
@@ -176,8 +176,8 @@ fn a_bench_of_the_memcached_server_reports_hits_and_misses() {
         "4000",
     ];
     let load = ["--clients", "2", "--pipeline", "8", "--verify", "--json"];
-    let said = run(folder.path(), &[&base[..], &load].concat()).expect(0, &[]);
-    let figure = figures(&said.out);
+    let outcome = run(folder.path(), &[&base[..], &load].concat()).expect(0, &[]);
+    let figure = figures(&outcome.out);
     assert_eq!(
         (figure("requests"), figure("failed")),
         (Some(4000.0), Some(0.0))
@@ -234,8 +234,8 @@ workload = { kind = \"zipf\" }
 cache = { target = \"unix:oxcache.sock\", remote = { pipeline = 4 } }
 ";
     fs::write(folder.path().join("driven.toml"), experiment).unwrap();
-    let said = run(folder.path(), &["bench", "driven.toml", "--out", "results"]);
-    said.expect(0, &["report: results/driven-"]);
+    let outcome = run(folder.path(), &["bench", "driven.toml", "--out", "results"]);
+    outcome.expect(0, &["report: results/driven-"]);
     let results = fs::read_dir(folder.path().join("results")).unwrap();
     let results = results.map(|entry| entry.unwrap().path()).next().unwrap();
     let rows = fs::read_to_string(results.join("results.jsonl")).unwrap();
@@ -280,8 +280,8 @@ fn ctrl_c_prints_the_figures_so_far() {
         .args(["-INT", &child.id().to_string()])
         .status();
     assert!(signal.unwrap().success());
-    let said = common::said(child.wait_with_output().unwrap());
-    said.expect(
+    let outcome = common::outcome(child.wait_with_output().unwrap());
+    outcome.expect(
         0,
         &["interrupted: these are the figures until then", "p99.99"],
     );
@@ -352,11 +352,11 @@ fn an_origin_is_measured_into_a_file_that_is_replayed() {
         "--origin-latency",
         "file:first.toml",
     ];
-    let said = run(
+    let outcome = run(
         folder.path(),
         &[&bench[..], &SMALL_CACHE, &latency, &["--json"]].concat(),
     );
-    let figure = figures(&said.expect(0, &[]).out);
+    let figure = figures(&outcome.expect(0, &[]).out);
     assert!((figure("miss_latency_p50").unwrap() - 4.0).abs() < 0.05);
     for (origin, part) in [
         ("floe.toml", "name its keys"),
@@ -368,11 +368,11 @@ fn an_origin_is_measured_into_a_file_that_is_replayed() {
             true => &["--set", "origin.anonymous=true"],
             false => &[],
         };
-        let said = run(
+        let outcome = run(
             folder.path(),
             &[&["bench", "--origin", origin][..], unsigned].concat(),
         );
-        assert!([2, 3].contains(&said.code), "{said:?}");
-        assert!(said.err.contains(part), "{said:?}");
+        assert!([2, 3].contains(&outcome.code), "{outcome:?}");
+        assert!(outcome.err.contains(part), "{outcome:?}");
     }
 }

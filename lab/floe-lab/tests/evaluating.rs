@@ -115,8 +115,8 @@ fn a_bench_on_a_file_removes_it() {
     let bench = ["bench", "--target", "object", "--json"];
     let load = ["--requests", "50", "--clients", "2"];
     let arguments = [&bench[..], &load, &SMALL_CACHE].concat();
-    let said = run(folder.path(), &arguments).expect(0, &["hit_ratio"]);
-    let rows: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    let outcome = run(folder.path(), &arguments).expect(0, &["hit_ratio"]);
+    let rows: serde_json::Value = serde_json::from_str(&outcome.out).unwrap();
     assert!(rows.as_array().unwrap().len() > 10);
     assert!(!folder.path().join("floe-data/bench/cache.flash").exists());
 }
@@ -190,8 +190,8 @@ fn a_replay_counts_misses() {
     ];
     run(folder.path(), &arguments).expect(0, &["6 requests", "lru", "fifo", "66.667"]);
     let arguments = [&arguments[..], &["--json"]].concat();
-    let said = run(folder.path(), &arguments).expect(0, &[]);
-    let rows: Vec<serde_json::Value> = serde_json::from_str(&said.out).unwrap();
+    let outcome = run(folder.path(), &arguments).expect(0, &[]);
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&outcome.out).unwrap();
     let misses = |case: &str| {
         let row = rows
             .iter()
@@ -224,8 +224,8 @@ ram = { size = "0" }
 "#;
     fs::write(folder.path().join("tiny.toml"), experiment).unwrap();
     let arguments = ["bench", "tiny.toml", "--quiet", "--out", "here"];
-    let said = run(folder.path(), &arguments).expect(0, &["report: here/tiny-"]);
-    let page = said.out.trim().trim_start_matches("report: ");
+    let outcome = run(folder.path(), &arguments).expect(0, &["report: here/tiny-"]);
+    let page = outcome.out.trim().trim_start_matches("report: ");
     assert!(folder.path().join(page).exists(), "{page}");
 
     // The report shows published values beside the measured ones.
@@ -243,16 +243,16 @@ expect = "at-most"
         format!("{experiment}{published}"),
     )
     .unwrap();
-    let wanted = [
+    let expected = [
         "published: Nothing, Table 1",
         "measured",
         "published",
         "published: all of 1 judged figures hold.",
     ];
-    let said = run(folder.path(), &arguments).expect(0, &wanted);
-    let (_, page) = said.out.trim().rsplit_once("report: ").unwrap();
+    let outcome = run(folder.path(), &arguments).expect(0, &expected);
+    let (_, page) = outcome.out.trim().rsplit_once("report: ").unwrap();
     let again = page.trim_end_matches("/report.html");
-    run(folder.path(), &["report", again]).expect(0, &wanted);
+    run(folder.path(), &["report", again]).expect(0, &expected);
     let json = run(folder.path(), &[&arguments[..], &["--json"]].concat()).expect(0, &[]);
     let json: serde_json::Value = serde_json::from_str(&json.out).unwrap();
     assert_eq!(json["published"][0]["source"], "Nothing, Table 1");
@@ -294,8 +294,8 @@ expect = "at-least"
     let bench = ["bench", "judged.toml", "--quiet", "--out", "here"];
     let judged = [&bench[..], &["--verdicts"]].concat();
     experiment("0.99");
-    let said = run(folder.path(), &bench).expect(0, &["goal: 0 of 1 judged figures hold"]);
-    let (_, page) = said.out.trim().rsplit_once("report: ").unwrap();
+    let outcome = run(folder.path(), &bench).expect(0, &["goal: 0 of 1 judged figures hold"]);
+    let (_, page) = outcome.out.trim().rsplit_once("report: ").unwrap();
     let results = page.trim_end_matches("/report.html");
     let unlisted = [
         "judged, hit_ratio (Hits)",
@@ -311,11 +311,11 @@ cases = ["judged"]
 reason = "half of the keys do not fit"
 "#;
     fs::write(folder.path().join("known-to-differ.toml"), known).unwrap();
-    let told = [
+    let expected = [
         "1 differ, of which 1 are known to",
         "half of the keys do not fit",
     ];
-    run(folder.path(), &judged).expect(0, &told);
+    run(folder.path(), &judged).expect(0, &expected);
     experiment("0.001");
     let listed = ["judged, hit_ratio (Hits)", "is listed as known to differ"];
     run(folder.path(), &judged).expect(5, &listed);

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{run, said};
+use common::{outcome, run};
 
 const SWEEP: &str = r#"
 name = "sweep"
@@ -46,7 +46,7 @@ fn measured(folder: &Path) -> Vec<(String, String, f64)> {
     rows.collect()
 }
 
-fn folder_said(out: &str) -> PathBuf {
+fn results_folder(out: &str) -> PathBuf {
     let page = out.trim().trim_start_matches("report: ");
     PathBuf::from(page.trim_end_matches("/report.html"))
 }
@@ -58,8 +58,8 @@ fn whole_sharded_and_resumed_sweeps_give_the_same_figures() {
     fs::write(at("sweep.toml"), SWEEP).unwrap();
     let bench = |more: &[&str]| {
         let arguments = [&["bench", "sweep.toml", "--quiet"], more].concat();
-        let said = run(folder.path(), &arguments).expect(0, &["report: "]);
-        folder.path().join(folder_said(&said.out))
+        let outcome = run(folder.path(), &arguments).expect(0, &["report: "]);
+        folder.path().join(results_folder(&outcome.out))
     };
     let whole = bench(&[]);
     let figures = measured(&whole);
@@ -133,10 +133,10 @@ fn rows_name_the_commit_of_the_build() {
     let folder = tempfile::tempdir().unwrap();
     let one = SWEEP.replace("[1.0, 2.0, 3.0]", "[1.0]");
     fs::write(folder.path().join("sweep.toml"), one).unwrap();
-    let said = run(folder.path(), &["bench", "sweep.toml", "--quiet"]).expect(0, &[]);
+    let outcome = run(folder.path(), &["bench", "sweep.toml", "--quiet"]).expect(0, &[]);
     let rows = folder
         .path()
-        .join(folder_said(&said.out))
+        .join(results_folder(&outcome.out))
         .join("results.jsonl");
     let rows = fs::read_to_string(rows).unwrap();
     let row: serde_json::Value = serde_json::from_str(rows.lines().next().unwrap()).unwrap();
@@ -161,7 +161,7 @@ fn the_recipe_for_one_machine_runs_resumes_and_merges() {
             .current_dir(folder.path())
             .env("FLOE", env!("CARGO_BIN_EXE_floe-lab"))
             .args([recipe, "sweep.toml", "out", "2"]);
-        said(command.output().unwrap())
+        outcome(command.output().unwrap())
     };
     sweep().expect(0, &["out/merged/report.html"]);
     let merged = folder.path().join("out/merged");
@@ -202,9 +202,9 @@ fn the_recipes_for_clusters_are_well_formed() {
         .env("FLOE", env!("CARGO_BIN_EXE_floe-lab"))
         .arg(recipes.join("slurm.sbatch"))
         .args(["sweep.toml", "out"]);
-    said(task.output().unwrap()).expect(0, &["out/shard-2-of-3/sweep-"]);
+    outcome(task.output().unwrap()).expect(0, &["out/shard-2-of-3/sweep-"]);
     // A requeued task resumes in its folder.
-    said(task.output().unwrap()).expect(0, &["out/shard-2-of-3/sweep-"]);
+    outcome(task.output().unwrap()).expect(0, &["out/shard-2-of-3/sweep-"]);
     let made = fs::read_dir(folder.path().join("out/shard-2-of-3")).unwrap();
     assert_eq!(made.count(), 1);
 
@@ -223,7 +223,7 @@ fn the_recipes_for_clusters_are_well_formed() {
     pod.current_dir(folder.path())
         .env("JOB_COMPLETION_INDEX", "0")
         .args(["-euc", &script]);
-    said(pod.output().unwrap()).expect(0, &["pods/shard-1-of-16/sweep-"]);
+    outcome(pod.output().unwrap()).expect(0, &["pods/shard-1-of-16/sweep-"]);
 }
 
 #[test]
@@ -234,8 +234,8 @@ fn one_seed_gives_the_same_bytes() {
         let mut command = common::lab(folder.path());
         command.env("SOURCE_DATE_EPOCH", "1767225600");
         command.args(["bench", "sweep.toml", "--quiet", "--jobs", jobs]);
-        let said = said(command.output().unwrap()).expect(0, &[]);
-        let results = folder.path().join(folder_said(&said.out));
+        let outcome = outcome(command.output().unwrap()).expect(0, &[]);
+        let results = folder.path().join(results_folder(&outcome.out));
         ["results.jsonl", "report.html"].map(|name| fs::read(results.join(name)).unwrap())
     };
     let first = bytes("1");
@@ -267,13 +267,13 @@ fn two_sets_are_compared_and_exported() {
     let arguments = [
         "report", &before, &after, "--out", "both", "--export", "files",
     ];
-    let said = run(folder.path(), &arguments);
+    let outcome = run(folder.path(), &arguments);
     // Without fonts no PNG is drawn, and a message says so.
-    if said.code != 0 {
-        assert!(said.err.contains("font"), "{said:#?}");
+    if outcome.code != 0 {
+        assert!(outcome.err.contains("font"), "{outcome:#?}");
         return;
     }
-    said.expect(0, &["get_latency_mean", "near", "both/report.html"]);
+    outcome.expect(0, &["get_latency_mean", "near", "both/report.html"]);
     let table = fs::read_to_string(folder.path().join("files/comparison-figures.md")).unwrap();
     assert!(
         table.contains("| case | metric | first | second | ratio | difference |"),

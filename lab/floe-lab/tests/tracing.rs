@@ -21,13 +21,13 @@ fn trace_stat_prints_figures_and_writes_a_report() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a.iolog"), TRACE).unwrap();
     let stat = ["trace", "stat", "a.iolog"];
-    let said = [
+    let expected = [
         "6 requests, format iolog, blocks of 4KiB",
         "3 reads (75.0 % of reads and writes)",
         "1 trims, 1 flushes",
         "16KiB: 4 blocks in 5 accesses",
     ];
-    run(folder.path(), &stat).expect(0, &said);
+    run(folder.path(), &stat).expect(0, &expected);
     let with_page = [&stat[..], &["--out", "page"]].concat();
     run(folder.path(), &with_page).expect(0, &["report: page/report.html"]);
     let page = fs::read_to_string(folder.path().join("page/report.html")).unwrap();
@@ -42,12 +42,12 @@ fn conversions_keep_requests_and_report_losses() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a.iolog"), TRACE).unwrap();
     let there = ["trace", "convert", "a.iolog", "a.oracleGeneral.zst"];
-    let said = [
+    let expected = [
         "6 requests of iolog became 5 records of oracle-general",
         "lost:",
         "of 1 requests: writes, which are read as reads",
     ];
-    run(folder.path(), &there).expect(0, &said);
+    run(folder.path(), &there).expect(0, &expected);
     let back = [
         "trace",
         "convert",

@@ -39,8 +39,8 @@ fn a_replay_compares_caches_of_volumes() {
         ],
     );
     let json = [&arguments[..], &["--json"]].concat();
-    let said = run(folder.path(), &json).expect(0, &[]);
-    let result: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    let outcome = run(folder.path(), &json).expect(0, &[]);
+    let result: serde_json::Value = serde_json::from_str(&outcome.out).unwrap();
     let [adaptive, fixed] = [0, 1].map(|cache| &result["caches"][cache]);
     let read = |cache: &serde_json::Value| {
         let bytes = &cache["statistics"]["traffic"]["backing_reads"]["bytes"];

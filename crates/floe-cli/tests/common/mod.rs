@@ -41,25 +41,25 @@ pub(crate) fn clean(program: impl AsRef<OsStr>, folder: &Path) -> Command {
 
 /// The exit code and output of a finished command.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct Outcome {
     pub(crate) code: i32,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-pub(crate) fn run(folder: &Path, arguments: &[&str]) -> Said {
-    said(floe(folder).args(arguments).output().expect("floe runs"))
+pub(crate) fn run(folder: &Path, arguments: &[&str]) -> Outcome {
+    outcome(floe(folder).args(arguments).output().expect("floe runs"))
 }
 
-pub(crate) fn said(output: Output) -> Said {
-    Said {
+pub(crate) fn outcome(output: Output) -> Outcome {
+    Outcome {
         code: output.status.code().unwrap_or(-1),
         out: String::from_utf8_lossy(&output.stdout).into_owned(),
         err: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
 }
 
-impl Said {
+impl Outcome {
     /// Asserts the exit code, and that the output contains all `parts`.
     #[track_caller]
     pub(crate) fn expect(self, code: i32, parts: &[&str]) -> Self {
@@ -125,7 +125,7 @@ impl Serving {
         let Ok(announced) = serde_json::from_str::<serde_json::Value>(&line) else {
             let mut err = String::new();
             let _ = stderr.read_to_string(&mut err);
-            panic!("floe serve said `{line}` and `{err}`");
+            panic!("floe serve printed `{line}` and `{err}`");
         };
         let address = |name: &str| {
             let text = announced[name].as_str().expect("the frontend is open");
@@ -187,17 +187,17 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> (u16, Vec<u8>) {
         "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
     )
     .expect("it takes a request");
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).expect("it answers");
-    let end = answer
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).expect("it answers");
+    let end = response
         .windows(4)
         .position(|window| window == b"\r\n\r\n")
         .expect("the head ends");
-    let head = String::from_utf8_lossy(&answer[..end]);
+    let head = String::from_utf8_lossy(&response[..end]);
     let status = head
         .split_whitespace()
         .nth(1)
         .and_then(|status| status.parse().ok())
         .expect("the head has a status");
-    (status, answer[end + 4..].to_vec())
+    (status, response[end + 4..].to_vec())
 }

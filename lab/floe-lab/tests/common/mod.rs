@@ -8,7 +8,7 @@ use std::process::Command;
 #[path = "../../../../crates/floe-cli/tests/common/mod.rs"]
 mod product;
 
-pub(crate) use product::{Said, Serving, floe, get, said};
+pub(crate) use product::{Outcome, Serving, floe, get, outcome};
 
 /// Flags of a cache of 32 MiB without a RAM tier.
 pub(crate) const SMALL_CACHE: [&str; 8] = [
@@ -27,6 +27,6 @@ pub(crate) fn lab(folder: &Path) -> Command {
     product::clean(env!("CARGO_BIN_EXE_floe-lab"), folder)
 }
 
-pub(crate) fn run(folder: &Path, arguments: &[&str]) -> Said {
-    said(lab(folder).args(arguments).output().expect("floe-lab runs"))
+pub(crate) fn run(folder: &Path, arguments: &[&str]) -> Outcome {
+    outcome(lab(folder).args(arguments).output().expect("floe-lab runs"))
 }
