@@ -30,8 +30,8 @@ fn confirmed(name: &str) -> Option<Advice> {
     let replayed = replayed.unwrap_or_else(|error| panic!("{name}: {error}"));
     let costs: Vec<(u64, u64)> = replayed.caches.iter().map(moved).collect();
     for (candidate, cost) in advice.candidates.iter().zip(&costs) {
-        let told = (candidate.backing_bytes, candidate.cache_written.bytes);
-        assert_eq!(told, *cost, "{name}: {}", candidate.volume);
+        let reported = (candidate.backing_bytes, candidate.cache_written.bytes);
+        assert_eq!(reported, *cost, "{name}: {}", candidate.volume);
     }
     let best = &advice.candidates[0];
     let peers = advice

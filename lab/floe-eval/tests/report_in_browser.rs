@@ -80,14 +80,14 @@ window.addEventListener('load', () => {
     const texts = [...figure.querySelectorAll('text')];
     const boxes = texts.map(text => text.getBoundingClientRect());
     boxes.forEach((a, i) => {
-      const said = figure.getAttribute('aria-label') + ': ' + texts[i].textContent;
+      const label = figure.getAttribute('aria-label') + ': ' + texts[i].textContent;
       if (a.left < frame.left - 1 || a.right > frame.right + 1 ||
-          a.top < frame.top - 1 || a.bottom > frame.bottom + 1) faults.push('outside: ' + said);
+          a.top < frame.top - 1 || a.bottom > frame.bottom + 1) faults.push('outside: ' + label);
       boxes.slice(i + 1).forEach((b, j) => {
         const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
         const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
         // Lines of letters have some air above and below them.
-        if (wide > 1 && high > 3) faults.push('over each other: ' + said + ' / ' + texts[i + 1 + j].textContent);
+        if (wide > 1 && high > 3) faults.push('over each other: ' + label + ' / ' + texts[i + 1 + j].textContent);
       });
     });
   }

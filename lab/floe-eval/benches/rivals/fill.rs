@@ -63,15 +63,15 @@ fn fill(case: &Case, peer: &Peer, values: &Values) -> Result<Value, AnyError> {
         "resident_mib": peer.resident_bytes()? >> 20,
     });
     let newest = &keys[keys.len() / 8 * 7..];
-    let asked: Vec<u64> = newest.iter().step_by(ASKED_ONE_IN).copied().collect();
+    let sample: Vec<u64> = newest.iter().step_by(ASKED_ONE_IN).copied().collect();
     let mut missing = 0;
-    for keys in asked.chunks(PIPELINED) {
+    for keys in sample.chunks(PIPELINED) {
         let gets: Vec<_> = keys
             .iter()
             .map(|key| case.request(Ask::Get, *key))
             .collect();
         client.ask(&gets, |_| missing += 1)?;
     }
-    row["newest_missing_percent"] = json!(100.0 * f64::from(missing) / asked.len() as f64);
+    row["newest_missing_percent"] = json!(100.0 * f64::from(missing) / sample.len() as f64);
     Ok(row)
 }

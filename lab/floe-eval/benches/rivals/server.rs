@@ -124,8 +124,8 @@ impl Peer {
         let end = Instant::now() + START_PATIENCE;
         while UnixStream::connect(&peer.socket).is_err() {
             if let Some(status) = peer.child.try_wait()? {
-                let said = lines.join().unwrap_or_default();
-                return Err(format!("it ended at once, {status}: {said}").into());
+                let output = lines.join().unwrap_or_default();
+                return Err(format!("it ended at once, {status}: {output}").into());
             }
             if Instant::now() > end {
                 return Err("it did not open its socket".into());

@@ -62,11 +62,11 @@ fn rejected(text: &str) -> String {
 }
 
 /// Replaces `from` by `to` in the small experiment; parsing then fails with
-/// `said`.
-fn assert_rejected(from: &str, to: &str, said: &str) {
+/// `message`.
+fn assert_rejected(from: &str, to: &str, message: &str) {
     assert!(SMALL.contains(from), "{from}");
     let really = rejected(&SMALL.replacen(from, to, 1));
-    assert!(really.contains(said), "{to}: {really}");
+    assert!(really.contains(message), "{to}: {really}");
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn cases_are_the_product_of_what_is_varied() {
 
 #[test]
 fn errors_name_the_invalid_key() {
-    for (from, to, said) in [
+    for (from, to, message) in [
         ("items = 50", "itmes = 50", "itmes"),
         ("name = \"small\"", "name = \"../x\"", "file name"),
         ("bench.cache.target", "bench.cache.tagret", "tagret"),
@@ -104,7 +104,7 @@ fn errors_name_the_invalid_key() {
             "give one of",
         ),
     ] {
-        assert_rejected(from, to, said);
+        assert_rejected(from, to, message);
     }
 }
 
@@ -428,13 +428,13 @@ set = { "bench.requests" = 7, "bench.cache.chunk.size" = "128KiB" }
         assert_eq!(case.digest, before.digest);
     }
     assert_ne!(cases[3].digest, plain[3].digest);
-    for (from, to, said) in [
+    for (from, to, message) in [
         ("target = [\"object\"]", "traget = []", "traget"),
         ("[\"object\"]", "[\"objekt\"]", "there is: store, object"),
     ] {
         let at = adjusted.find("[[adjust]]").expect("it is there");
         let (head, tail) = adjusted.split_at(at);
-        let said_really = rejected(&(head.to_owned() + &tail.replace(from, to)));
-        assert!(said_really.contains(said), "{said_really}");
+        let error = rejected(&(head.to_owned() + &tail.replace(from, to)));
+        assert!(error.contains(message), "{error}");
     }
 }

@@ -322,7 +322,7 @@ fn a_conventional_drive_counts_what_it_writes() {
 
 #[test]
 fn invalid_cases_are_rejected() {
-    for (more, said) in [
+    for (more, message) in [
         ("device = { kind = \"zns\", rate = 0.0 }", "rate"),
         (
             "device = { kind = \"conventional\", over-provisioning = 1.5 }",
@@ -344,9 +344,9 @@ fn invalid_cases_are_rejected() {
         let flash = case.flash(false).expect("good sizes");
         let error = Driver::new(&case, Exact::new(flash), flash, 1, Path::new("x"));
         let error = error.err().expect(more).to_string();
-        assert!(error.contains(said), "{error}");
+        assert!(error.contains(message), "{error}");
     }
-    for (from, to, said) in [
+    for (from, to, message) in [
         ("384KiB", "1000", "zone-size"),
         ("6MiB", "6401KiB", "flash-size"),
         ("6MiB", "384KiB", "flash-size"),
@@ -354,7 +354,7 @@ fn invalid_cases_are_rejected() {
         let case: TinyCase =
             toml::from_str(&format!("{CASE}{TWITTER}").replace(from, to)).expect("parses");
         let error = case.flash(false).expect_err(to).to_string();
-        assert!(error.contains(said), "{error}");
+        assert!(error.contains(message), "{error}");
     }
     let unknown = toml::from_str::<TinyCase>(&format!("{CASE}\nfoo = 1\n{TWITTER}"));
     assert!(

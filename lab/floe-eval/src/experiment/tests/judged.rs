@@ -131,7 +131,7 @@ fn the_guide_has_every_tolerance() {
 
 #[test]
 fn tolerances_of_rows_and_published_context_are_rejected() {
-    for (from, to, said) in [
+    for (from, to, message) in [
         (
             "kind = \"goal\"",
             "kind = \"published\"",
@@ -154,7 +154,7 @@ fn tolerances_of_rows_and_published_context_are_rejected() {
             "no tolerance for this metric",
         ),
     ] {
-        assert_rejected(from, to, said);
+        assert_rejected(from, to, message);
     }
 }
 

@@ -43,21 +43,21 @@ fn a_value_beside_a_stand_in_is_rejected() {
             "relative-to = \"trace vd740 synthetic stand-in\"",
         ),
     ] {
-        let said = rejected(&goal(case, relative_to));
-        assert!(said.contains(context), "{said}");
+        let message = rejected(&goal(case, relative_to));
+        assert!(message.contains(context), "{message}");
     }
     parse(Path::new("x.toml"), &goal("trace bursts", "")).expect("a workload may be judged");
 }
 
 #[test]
 fn a_case_that_hides_a_stand_in_is_rejected() {
-    let said = rejected(&STAND_IN.replace("vd740 synthetic stand-in", "vd740"));
-    assert!(said.contains("its name must say so"), "{said}");
+    let message = rejected(&STAND_IN.replace("vd740 synthetic stand-in", "vd740"));
+    assert!(message.contains("its name must say so"), "{message}");
     let replay = STAND_IN
         .replace("[volume]", "[replay]")
         .replace("volume.", "replay.");
-    let said = rejected(&replay.replace("cache = \"capacity=10%\"", ""));
-    assert!(said.contains("use [volume]"), "{said}");
+    let message = rejected(&replay.replace("cache = \"capacity=10%\"", ""));
+    assert!(message.contains("use [volume]"), "{message}");
 }
 
 /// Rows and figures name the stand-in, and curves show caches of volumes.
