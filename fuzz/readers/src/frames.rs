@@ -12,7 +12,7 @@ pub(crate) fn oxcache_frames(data: &[u8]) {
     requests(data);
     let payload = &data[..data.len().min(REQUEST_BYTES_MAX)];
     requests(&[&(payload.len() as u32).to_be_bytes(), payload].concat());
-    answer(data);
+    oxcache_response(data);
 }
 
 /// Reads frames as a connection does, up to an invalid or incomplete one.
@@ -42,7 +42,7 @@ fn written_again(request: &Request, read_bytes: usize) {
     assert_eq!(decode(&frame), Ok(Some(expected)));
 }
 
-fn answer(payload: &[u8]) {
+fn oxcache_response(payload: &[u8]) {
     let Ok(response) = decode_response(payload) else {
         return;
     };

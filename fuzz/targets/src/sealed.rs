@@ -25,9 +25,9 @@ const VERSION: u16 = 2;
 pub(crate) fn sealed(id: &[u8; 16], magic: &[u8; 8], data: &[u8]) -> Vec<u8> {
     let mut bytes = data.to_vec();
     bytes.resize(bytes.len().max(FRAME_BYTES), 0);
-    let asked = u32::from_le_bytes([bytes[16], bytes[17], bytes[18], bytes[19]]) as usize;
-    let covered = match asked {
-        asked if (FRAME_BYTES..=bytes.len()).contains(&asked) => asked,
+    let claimed = u32::from_le_bytes([bytes[16], bytes[17], bytes[18], bytes[19]]) as usize;
+    let covered = match claimed {
+        claimed if (FRAME_BYTES..=bytes.len()).contains(&claimed) => claimed,
         _ => bytes.len(),
     };
     seal(id, magic, covered, &mut bytes);
@@ -39,8 +39,8 @@ pub(crate) fn sealed_batch(id: &[u8; 16], magic: &[u8; 8], data: &[u8]) -> Vec<u
     let mut bytes = data.to_vec();
     bytes.resize(bytes.len().max(BATCH_HEADER_BYTES), 0);
     let room = bytes.len() - BATCH_HEADER_BYTES;
-    let asked = u32::from_le_bytes([bytes[64], bytes[65], bytes[66], bytes[67]]) as usize;
-    let body_bytes = asked.min(room);
+    let claimed = u32::from_le_bytes([bytes[64], bytes[65], bytes[66], bytes[67]]) as usize;
+    let body_bytes = claimed.min(room);
     let body = &bytes[BATCH_HEADER_BYTES..][..body_bytes];
     let checksum = crc32c_append(crc32c(id), body);
     bytes[64..68].copy_from_slice(&(body_bytes as u32).to_le_bytes());
@@ -56,9 +56,9 @@ pub(crate) fn sealed_page(id: &[u8; 16], magic: &[u8; 2], data: &[u8]) -> Vec<u8
     page.resize(PAGE_BYTES, 0);
     page[4..6].copy_from_slice(magic);
     page[6..8].copy_from_slice(&TINY_VERSION.to_le_bytes());
-    let asked = usize::from(u16::from_le_bytes([page[20], page[21]]));
-    let used = match asked {
-        asked if (PAGE_HEADER_BYTES..=PAGE_BYTES).contains(&asked) => asked,
+    let claimed = usize::from(u16::from_le_bytes([page[20], page[21]]));
+    let used = match claimed {
+        claimed if (PAGE_HEADER_BYTES..=PAGE_BYTES).contains(&claimed) => claimed,
         _ => PAGE_BYTES,
     };
     page[20..22].copy_from_slice(&(used as u16).to_le_bytes());
