@@ -72,8 +72,8 @@ pub(super) fn announced_sets(place: &Place) -> Result<()> {
     for number in 0..50 {
         let key = format!("key-{number}");
         let began = Instant::now();
-        let answer = client.store("set", &key, &vec![b'v'; 10_000], None)?;
-        ensure!(answer == "STORED", "a set beside the crowd: {answer}");
+        let response = client.store("set", &key, &vec![b'v'; 10_000], None)?;
+        ensure!(response == "STORED", "a set beside the crowd: {response}");
         ensure!(client.get(&key)?.is_some(), "what was set is not found");
         in_time(began, "a set and a get")?;
     }
@@ -88,8 +88,8 @@ pub(super) fn silent_readers(place: &Place) -> Result<()> {
     let mut client = Client::open(server.memcached)?;
     let key = |number: usize| format!("key-{number}");
     for number in 0..ITEMS {
-        let answer = client.store("set", &key(number), &vec![b'v'; 500_000], None)?;
-        ensure!(answer == "STORED", "{answer}");
+        let response = client.store("set", &key(number), &vec![b'v'; 500_000], None)?;
+        ensure!(response == "STORED", "{response}");
     }
     let request: String = (0..ITEMS)
         .map(|number| format!("get {}\r\n", key(number)))
@@ -160,9 +160,9 @@ pub(super) fn hang_up(place: &Place) -> Result<()> {
     let server = Server::start(&place.setup(more))?;
     let is_known = |secret: &str| -> Result<bool> {
         let url = presign_v4_by(secret, "GET", server.s3, "/demo/none", 300);
-        let answer = Connection::open(server.s3)?.request("GET", &url, &[], b"")?;
-        ensure!([403, 404].contains(&answer.status), "{}", answer.status);
-        Ok(answer.status == 404)
+        let response = Connection::open(server.s3)?.request("GET", &url, &[], b"")?;
+        ensure!([403, 404].contains(&response.status), "{}", response.status);
+        Ok(response.status == 404)
     };
     ensure!(is_known(FIRST)? && !is_known(SECOND)?, "before the change");
     for (secret, rest) in [(SECOND, ""), (FIRST, "[nonsense]\n"), ("short", "")] {

@@ -78,10 +78,10 @@ pub(super) fn no_files(place: &Place) -> Result<()> {
 
 fn assert_rejected(place: &Place, arguments: &[&str]) -> Result<()> {
     let output = place.floe(arguments)?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let messages = String::from_utf8_lossy(&output.stderr);
     ensure!(
-        matches!(output.status.code(), Some(2 | 3)) && !said.contains("panicked"),
-        "`floe {}`: {}\n{said}",
+        matches!(output.status.code(), Some(2 | 3)) && !messages.contains("panicked"),
+        "`floe {}`: {}\n{messages}",
         arguments.join(" "),
         output.status
     );
@@ -108,9 +108,9 @@ pub(super) fn damaged_tiny(place: &Place) -> Result<()> {
     let data = format!("--data-dir={}", place.folder.display());
     let checked = place.floe(&["check", &data, SMALL[0], SMALL[1]])?;
     // Without superblocks the file is no cache at all, which is not damage.
-    let said = String::from_utf8_lossy(&checked.stderr);
+    let messages = String::from_utf8_lossy(&checked.stderr);
     ensure!(
-        matches!(checked.status.code(), Some(3 | 4)) && said.contains("tiny.floe"),
+        matches!(checked.status.code(), Some(3 | 4)) && messages.contains("tiny.floe"),
         "`floe check` over a damaged tiny.floe: {}\n{}{}",
         checked.status,
         String::from_utf8_lossy(&checked.stdout),

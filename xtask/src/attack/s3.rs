@@ -249,16 +249,16 @@ pub(super) fn redirects(place: &Place) -> Result<()> {
 
 fn status(stream: &mut TcpStream) -> Result<u16> {
     let began = Instant::now();
-    let mut answer = Vec::new();
+    let mut received = Vec::new();
     let mut piece = [0; 1024];
-    while !answer.windows(2).any(|end| end == b"\r\n") && began.elapsed().as_secs() < 20 {
+    while !received.windows(2).any(|end| end == b"\r\n") && began.elapsed().as_secs() < 20 {
         let read = stream.read(&mut piece)?;
         if read == 0 {
             break;
         }
-        answer.extend_from_slice(&piece[..read]);
+        received.extend_from_slice(&piece[..read]);
     }
-    let line = String::from_utf8_lossy(&answer).into_owned();
+    let line = String::from_utf8_lossy(&received).into_owned();
     match line.split(' ').nth(1).and_then(|code| code.parse().ok()) {
         Some(status) => Ok(status),
         None => bail!("no status line: {line:?}"),

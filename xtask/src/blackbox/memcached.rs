@@ -41,7 +41,7 @@ impl Client {
         cas: Option<u64>,
     ) -> io::Result<String> {
         self.send(&[&storage(verb, key, bytes, cas)])?;
-        self.answer()
+        self.response()
     }
 
     /// Sets many values in one batch. Returns how many were stored.
@@ -53,14 +53,14 @@ impl Client {
         self.send(&requests.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
         let mut stored = 0;
         for _ in items {
-            stored += usize::from(self.answer()? == "STORED");
+            stored += usize::from(self.response()? == "STORED");
         }
         Ok(stored)
     }
 
     pub(crate) fn delete(&mut self, key: &str) -> io::Result<String> {
         self.send(&[format!("delete {key}\r\n").as_bytes()])?;
-        self.answer()
+        self.response()
     }
 
     pub(crate) fn get(&mut self, key: &str) -> io::Result<Option<Item>> {
@@ -76,12 +76,12 @@ impl Client {
     }
 
     fn got(&mut self, key: &str) -> io::Result<Option<Item>> {
-        let head = self.answer()?;
+        let head = self.response()?;
         if head == "END" {
             return Ok(None);
         }
         let item = self.value(&head, key)?;
-        match self.answer()?.as_str() {
+        match self.response()?.as_str() {
             "END" => Ok(Some(item)),
             other => Err(not_memcached(other)),
         }
@@ -111,7 +111,7 @@ impl Client {
         self.stream.get_mut().write_all(&parts.concat())
     }
 
-    fn answer(&mut self) -> io::Result<String> {
+    fn response(&mut self) -> io::Result<String> {
         self.line.clear();
         self.stream.read_until(b'\n', &mut self.line)?;
         match self.line.strip_suffix(b"\r\n") {

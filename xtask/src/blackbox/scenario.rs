@@ -138,19 +138,19 @@ impl Place {
     /// `floe` must fail with `status` and an error that contains `words`.
     pub fn assert_fails(&self, arguments: &[&str], status: i32, words: &[&str]) -> Result<()> {
         let output = self.floe(arguments)?;
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let messages = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(
             output.status.code() == Some(status),
-            "expected exit status {status}, got {}:\n{said}",
+            "expected exit status {status}, got {}:\n{messages}",
             output.status
         );
         for word in words {
             ensure!(
-                said.contains(word),
-                "the error does not say {word:?}:\n{said}"
+                messages.contains(word),
+                "the error does not say {word:?}:\n{messages}"
             );
         }
-        ensure!(!said.contains("panicked"), "it panicked:\n{said}");
+        ensure!(!messages.contains("panicked"), "it panicked:\n{messages}");
         Ok(())
     }
 }

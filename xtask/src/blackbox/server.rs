@@ -105,9 +105,9 @@ impl Server {
     }
 
     fn healthy(&self) -> bool {
-        let answer =
+        let response =
             Connection::open(self.admin).and_then(|mut c| c.request("GET", "/ready", &[], b""));
-        answer.is_ok_and(|response| response.status == 200)
+        response.is_ok_and(|response| response.status == 200)
     }
 
     /// `kill -9`; waits for the end of the process.

@@ -263,12 +263,12 @@ impl World {
             |state| {
                 let changed_since = ledger.begin_read() != since;
                 let bytes = bytes_of(ledger, state);
-                let answer = client.store("cas", ledger.key(), &bytes, Some(seen.cas))?;
-                if changed_since && answer == "STORED" {
+                let response = client.store("cas", ledger.key(), &bytes, Some(seen.cas))?;
+                if changed_since && response == "STORED" {
                     let key = ledger.key();
                     return Err(lied(format!("{key}: swapped what had been changed since")));
                 }
-                Ok(answer)
+                Ok(response)
             },
         )
     }
