@@ -151,19 +151,8 @@ impl Plan {
         } = effective.section("chunk")?;
         device.value_size = chunk.size;
         check_admission("chunk", &admission)?;
-        let mut object: ObjectConfig = effective.section("object")?;
-        object.chunk_size = chunk.size;
-        object.validate().map_err(|error| {
-            Failure::usage("the settings of objects are invalid").because(error)
-        })?;
-        let mut origin: OriginConfig = effective.section("origin")?;
-        let origin_is_default = origin.kind == OriginKind::Directory && origin.root.is_none();
-        if origin_is_default {
-            origin.root = Some(request.places.data_dir.join("origin"));
-        }
-        origin.validate().map_err(|error| {
-            Failure::usage("the settings of the origin are invalid").because(error)
-        })?;
+        let object = object(effective, chunk.size)?;
+        let (origin, origin_is_default) = origin(request, effective)?;
         let server = frontends::config(effective, origin_is_default)?;
         let tiny: TinySettings = effective.section("tiny")?;
         check_admission("tiny", &tiny.admission)?;
@@ -257,6 +246,29 @@ impl Plan {
         }
         server
     }
+}
+
+/// The settings of objects read through.
+fn object(effective: &Effective<'_>, chunk_size: ByteSize) -> Result<ObjectConfig, Failure> {
+    let mut object: ObjectConfig = effective.section("object")?;
+    object.chunk_size = chunk_size;
+    object
+        .validate()
+        .map_err(|error| Failure::usage("the settings of objects are invalid").because(error))?;
+    Ok(object)
+}
+
+/// The origin's settings, and whether it is the directory in the data directory.
+fn origin(request: &Request, effective: &Effective<'_>) -> Result<(OriginConfig, bool), Failure> {
+    let mut origin: OriginConfig = effective.section("origin")?;
+    let is_default = origin.kind == OriginKind::Directory && origin.root.is_none();
+    if is_default {
+        origin.root = Some(request.places.data_dir.join("origin"));
+    }
+    origin
+        .validate()
+        .map_err(|error| Failure::usage("the settings of the origin are invalid").because(error))?;
+    Ok((origin, is_default))
 }
 
 /// The settings of tiny objects are invalid.

@@ -2,7 +2,7 @@
 //! Zipfian mix of gets where each miss is followed by a set:
 //! `cargo run --release -p floe-core --example tiny_baselines -- [engine] [mebibytes] [million operations]`
 
-// An example measures; the brains it measures read no clock.
+// The example measures time; the engine cores read no clock.
 #![allow(clippy::disallowed_types)]
 
 use std::time::Instant;
@@ -19,6 +19,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 const ZONE_PAGES: u32 = 64;
 const BYTES_MEAN: u64 = 246;
+const PAGE_BYTES: u64 = floe_core::tiny::PAGE_BYTES as u64;
 
 fn main() -> Result<(), PlanError> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -37,17 +38,17 @@ fn main() -> Result<(), PlanError> {
         flash,
         operations: u64::from(number(2, 30)) * 1_000_000,
     };
-    let wanted = |name: &str| only == "all" || name.starts_with(only);
+    let is_selected = |name: &str| only == "all" || name.starts_with(only);
     println!(
         "engine               M ops/s   WA  gets hit %  set WA P  A  p %  fill %  bits/object  false positives"
     );
-    if wanted("log") {
+    if is_selected("log") {
         run.report(
             "log",
             Log::new(LogPlan::new(&LogConfig::default(), &flash)?),
         );
     }
-    if wanted("set") {
+    if is_selected("set") {
         run.report(
             "set",
             Set::new(SetPlan::new(&SetConfig::default(), &flash)?),
@@ -57,7 +58,7 @@ fn main() -> Result<(), PlanError> {
         (SetStorage::InPlace, "kangaroo in place"),
         (SetStorage::Zoned, "kangaroo zoned"),
     ] {
-        if wanted(name) {
+        if is_selected(name) {
             let config = KangarooConfig {
                 set_storage: sets,
                 ..KangarooConfig::default()
@@ -67,7 +68,7 @@ fn main() -> Result<(), PlanError> {
     }
     for (log_percent, over_provisioning_percent) in [(5, 5), (5, 20), (5, 35), (5, 50), (20, 5)] {
         let name = format!("fairywren {log_percent}/{over_provisioning_percent}");
-        if wanted(&name) {
+        if is_selected(&name) {
             let config = FairyWrenConfig {
                 log_percent,
                 over_provisioning_percent,
@@ -91,14 +92,14 @@ struct Run {
 
 impl Run {
     fn report<E: Engine>(&self, name: &str, engine: E) {
-        let keys = self.flash.pages() * 4096 / BYTES_MEAN * 8;
+        let keys = self.flash.pages() * PAGE_BYTES / BYTES_MEAN * 8;
         let zipf = Zipf::new(keys, 0.9);
         let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
         let mut model = Model::new(engine, self.flash);
         let mut early = Statistics::default();
         let mut early_hits = 0;
         let mut hits = 0;
-        // Drawn ahead, so that the draws' cost is not the engine's.
+        // Drawn before the clock starts, because draws are not the engine's work.
         let mut drawn = vec![KeyHash(0); 1 << 16];
         let mut seconds = 0.0;
         let rounds = self.operations >> 16;
@@ -120,7 +121,8 @@ impl Run {
         }
         let late = model.statistics().since(&early);
         let memory = model.memory();
-        let set_wa = |rewrites: u64, bytes: u64| (rewrites * 4096) as f64 / bytes.max(1) as f64;
+        let set_wa =
+            |rewrites: u64, bytes: u64| (rewrites * PAGE_BYTES) as f64 / bytes.max(1) as f64;
         let rewrites = late.rewrites_passive + late.rewrites_active;
         let all =
             memory.index_bytes + memory.hotness_bytes + memory.buffer_bytes + memory.other_bytes;
@@ -132,7 +134,7 @@ impl Run {
             set_wa(late.rewrites_passive, late.bytes_migrated_passive),
             set_wa(late.rewrites_active, late.bytes_migrated_active),
             late.rewrites_passive as f64 * 100.0 / rewrites.max(1) as f64,
-            late.bytes_filled as f64 * 100.0 / (late.object_pages_written * 4096) as f64,
+            late.bytes_filled as f64 * 100.0 / (late.object_pages_written * PAGE_BYTES) as f64,
             memory.bits_per_object(all),
             memory.bits_per_object(memory.index_bytes),
             late.false_positives as f64 / late.pages_searched.max(1) as f64,
@@ -154,7 +156,8 @@ impl Run {
     }
 }
 
-/// Lengths of keys and values: 32 to 460 bytes, 246 on average, each key's its own.
+/// The length of a key and its value: 32 to 460 bytes, 246 on average. It
+/// depends on the key alone.
 fn length_of(hash: KeyHash) -> u32 {
     32 + (hash.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32 % 429
 }
@@ -166,25 +169,23 @@ fn scatter(number: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Zipf's law by inversion of its continuous form; near enough for a mix.
+/// An approximation of Zipf's law: the inverse of its continuous form.
 struct Zipf {
     exponent: f64,
     span: f64,
-    skew_is_one: bool,
 }
 
 impl Zipf {
+    /// The skew is not 1.
     fn new(items: u64, skew: f64) -> Self {
         let exponent = 1.0 - skew;
         Zipf {
             exponent,
             span: (items as f64 + 1.0).powf(exponent) - 1.0,
-            skew_is_one: exponent == 0.0,
         }
     }
 
     fn draw(&self, uniform: f64) -> u64 {
-        debug_assert!(!self.skew_is_one);
         (1.0 + uniform * self.span).powf(1.0 / self.exponent) as u64 - 1
     }
 }

@@ -24,14 +24,17 @@ impl ByteSize {
     pub const fn kib(n: u64) -> Self {
         ByteSize(n << 10)
     }
+
     /// `n` MiB.
     pub const fn mib(n: u64) -> Self {
         ByteSize(n << 20)
     }
+
     /// `n` GiB.
     pub const fn gib(n: u64) -> Self {
         ByteSize(n << 30)
     }
+
     /// The number of bytes.
     pub const fn bytes(self) -> u64 {
         self.0
@@ -49,7 +52,7 @@ impl fmt::Display for ByteSize {
     }
 }
 
-/// A text is not a byte size.
+/// A text that is not a byte size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not a size; write a number with an optional unit, such as 65536, 64KiB, 1.5GiB or 2TB"
@@ -103,17 +106,21 @@ impl<'de> Deserialize<'de> for ByteSize {
         struct Visitor;
         impl de::Visitor<'_> for Visitor {
             type Value = ByteSize;
+
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a size such as 65536 or \"64KiB\"")
             }
+
             fn visit_u64<E: de::Error>(self, v: u64) -> Result<ByteSize, E> {
                 Ok(ByteSize(v))
             }
+
             fn visit_i64<E: de::Error>(self, v: i64) -> Result<ByteSize, E> {
                 u64::try_from(v)
                     .map(ByteSize)
                     .map_err(|_| E::custom("a size cannot be negative"))
             }
+
             fn visit_str<E: de::Error>(self, v: &str) -> Result<ByteSize, E> {
                 v.parse().map_err(E::custom)
             }

@@ -47,6 +47,7 @@ pub(crate) struct Outcome {
     pub(crate) err: String,
 }
 
+/// Runs `floe` in `folder` until it ends.
 pub(crate) fn run(folder: &Path, arguments: &[&str]) -> Outcome {
     outcome(floe(folder).args(arguments).output().expect("floe runs"))
 }
@@ -107,7 +108,7 @@ impl Serving {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let (mut serving, stderr) = Self::read(command);
-        // Kept to hold the pipe open.
+        // The pipe stays open, or the server would fail to log.
         serving.child.stderr = Some(stderr);
         serving
     }
@@ -152,7 +153,7 @@ impl Serving {
         assert!(status.success());
     }
 
-    /// Sends SIGTERM and waits for the end.
+    /// Sends SIGTERM, and returns the exit code.
     pub(crate) fn stop(self) -> i32 {
         self.stop_by("-TERM")
     }

@@ -4,18 +4,18 @@ use super::ids::ZoneLife;
 use super::structure::Structure;
 use super::tiny::PageId;
 
-/// Why bytes could not be decoded, or a structure could not be encoded.
+/// The reason that bytes cannot be decoded, or a structure cannot be encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// The buffer ends before the structure does.
     #[error("the buffer has {available} bytes, the structure {needed}")]
     TooShort {
-        /// Bytes that the structure takes, as far as is known.
+        /// Bytes that the structure takes at least.
         needed: usize,
         /// Bytes in the buffer.
         available: usize,
     },
-    /// Every byte is zero: nothing was ever written here, or it was discarded.
+    /// Every byte is zero: the place was never written, or it was discarded.
     #[error("blank: every byte is zero")]
     Blank,
     /// The bytes start with no magic of Floe's.
@@ -36,7 +36,8 @@ pub enum LayoutError {
     /// a cache with another id.
     #[error("checksum mismatch: damaged, torn, or of another cache")]
     BadChecksum,
-    /// Sound, but written in another zone or in another life of this one.
+    /// The structure is sound, but belongs to another zone or another life of
+    /// this one.
     #[error("belongs to {found}, not to {wanted}")]
     Stale {
         /// The zone and life that the structure belongs to.
@@ -44,8 +45,8 @@ pub enum LayoutError {
         /// The zone and life that it should belong to.
         wanted: ZoneLife,
     },
-    /// A sound page of tiny objects, but not the expected one: an earlier page
-    /// at this place, or one that was written to the wrong place.
+    /// The page of tiny objects is sound, but not the expected one: it is an
+    /// earlier page of this place, or was written to the wrong place.
     #[error("this is {found}, not {wanted}")]
     Misplaced {
         /// The page that was found.

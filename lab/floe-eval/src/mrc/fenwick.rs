@@ -3,7 +3,7 @@
 /// A Fenwick tree of marks at places from 0.
 #[derive(Debug)]
 pub(super) struct Marks {
-    /// Sums; index 0 is unused.
+    /// Partial sums; index 0 is unused.
     sums: Vec<u32>,
 }
 
@@ -14,7 +14,7 @@ impl Marks {
         }
     }
 
-    /// Places from 0 to `marked`, all of which are marked.
+    /// A tree of `places`, of which the first `marked` are marked.
     pub(super) fn all_marked(places: usize, marked: usize) -> Self {
         let mut marks = Marks::new(places);
         for place in 1..=places {
@@ -39,7 +39,7 @@ impl Marks {
         self.update(place, |sum| *sum -= 1);
     }
 
-    /// The marks up to `place`, which counts.
+    /// Number of marks up to and including `place`.
     pub(super) fn up_to(&self, place: usize) -> u64 {
         let (mut at, mut sum) = (place + 1, 0);
         while at > 0 {

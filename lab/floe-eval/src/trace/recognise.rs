@@ -1,4 +1,4 @@
-//! Recognising the format of a file.
+//! Recognises the format of a trace file.
 
 use std::path::Path;
 
@@ -37,7 +37,7 @@ pub(super) fn recognise(path: &Path, head: &[u8]) -> Result<TraceFormat, TraceEr
     } else if is_oracle_general(head) {
         Ok(TraceFormat::OracleGeneral)
     } else if lines(head).any(|line| is_one(TraceFormat::Fiu, line)) {
-        // Between the headers of a tar archive.
+        // The lines lie between the headers of a tar archive.
         Ok(TraceFormat::Fiu)
     } else {
         Err(unrecognised(
@@ -104,7 +104,7 @@ fn by_lines(head: &[u8]) -> Result<TraceFormat, &'static str> {
     if is_one(TraceFormat::TencentCbs, first.as_bytes()) {
         return tencent_cbs(head);
     }
-    // Queued requests come before they are dispatched.
+    // A trace of both events counts as one of queued requests.
     if let Some(format) = [TraceFormat::BlkparseQueued, TraceFormat::BlkparseDispatched]
         .into_iter()
         .find(|&format| lines(head).any(|line| is_one(format, line)))
@@ -143,8 +143,8 @@ fn by_header(first: &str) -> Option<TraceFormat> {
     }
 }
 
-/// A size that is no multiple of 512 is in sectors. If all are multiples, they are
-/// probably in bytes.
+/// Tells sizes in sectors from sizes in bytes: one that is no multiple of 512 is
+/// in sectors.
 fn tencent_cbs(head: &[u8]) -> Result<TraceFormat, &'static str> {
     let is_in_sectors = lines(head).take(LINES_MAX).any(|line| {
         let request = TraceFormat::TencentCbsBytes.decode_one(line);
@@ -160,7 +160,7 @@ fn tencent_cbs(head: &[u8]) -> Result<TraceFormat, &'static str> {
     }
 }
 
-/// Lines of only numbers: one, four or five per line.
+/// Recognises a format of one, four or five numbers per line.
 fn by_numbers(line: &str) -> Option<Result<TraceFormat, &'static str>> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let are_whole = fields.iter().all(|field| field.parse::<u64>().is_ok());
@@ -196,7 +196,7 @@ fn lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
         .take(LINES_MAX)
 }
 
-/// The version, if every record of the head has the same.
+/// The version of VSCSI that all records of the head have.
 fn vscsi_version(head: &[u8]) -> Option<TraceFormat> {
     fn all<const N: usize>(head: &[u8], format: TraceFormat) -> bool {
         let (records, _) = head.as_chunks::<N>();
@@ -215,8 +215,8 @@ fn vscsi_version(head: &[u8]) -> Option<TraceFormat> {
     }
 }
 
-/// True if times ascend and every next access lies in the future, which other
-/// content meets only once in millions.
+/// True if times ascend and every next access lies in the future. Other content
+/// is unlikely to meet both in all records.
 fn is_oracle_general(head: &[u8]) -> bool {
     let (records, _) = head.as_chunks::<24>();
     let mut last_time = 0;
