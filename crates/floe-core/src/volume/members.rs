@@ -290,3 +290,28 @@ pub(super) fn record_in(groups: &Pages<Group>, shape: Shape, block: BlockId) -> 
     let slot = block.granule() & ((1 << shape.group_bits) - 1);
     groups[shape.group_of(block)].first + (slot >> block.class())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The next group at the old place would else have blocks before any enters.
+    #[test]
+    fn a_run_that_moves_leaves_no_mark_behind() {
+        let mut blocks = Members::new(Block::default(), Some(Replacement::Clock));
+        blocks.allocate(0);
+        for at in 4..8 {
+            blocks.records[at] = Block::used(RegionId(at), DIRTY);
+            blocks.marks[at] = ABSENT + 1;
+        }
+        blocks.move_run(4, 0, 4);
+        for at in 0..4 {
+            assert_eq!(blocks.records[at].region(), Some(RegionId(at + 4)));
+            assert_eq!(blocks.records[at].flags(), DIRTY);
+            assert_eq!(
+                (blocks.marks[at], blocks.marks[at + 4]),
+                (ABSENT + 1, ABSENT)
+            );
+        }
+    }
+}
