@@ -108,7 +108,7 @@ mod tests {
         }
         let unknown = "budget".parse::<AdmissionKind>().unwrap_err().to_string();
         let names = "all, probabilistic, write-budget, frequency, reject-first";
-        let said = format!("`budget` is not an admission policy; choose one of {names}");
-        assert_eq!(unknown, said);
+        let message = format!("`budget` is not an admission policy; choose one of {names}");
+        assert_eq!(unknown, message);
     }
 }

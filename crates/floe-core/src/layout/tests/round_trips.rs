@@ -229,14 +229,14 @@ fn every_setting_of_the_plan_is_compared() {
         ("zone layout", |plan| plan.layout = ZoneLayout::Slots),
     ];
     for (field, change) in changes {
-        let mut wanted = plan;
-        change(&mut wanted);
-        assert_eq!(superblock.mismatch(&wanted).unwrap().field, field);
+        let mut other = plan;
+        change(&mut other);
+        assert_eq!(superblock.mismatch(&other).unwrap().field, field);
     }
-    let mut wanted = plan;
-    wanted.chunk_bytes = 65536;
+    let mut other = plan;
+    other.chunk_bytes = 65536;
     assert_eq!(
-        superblock.mismatch(&wanted).unwrap().to_string(),
+        superblock.mismatch(&other).unwrap().to_string(),
         "the chunk size on flash is 1048576 bytes, but 65536 bytes is wanted"
     );
 }

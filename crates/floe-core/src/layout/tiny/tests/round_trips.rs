@@ -266,10 +266,10 @@ fn every_setting_of_the_plan_is_compared() {
         ("number of instances", |plan| plan.instances = 2),
     ];
     for (field, change) in changes {
-        let mut wanted = plan;
-        change(&mut wanted);
-        assert_eq!(wanted.validate(), Ok(()), "{field}");
-        assert_eq!(superblock.mismatch(&wanted).unwrap().field, field);
+        let mut other = plan;
+        change(&mut other);
+        assert_eq!(other.validate(), Ok(()), "{field}");
+        assert_eq!(superblock.mismatch(&other).unwrap().field, field);
     }
 }
 
