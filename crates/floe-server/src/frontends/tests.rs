@@ -101,13 +101,13 @@ fn allowed_open_frontends_are_listed() {
 
 #[test]
 fn anonymous_is_written_three_ways() {
-    for (written, meant) in [
+    for (written, expected) in [
         ("true", Anonymous::Served),
         ("false", Anonymous::Rejected),
         ("\"loopback\"", Anonymous::OnLoopback),
     ] {
         let s3: S3Config = toml::from_str(&format!("anonymous = {written}")).unwrap();
-        assert_eq!(s3.anonymous, meant);
+        assert_eq!(s3.anonymous, expected);
         let again: S3Config = toml::from_str(&toml::to_string(&s3).unwrap()).unwrap();
         assert_eq!(again, s3);
     }

@@ -79,12 +79,12 @@ async fn through_to_a_real_s3_server_and_back() {
     assert!(std::fs::read(real.root.path().join("bucket/a/key")).unwrap() == bytes);
 
     for cached in ["miss", "hit"] {
-        let got = rig.get("/bucket/a/key", &[]).await;
-        assert!(got.body == bytes, "{cached}");
-        assert_eq!(got.header("x-floe-cache"), cached);
-        assert_eq!(got.header("content-type"), "text/x");
-        assert_eq!(got.header("x-amz-meta-a"), "1");
-        assert_eq!(got.header("etag"), put.header("etag"));
+        let response = rig.get("/bucket/a/key", &[]).await;
+        assert!(response.body == bytes, "{cached}");
+        assert_eq!(response.header("x-floe-cache"), cached);
+        assert_eq!(response.header("content-type"), "text/x");
+        assert_eq!(response.header("x-amz-meta-a"), "1");
+        assert_eq!(response.header("etag"), put.header("etag"));
     }
     let range = [("range", "bytes=1048570-1048590")];
     assert!(rig.get("/bucket/a/key", &range).await.body == bytes[1_048_570..=1_048_590]);
@@ -158,8 +158,11 @@ async fn a_directory_is_an_origin() {
     std::fs::write(directory.path().join("bucket/file"), "first").unwrap();
     let rig = rig_over(&OriginConfig::directory(directory.path())).await;
     for header in ["miss", "hit"] {
-        let got = rig.get("/bucket/file", &[]).await;
-        assert_eq!((got.text(), got.header("x-floe-cache")), ("first", header));
+        let response = rig.get("/bucket/file", &[]).await;
+        assert_eq!(
+            (response.text(), response.header("x-floe-cache")),
+            ("first", header)
+        );
     }
     assert_eq!(
         rig.send("PUT", "/bucket/new", &[], "second").await.status,
@@ -367,11 +370,11 @@ async fn generated_objects_are_equal_over_both_frontends() {
     let emulated = EmulatedConfig::default();
     let seed = emulated.seed;
     let rig = rig_over(&OriginConfig::emulated(emulated)).await;
-    let got = rig.get("/bucket/7", &[]).await;
-    assert_eq!(got.status, 200, "{}", got.text());
-    verify(seed, &ObjectKey::new("bucket", "7"), 0, &got.body).unwrap();
+    let response = rig.get("/bucket/7", &[]).await;
+    assert_eq!(response.status, 200, "{}", response.text());
+    verify(seed, &ObjectKey::new("bucket", "7"), 0, &response.body).unwrap();
     let mut client = crate::oxcache::Client::connect(&rig).await;
-    let expected = got.body[100..4196].to_vec();
+    let expected = response.body[100..4196].to_vec();
     let response = client.get("7", 100, 4096).await;
     assert!(response == floe_server::oxcache::codec::Response::Response(expected));
 }

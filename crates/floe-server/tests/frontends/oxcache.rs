@@ -74,9 +74,9 @@ async fn ranges_of_any_alignment() {
             ((3 << 20) - 1, 1),
         ] {
             let expected = bytes[offset..offset + size].to_vec();
-            let got = client.get("7", offset as u64, size as u64).await;
+            let response = client.get("7", offset as u64, size as u64).await;
             assert!(
-                got == Response::Response(expected),
+                response == Response::Response(expected),
                 "round {round}: {offset}+{size}"
             );
         }

@@ -93,9 +93,9 @@ async fn a_thousand_connections() {
             tokio::spawn(async move {
                 let mut sender = connect(address).await;
                 let get = request(address, "GET", "/bucket/key", &[], "");
-                let got = reply(sender.send_request(get).await.unwrap()).await;
+                let response = reply(sender.send_request(get).await.unwrap()).await;
                 // Held until all connections exist.
-                (sender, got.body == pattern(1, 10_000))
+                (sender, response.body == pattern(1, 10_000))
             })
         })
         .collect();
@@ -346,8 +346,8 @@ async fn a_shutdown_finishes_running_requests_and_accepts_no_more() {
         .await
         .unwrap();
     let shutdown = tokio::spawn(rig.server.shutdown());
-    let got = reply(response).await;
-    assert!(got.body == bytes);
+    let response = reply(response).await;
+    assert!(response.body == bytes);
     assert_eq!(shutdown.await.unwrap(), Drained::Completely);
     assert!(TcpStream::connect(address).await.is_err());
 }

@@ -234,8 +234,8 @@ async fn signatures_over_http2() {
         request.headers_mut().remove("host");
         *request.uri_mut() = format!("http://{host}/bucket/key").parse().unwrap();
         let mut sender = connect_http2(rig.s3()).await;
-        let got = reply(sender.send_request(request).await.unwrap()).await;
-        assert_eq!(got.status, status, "{}", got.text());
+        let response = reply(sender.send_request(request).await.unwrap()).await;
+        assert_eq!(response.status, status, "{}", response.text());
     }
 }
 

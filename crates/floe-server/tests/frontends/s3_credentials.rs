@@ -145,8 +145,12 @@ async fn a_request_names_one_host() {
     ] {
         let request = format!("{head}connection: close\r\n\r\n");
         let response = raw(&rig, request.as_bytes()).await;
-        let got = text(&response);
-        assert_eq!(got.split(' ').nth(1), Some(status), "{head}: {got}");
+        let response_text = text(&response);
+        assert_eq!(
+            response_text.split(' ').nth(1),
+            Some(status),
+            "{head}: {response_text}"
+        );
     }
 }
 
@@ -166,9 +170,15 @@ async fn forms_are_rejected_before_their_body() {
              content-type: {content_type}\r\nexpect: 100-continue\r\n\r\n"
         );
         let response = raw(&rig, head.as_bytes()).await;
-        let got = text(&response).to_ascii_lowercase();
-        assert!(got.starts_with("http/1.1 501"), "{content_type}: {got}");
-        assert!(got.contains("connection: close"), "{got}");
+        let response_text = text(&response).to_ascii_lowercase();
+        assert!(
+            response_text.starts_with("http/1.1 501"),
+            "{content_type}: {response_text}"
+        );
+        assert!(
+            response_text.contains("connection: close"),
+            "{response_text}"
+        );
     }
 }
 

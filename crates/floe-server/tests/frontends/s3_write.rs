@@ -18,12 +18,12 @@ async fn put_then_get_then_delete() {
         .send("PUT", "/bucket/key", &headers, bytes.clone())
         .await;
     assert_eq!(put.status, 200, "{}", put.text());
-    let got = rig.get("/bucket/key", &[]).await;
-    assert!(got.body == bytes);
-    assert_eq!(got.header("etag"), put.header("etag"));
-    assert_eq!(got.header("content-type"), "text/x");
-    assert_eq!(got.header("content-encoding"), "gzip");
-    assert_eq!(got.header("x-amz-meta-a"), "1");
+    let response = rig.get("/bucket/key", &[]).await;
+    assert!(response.body == bytes);
+    assert_eq!(response.header("etag"), put.header("etag"));
+    assert_eq!(response.header("content-type"), "text/x");
+    assert_eq!(response.header("content-encoding"), "gzip");
+    assert_eq!(response.header("x-amz-meta-a"), "1");
 
     assert_eq!(rig.send("DELETE", "/bucket/key", &[], "").await.status, 204);
     assert_eq!(rig.get("/bucket/key", &[]).await.code(), "NoSuchKey");
@@ -142,9 +142,9 @@ async fn multipart_uploads() {
     );
     let done = rig.send("POST", &path, &[], xml.clone()).await;
     assert_eq!(done.status, 200, "{}", done.text());
-    let got = rig.get("/bucket/key", &[]).await;
-    assert!(got.body == parts.concat());
-    assert_eq!(got.header("x-amz-meta-a"), "1");
+    let response = rig.get("/bucket/key", &[]).await;
+    assert!(response.body == parts.concat());
+    assert_eq!(response.header("x-amz-meta-a"), "1");
     assert_eq!(
         rig.send("POST", &path, &[], xml).await.code(),
         "NoSuchUpload"

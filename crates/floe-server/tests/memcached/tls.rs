@@ -102,10 +102,10 @@ fn many_connections_and_requests_at_once_over_tls() {
                     .collect();
                 client.expect(&set, &"STORED\n".repeat(50));
                 let get: String = (0..50).map(|key| format!("get {number}-{key}\n")).collect();
-                let got: String = (0..50)
+                let expected: String = (0..50)
                     .map(|key| format!("VALUE {number}-{key} 0 3000\n{value}\nEND\n"))
                     .collect();
-                client.expect(&get, &got);
+                client.expect(&get, &expected);
             })
         })
         .collect();

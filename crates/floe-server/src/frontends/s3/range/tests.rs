@@ -38,8 +38,8 @@ fn the_matrix_of_ranges() {
         ("", None),
     ];
     for (line, expected) in cases {
-        let got = parse(line).map(|range| range.resolve(10).map(|r| (r.start, r.end)));
-        assert_eq!(got, *expected, "{line:?}");
+        let resolved = parse(line).map(|range| range.resolve(10).map(|r| (r.start, r.end)));
+        assert_eq!(resolved, *expected, "{line:?}");
     }
 }
 
