@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use common::{in_place, memory, zoned};
 use floe::tiny::{OpenTinyError, TinyConfig, TinyEngine};
-use floe::{ByteSize, Bytes, Cache, CacheConfig, CacheError, InRam, PutOptions, Tiny};
+use floe::{ByteSize, Bytes, Cache, CacheConfig, CacheError, ChunkConfig, InRam, OpenError};
+use floe::{PutOptions, Store, StoreConfig, Tiny};
 use floe_core::policy::admission::{AdmissionConfig, RejectFirstConfig};
 use floe_device::{Clock, DeviceConfig, Faults, Faulty, SharedDevice, virtual_time};
 
@@ -177,6 +178,32 @@ fn another_plan_is_rejected_with_the_setting() {
             .expect_err("another plan");
         assert!(matches!(error, OpenTinyError::OtherPlan { .. }));
         assert!(error.to_string().contains("candidate"), "{error}");
+    });
+}
+
+#[test]
+fn a_cache_of_the_other_kind_is_recognised() {
+    virtual_time::run(7, |clock: Clock| async move {
+        let chunks = StoreConfig {
+            chunk: ChunkConfig {
+                size: ByteSize::kib(64),
+                ..ChunkConfig::default()
+            },
+            ..StoreConfig::default()
+        };
+        let device = memory(in_place(16, 4 << 20));
+        let tiny = Tiny::open(device.clone(), clock.clone(), &config()).await;
+        tiny.expect("opens").close().await.expect("closes");
+        let error = Store::open(device, clock.clone(), &chunks).await;
+        let error = error.expect_err("tiny objects");
+        assert!(matches!(error, OpenError::OtherKind { .. }), "{error:?}");
+
+        let device = memory(in_place(16, 4 << 20));
+        let store = Store::open(device.clone(), clock.clone(), &chunks).await;
+        store.expect("opens").close().await.expect("closes");
+        let error = Tiny::open(device, clock, &config()).await;
+        let error = error.expect_err("chunks").to_string();
+        assert!(error.contains("this is a superblock"), "{error}");
     });
 }
 
