@@ -505,7 +505,7 @@ fn the_default_zone_size_fits_the_device() {
         };
         config.geometry(size).unwrap().zone_size
     };
-    for (size, wanted) in [
+    for (size, expected) in [
         (ByteSize::mib(16), ByteSize::mib(1)),
         (ByteSize::mib(64), ByteSize::mib(4)),
         (ByteSize::mib(256), ByteSize::mib(4)),
@@ -513,7 +513,7 @@ fn the_default_zone_size_fits_the_device() {
         (ByteSize::gib(4), ByteSize::mib(64)),
         (ByteSize::gib(4096), ByteSize::mib(64)),
     ] {
-        assert_eq!(zone(size), wanted.bytes(), "{size}");
+        assert_eq!(zone(size), expected.bytes(), "{size}");
     }
     for mib in 2..5000 {
         let (size, zone) = (mib << 20, zone(ByteSize::mib(mib)));

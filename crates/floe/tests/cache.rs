@@ -323,7 +323,7 @@ fn tasks_that_loop_over_hits_starve_nobody() {
         Clock::real().sleep(Duration::from_millis(10)).await;
         sender.send(()).unwrap();
     });
-    let came = receiver.recv_timeout(Duration::from_secs(20));
+    let received = receiver.recv_timeout(Duration::from_secs(20));
     runtime.shutdown_background();
-    came.expect("a timer fires while tasks loop");
+    received.expect("a timer fires while tasks loop");
 }

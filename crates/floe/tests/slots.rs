@@ -260,7 +260,7 @@ fn a_reader_whose_slot_is_given_away_gets_no_wrong_byte() {
         let len = 4 << 20;
         put(&store, 0, 1, len).await;
         let mut reader = store.read(&name(0), 0..len as u64).await.unwrap().unwrap();
-        let mut got = reader.next().await.unwrap().unwrap().to_vec();
+        let mut received = reader.next().await.unwrap().unwrap().to_vec();
         for round in 0..3 {
             for key in 1..20 {
                 put(&store, key, round, len).await;
@@ -269,12 +269,12 @@ fn a_reader_whose_slot_is_given_away_gets_no_wrong_byte() {
         let mut fault = false;
         while let Some(part) = reader.next().await {
             match part {
-                Ok(part) => got.extend_from_slice(&part),
+                Ok(part) => received.extend_from_slice(&part),
                 Err(_) => fault = true,
             }
         }
-        assert!(value(0, 1, len).starts_with(&got));
-        assert!(fault || got.len() == len);
+        assert!(value(0, 1, len).starts_with(&received));
+        assert!(fault || received.len() == len);
         assert_eq!(store.stats().engine.counts.checksum_errors, 0);
         assert_eq!(get(&store, 19).await.unwrap(), value(19, 2, len));
     });

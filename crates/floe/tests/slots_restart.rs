@@ -80,30 +80,30 @@ fn hot_and_new_values_outlive_a_kill() {
     for (written, newest) in [(3400, 50), (3700, 150), (4300, 250)] {
         let device = device();
         let below = device.clone();
-        let (wanted, before) = virtual_time::run(newest, |clock: Clock| async move {
+        let (keys, before) = virtual_time::run(newest, |clock: Clock| async move {
             let store = open(&below, clock.clone()).await;
             for key in 0..written {
                 put(&store, key).await;
             }
             store.flush().await.unwrap();
             let live = live_keys(&store, 0..written).await;
-            let mut wanted = live[..150].to_vec();
-            assert_eq!(count_hits(&store, &wanted).await, 150);
+            let mut keys = live[..150].to_vec();
+            assert_eq!(count_hits(&store, &keys).await, 150);
             for key in written..written + newest {
                 put(&store, key).await;
             }
             store.flush().await.unwrap();
-            wanted.extend(written - 200..written + newest);
-            let before = count_hits(&store, &wanted).await;
-            assert_eq!(before, wanted.len());
+            keys.extend(written - 200..written + newest);
+            let before = count_hits(&store, &keys).await;
+            assert_eq!(before, keys.len());
             // The last tenth of a second of recency may be lost.
             clock.sleep(Duration::from_millis(300)).await;
-            (wanted, before)
+            (keys, before)
             // The end of the runtime stops every task at any point: a kill.
         });
         // Twice: the second kill comes before new reads.
         for again in 1..3 {
-            let (below, wanted) = (device.clone(), wanted.clone());
+            let (below, keys) = (device.clone(), keys.clone());
             virtual_time::run(newest + again, |clock: Clock| async move {
                 let store = open(&below, clock.clone()).await;
                 // Includes evictions at the restart, and the effects of its first writes.
@@ -112,7 +112,7 @@ fn hot_and_new_values_outlive_a_kill() {
                     put(&store, again * 10_000 + key).await;
                 }
                 clock.sleep(Duration::from_millis(1)).await;
-                let after = count_hits(&store, &wanted).await;
+                let after = count_hits(&store, &keys).await;
                 assert!(after * 100 >= before * 99, "{before} hits, then {after}");
             });
         }

@@ -294,13 +294,13 @@ async fn a_device_of_another_shape_and_a_lost_superblock_are_errors() {
 async fn a_superblock_has_the_shape_of_its_device() {
     let device = cache().await;
     let head = || device.read(Address::new(ZoneId(0), 0), IoBuf::zeroed(PAGE_BYTES));
-    let wanted = Shape {
+    let expected = Shape {
         block_size: 4096,
         zone_count: ZONES,
         zone_size: ZONE,
         zone_capacity: ZONE,
     };
-    assert_eq!(shape(&head().await.unwrap()), Ok(wanted));
+    assert_eq!(shape(&head().await.unwrap()), Ok(expected));
     flip(&device, 0, 0, 60).await;
     let damaged = shape(&head().await.unwrap());
     assert_eq!(damaged, Err(LayoutError::BadChecksum));

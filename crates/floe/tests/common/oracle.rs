@@ -139,10 +139,10 @@ impl Oracle {
         let is_right = |version: &Version| {
             let whole = self.value(key, version.number);
             let end = (part.end as usize).min(whole.len());
-            let wanted = &whole[(part.start as usize).min(end)..end];
+            let expected = &whole[(part.start as usize).min(end)..end];
             match found.is_cut {
-                true => wanted.starts_with(&found.bytes),
-                false => wanted == found.bytes,
+                true => expected.starts_with(&found.bytes),
+                false => expected == found.bytes,
             }
         };
         assert!(
