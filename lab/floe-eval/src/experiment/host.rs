@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn invalid_settings_of_a_host_are_rejected() {
-        for (from, to, said) in [
+        for (from, to, message) in [
             ("ratio = 2.0", "items = 9", "ratio"),
             ("bin-s = 60.0", "bin-s = 0.0", "0.001"),
             (
@@ -351,7 +351,7 @@ mod tests {
         ] {
             assert!(HOST.contains(from), "{from}");
             let error = of(&HOST.replace(from, to)).expect_err(to);
-            assert!(error.to_string().contains(said), "{error}");
+            assert!(error.to_string().contains(message), "{error}");
         }
     }
 

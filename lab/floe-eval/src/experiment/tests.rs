@@ -65,8 +65,8 @@ fn rejected(text: &str) -> String {
 /// `message`.
 fn assert_rejected(from: &str, to: &str, message: &str) {
     assert!(SMALL.contains(from), "{from}");
-    let really = rejected(&SMALL.replacen(from, to, 1));
-    assert!(really.contains(message), "{to}: {really}");
+    let error = rejected(&SMALL.replacen(from, to, 1));
+    assert!(error.contains(message), "{to}: {error}");
 }
 
 #[test]
