@@ -4,9 +4,11 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use floe_server::{Anonymous, StartError};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use object_store::aws::AmazonS3Builder;
 use object_store::{ObjectStoreExt, PutPayload};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::support::signer::{Payload, Signer};
 use crate::support::{
@@ -148,10 +150,7 @@ async fn tampered_streams_store_nothing() {
             Payload::Streamed(8192),
         )
     };
-    let body = {
-        use http_body_util::BodyExt;
-        signed().into_body().collect().await.unwrap().to_bytes()
-    };
+    let body = { signed().into_body().collect().await.unwrap().to_bytes() };
     // A flipped byte in the ninth chunk; a missing end.
     let mut flipped = body.to_vec();
     flipped[8 * 8300 + 4000] ^= 1;
@@ -170,6 +169,33 @@ async fn tampered_streams_store_nothing() {
     let put = Signer::known().sign("PUT", &host, "/bucket/put", &[], b"hello", wrong);
     assert_eq!(send(rig.s3(), put).await.code(), "BadDigest");
     assert_eq!(rig.origin.bytes("bucket", "put"), None);
+}
+
+/// The library wraps the error of the body below the chunks.
+#[tokio::test]
+async fn a_stalled_stream_of_chunks_is_a_timeout() {
+    let rig = rig_with(|config| config.s3.as_mut().unwrap().stall_timeout_seconds = 1).await;
+    rig.origin.store("bucket", "key", "bytes");
+    let host = rig.s3().to_string();
+    let bytes = pattern(9, 100_000);
+    for payload in [Payload::Signed, Payload::Streamed(8192)] {
+        let signed = Signer::known().sign("PUT", &host, "/bucket/put", &[], &bytes, payload);
+        let (head, body) = signed.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        let mut text = "PUT /bucket/put HTTP/1.1\r\n".to_owned();
+        for (name, value) in &head.headers {
+            text.push_str(&format!("{name}: {}\r\n", value.to_str().unwrap()));
+        }
+        text.push_str(&format!("content-length: {}\r\n\r\n", body.len()));
+        let mut stream = TcpStream::connect(rig.s3()).await.unwrap();
+        stream.write_all(text.as_bytes()).await.unwrap();
+        stream.write_all(&body[..body.len() / 2]).await.unwrap();
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).await.unwrap();
+        let response = String::from_utf8_lossy(&response);
+        assert!(response.contains("RequestTimeout"), "{response}");
+        assert_eq!(rig.origin.bytes("bucket", "put"), None);
+    }
 }
 
 #[tokio::test]
