@@ -11,8 +11,8 @@ use floe_core::hash::KeyHash;
 use floe_core::tiny::model::Model;
 use floe_core::tiny::{
     Cause, Engine, Expiry, FairyWren, FairyWrenConfig, FairyWrenPlan, Flash, Kangaroo,
-    KangarooConfig, KangarooPlan, Log, LogConfig, LogPlan, PlanError, Set, SetConfig, SetPlan,
-    SetStorage, Statistics,
+    KangarooConfig, KangarooPlan, Log, LogConfig, LogPlan, Memory, PlanError, Set, SetConfig,
+    SetPlan, SetStorage, Statistics,
 };
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -119,41 +119,41 @@ impl Run {
             }
             seconds += started.elapsed().as_secs_f64();
         }
+        let million_per_s = (rounds << 16) as f64 / seconds / 1e6;
+        let late_gets = (rounds - rounds / 2) << 16;
+        let hit_percent = (hits - early_hits) as f64 * 100.0 / late_gets as f64;
         let late = model.statistics().since(&early);
-        let memory = model.memory();
-        let set_wa =
-            |rewrites: u64, bytes: u64| (rewrites * PAGE_BYTES) as f64 / bytes.max(1) as f64;
-        let rewrites = late.rewrites_passive + late.rewrites_active;
-        let all =
-            memory.index_bytes + memory.hotness_bytes + memory.buffer_bytes + memory.other_bytes;
-        println!(
-            "{name:20} {:7.2} {:5.2} {:9.1} {:8.2} {:5.2} {:5.1} {:6.1} {:8.1} ({:.1} index) {:.4}",
-            (rounds << 16) as f64 / seconds / 1e6,
-            late.bytes_written() as f64 / late.bytes_in as f64,
-            (hits - early_hits) as f64 * 100.0 / ((rounds - rounds / 2) << 16) as f64,
-            set_wa(late.rewrites_passive, late.bytes_migrated_passive),
-            set_wa(late.rewrites_active, late.bytes_migrated_active),
-            late.rewrites_passive as f64 * 100.0 / rewrites.max(1) as f64,
-            late.bytes_filled as f64 * 100.0 / (late.object_pages_written * PAGE_BYTES) as f64,
-            memory.bits_per_object(all),
-            memory.bits_per_object(memory.index_bytes),
-            late.false_positives as f64 / late.pages_searched.max(1) as f64,
-        );
-        let causes = Cause::ALL.map(|cause| {
-            format!(
-                "{} {:.2}",
-                cause.name(),
-                late.written_for(cause) as f64 / late.bytes_in as f64
-            )
-        });
-        println!(
-            "    {}, {} objects on flash, {} evicted, {} kept",
-            causes.join(", "),
-            memory.objects_on_flash,
-            late.evicted,
-            late.written_back
-        );
+        print(name, million_per_s, hit_percent, &late, &model.memory());
     }
+}
+
+/// Prints an engine's speed, and the statistics of the run's second half.
+fn print(name: &str, million_per_s: f64, hit_percent: f64, late: &Statistics, memory: &Memory) {
+    let set_wa = |rewrites: u64, bytes: u64| (rewrites * PAGE_BYTES) as f64 / bytes.max(1) as f64;
+    let rewrites = late.rewrites_passive + late.rewrites_active;
+    let all = memory.index_bytes + memory.hotness_bytes + memory.buffer_bytes + memory.other_bytes;
+    println!(
+        "{name:20} {million_per_s:7.2} {:5.2} {hit_percent:9.1} {:8.2} {:5.2} {:5.1} {:6.1} {:8.1} ({:.1} index) {:.4}",
+        late.bytes_written() as f64 / late.bytes_in as f64,
+        set_wa(late.rewrites_passive, late.bytes_migrated_passive),
+        set_wa(late.rewrites_active, late.bytes_migrated_active),
+        late.rewrites_passive as f64 * 100.0 / rewrites.max(1) as f64,
+        late.bytes_filled as f64 * 100.0 / (late.object_pages_written * PAGE_BYTES) as f64,
+        memory.bits_per_object(all),
+        memory.bits_per_object(memory.index_bytes),
+        late.false_positives as f64 / late.pages_searched.max(1) as f64,
+    );
+    let causes = Cause::ALL.map(|cause| {
+        let write_amplification = late.written_for(cause) as f64 / late.bytes_in as f64;
+        format!("{} {write_amplification:.2}", cause.name())
+    });
+    println!(
+        "    {}, {} objects on flash, {} evicted, {} kept",
+        causes.join(", "),
+        memory.objects_on_flash,
+        late.evicted,
+        late.written_back
+    );
 }
 
 /// The length of a key and its value: 32 to 460 bytes, 246 on average. It
