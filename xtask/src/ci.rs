@@ -425,8 +425,9 @@ mod tests {
     #[test]
     fn every_judged_experiment_is_run_by_full() {
         let folder = project::root().join("experiments");
-        for entry in std::fs::read_dir(folder).expect("experiments") {
-            let path = entry.expect("an entry").path();
+        let entries = std::fs::read_dir(folder).expect("experiments");
+        let paths = entries.map(|entry| entry.expect("an entry").path());
+        for path in paths.filter(|path| path.is_file()) {
             let text = std::fs::read_to_string(&path).expect("text");
             let name = path.file_stem().expect("a name").to_string_lossy();
             let is_judged = text.contains("\n[[published");

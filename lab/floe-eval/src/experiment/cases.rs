@@ -227,7 +227,7 @@ fn check(experiment: &Experiment) -> Result<(), String> {
     Ok(())
 }
 
-fn check_vary(vary: &Vary) -> Result<(), String> {
+pub(super) fn check_vary(vary: &Vary) -> Result<(), String> {
     let label = &vary.label;
     if vary.count() == 0 {
         return Err(format!("`{label}` is varied over no values"));

@@ -21,6 +21,9 @@
 //! label = "origin ms"
 //! values = [0, 1, 10]
 //!
+//! [[vary]]                           # its keys are those of a file beside this one
+//! from = "lists/block-traces.toml"
+//!
 //! [[curves]]                         # charts over the cases; see `CurveSpec`
 //! title = "Get latency"
 //! x = "origin ms"
@@ -46,6 +49,7 @@ mod drive;
 mod host;
 mod host_spec;
 mod known;
+mod lists;
 mod published;
 mod records;
 mod schema;

@@ -15,6 +15,7 @@ use super::cache::TargetKind;
 use super::cases::{self, Case};
 use super::drive::{Place, run_case};
 use super::known::KnownToDiffer;
+use super::lists;
 use super::records::{Record, Sweep, experiment_text};
 use super::schema::{Experiment, TimeKind};
 use crate::error::EvalError;
@@ -71,6 +72,7 @@ impl ExperimentOptions {
 pub fn run(options: &ExperimentOptions) -> Result<PathBuf, EvalError> {
     let path = &options.path;
     let text = std::fs::read_to_string(path).map_err(EvalError::file("read", path))?;
+    let text = lists::expand(path, &text)?;
     let (experiment, cases) = cases::parse(path, &text)?;
     let (folder, shard) = folder(options, &experiment)?;
     let sweep = Sweep {

@@ -1,4 +1,5 @@
 mod judged;
+mod lists;
 mod stand_ins;
 
 use std::path::Path;

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use super::*;
+use crate::experiment::lists::expand;
 use crate::experiment::{Experiment, KnownToDiffer, TOLERANCES};
 use crate::report::read_data;
 
@@ -23,9 +24,8 @@ pub(super) fn shipped() -> Vec<Experiment> {
     };
     let experiment = |path: PathBuf| {
         let text = std::fs::read_to_string(&path).expect("read");
-        parse(&path, &text)
-            .unwrap_or_else(|error| panic!("{error}"))
-            .0
+        let found = expand(&path, &text).and_then(|text| parse(&path, &text));
+        found.unwrap_or_else(|error| panic!("{error}")).0
     };
     paths.filter(is_experiment).map(experiment).collect()
 }
