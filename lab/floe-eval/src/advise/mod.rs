@@ -53,6 +53,7 @@ mod tests;
 use serde::Serialize;
 
 use crate::error::EvalError;
+use crate::trace::check_rereadable;
 use crate::volume::file_name;
 use choose::{Choice, Rule};
 use options::bad_option;
@@ -111,10 +112,11 @@ pub struct Advice {
 /// for the replays by the size of the cache; time grows with the requests.
 ///
 /// # Errors
-/// When the trace cannot be read, has no block requests or too few, or an option makes
+/// When the trace cannot be read, is a pipe, has no block requests or too few, or an option makes
 /// no sense.
 pub fn advise(options: &AdviseOptions) -> Result<Advice, EvalError> {
     check(options)?;
+    check_rereadable(&options.trace)?;
     let measured = facts::measure(options)?;
     let operations = &measured.facts.operations;
     let requests = operations.reads + operations.writes;

@@ -21,7 +21,7 @@ use serde::Serialize;
 use crate::error::EvalError;
 use crate::trace::{
     BlockOp, BlockRequest, BlockTrace, NS_PER_S, SECTOR_BYTES, Trace, TraceError, TraceFormat,
-    TraceOptions, generated,
+    TraceOptions, check_rereadable, generated,
 };
 use lost::Lost;
 use out::Out;
@@ -109,10 +109,10 @@ pub struct Converted {
     pub lost: Vec<String>,
 }
 
-/// Writes a trace in another format.
+/// Writes a trace in another format. A trace that becomes oracleGeneral is read twice.
 ///
 /// # Errors
-/// When the trace cannot be read, the file cannot be written, or the target
+/// When the trace cannot be read, or is a pipe that would be read twice, the file cannot be written, or the target
 /// cannot express a request. A stand-in is refused: no other format names it.
 pub fn convert(options: &ConvertOptions) -> Result<Converted, EvalError> {
     if same_file(&options.from, &options.into) {
@@ -142,8 +142,11 @@ fn same_file(from: &Path, into: &Path) -> bool {
     }
 }
 
-/// Two passes: records name the next access, which the first finds.
+/// Two passes: records name the next access, which the first finds. It keeps 8 bytes
+/// for each record and the last access of each object, where one pass would keep whole
+/// records of 24 bytes.
 fn into_oracle_general(options: &ConvertOptions) -> Result<Converted, EvalError> {
+    check_rereadable(&options.from)?;
     let mut next: Vec<i64> = Vec::new();
     let mut last: HashMap<u64, usize> = HashMap::new();
     let mut lost = Lost::default();
@@ -246,11 +249,18 @@ fn seconds(time_ns: Option<u64>) -> Result<u32, EvalError> {
 }
 
 fn into_alibaba(options: &ConvertOptions) -> Result<Converted, EvalError> {
+    let mut trace = Trace::open(&options.from, options.options)?;
+    let format = trace.format();
+    if !format.has_blocks() && format != TraceFormat::OracleGeneral {
+        let path = options.from.clone();
+        return Err(TraceError::NoBlocks { path, format }.into());
+    }
     let mut out = Out::create(&options.into)?;
     let mut lost = Lost::default();
     let mut records = 0;
-    let (from, skipped) = match BlockTrace::open(&options.from, options.options) {
-        Ok(mut trace) => {
+    let skipped = match format.has_blocks() {
+        true => {
+            let mut trace = BlockTrace::new(&options.from, trace)?;
             for request in trace.by_ref() {
                 let request = request?;
                 lost.note(&request, options.unit);
@@ -259,13 +269,9 @@ fn into_alibaba(options: &ConvertOptions) -> Result<Converted, EvalError> {
                     out.line(&request)?;
                 }
             }
-            (trace.format(), trace.skipped())
+            trace.skipped()
         }
-        Err(TraceError::NoBlocks {
-            format: TraceFormat::OracleGeneral,
-            ..
-        }) => {
-            let mut trace = Trace::open(&options.from, options.options)?;
+        false => {
             for request in trace.by_ref() {
                 let request = request?;
                 let id = request.key.to_u64();
@@ -284,19 +290,18 @@ fn into_alibaba(options: &ConvertOptions) -> Result<Converted, EvalError> {
                 records += 1;
             }
             lost.requests = records;
-            (trace.format(), trace.skipped())
+            trace.skipped()
         }
-        Err(error) => return Err(error.into()),
     };
     out.finish()?;
     Ok(Converted {
-        from: from.to_string(),
+        from: format.to_string(),
         into: options.target,
         unit: options.unit.to_string(),
         requests: lost.requests,
         records,
         skipped,
-        lost: match from {
+        lost: match format {
             TraceFormat::OracleGeneral => vec!["the next accesses, which are no requests".into()],
             _ => lost.in_alibaba(),
         },

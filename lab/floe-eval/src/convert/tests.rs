@@ -1,5 +1,11 @@
+use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
+
 use super::*;
+use crate::advise::{AdviseOptions, advise};
+use crate::stat::{StatOptions, stat};
 use crate::trace::Key;
+use crate::volume::{VolumeReplayOptions, replay_volumes};
 
 const TRACE: &str = "fio version 3 iolog\n\
     1500000 a write 4096 8192\n2000000 b read 100 200\n2000001 a sync 0 0\n\
@@ -148,4 +154,67 @@ fn invalid_limits_and_names_are_rejected_with_a_remedy() {
     );
     assert!("0".parse::<Unit>().is_err());
     assert_eq!("4KiB".parse(), Ok(Unit::Blocks(4096)));
+}
+
+/// A pipe with `content`, and the path of its end.
+fn pipe_of(content: &[u8]) -> (std::io::PipeReader, PathBuf) {
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    writer.write_all(content).expect("it fits");
+    let path = format!("/dev/fd/{}", reader.as_raw_fd());
+    (reader, path.into())
+}
+
+#[test]
+fn a_pipe_is_read_once_or_rejected() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let convert_pipe = |content: &[u8], format, target| {
+        let (_reader, from) = pipe_of(content);
+        convert(&ConvertOptions {
+            from,
+            options: options(format),
+            into: folder.path().join("out"),
+            target,
+            unit: Unit::Requests,
+        })
+    };
+    let iolog = (TRACE.as_bytes(), TraceFormat::Iolog);
+    let rejected = convert_pipe(iolog.0, iolog.1, Target::OracleGeneral).expect_err("twice");
+    let said = rejected.to_string();
+    assert!(
+        said.contains("pipe") && said.contains("store the trace in a file"),
+        "{said}"
+    );
+    assert!(!folder.path().join("out").exists());
+    let once = convert_pipe(iolog.0, iolog.1, Target::Alibaba).expect("once");
+    assert_eq!((once.requests, once.records), (5, 3));
+    let record = [0; 24];
+    let objects = (&record[..], TraceFormat::OracleGeneral);
+    let once = convert_pipe(objects.0, objects.1, Target::Alibaba).expect("once");
+    assert_eq!(once.records, 1);
+    for (content, format, requests) in [(iolog.0, iolog.1, 5), (objects.0, objects.1, 1)] {
+        let (_reader, trace) = pipe_of(content);
+        let found = stat(&StatOptions {
+            trace,
+            options: options(format),
+            block_bytes: 4096,
+        });
+        assert_eq!(found.expect("once").operations.total(), requests);
+    }
+    let (_reader, trace) = pipe_of(iolog.0);
+    let advice = advise(&AdviseOptions {
+        options: options(iolog.1),
+        ..AdviseOptions::new(&trace)
+    });
+    let is_rejected = matches!(advice, Err(EvalError::Trace(TraceError::ReadsOnce { .. })));
+    assert!(is_rejected, "{advice:?}");
+    let replay = |cache: &str| {
+        replay_volumes(&VolumeReplayOptions {
+            trace: trace.clone(),
+            options: options(iolog.1),
+            cases: vec![cache.parse().expect("settings")],
+            requests_max: None,
+        })
+    };
+    replay("capacity=10%").expect_err("twice");
+    assert_eq!(replay("capacity=1GiB").expect("once").requests, 5);
 }

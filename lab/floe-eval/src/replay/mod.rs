@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::EvalError;
 use crate::run::Progress;
-use crate::trace::{Trace, TraceOptions};
+use crate::trace::{Trace, TraceOptions, check_rereadable};
 use policy::{CacheUnit, PolicyCounts, for_each_access};
 
 /// The unit that the cache stores; by default the trace's.
@@ -172,6 +172,7 @@ fn sizes(options: &ReplayOptions, unit: CacheUnit) -> Result<(Vec<u64>, bool), E
             "{share} is not a share of the working set between 0 and 1"
         ));
     }
+    check_rereadable(&options.trace)?;
     let set = working_set(options, unit)?;
     let part = |share: &f64| ((set.bytes as f64 * share) as u64).max(1);
     Ok((shares.iter().map(part).collect(), set.sizes_are_known))

@@ -16,9 +16,7 @@ use serde::Serialize;
 
 use crate::error::EvalError;
 use crate::ratio::ratio;
-use crate::trace::{
-    BlockOp, BlockRequest, BlockTrace, Op, Request, Trace, TraceError, TraceOptions,
-};
+use crate::trace::{BlockOp, BlockRequest, BlockTrace, Op, Request, Trace, TraceOptions};
 pub(crate) use sequential::Sequence;
 pub(crate) use times::Clock;
 
@@ -138,22 +136,22 @@ pub fn stat(options: &StatOptions) -> Result<TraceStat, EvalError> {
         });
     }
     let mut collector = Collector::default();
-    let (format, skipped, volumes) = match BlockTrace::open(&options.trace, options.options) {
-        Ok(mut trace) => {
+    let mut trace = Trace::open(&options.trace, options.options)?;
+    let (format, skipped, volumes) = match trace.format().has_blocks() {
+        true => {
+            let mut trace = BlockTrace::new(&options.trace, trace)?;
             for request in trace.by_ref() {
                 collector.block(&request?, options.block_bytes);
             }
             let volumes = trace.volumes().len() as u64;
             (trace.format(), trace.skipped(), Some(volumes))
         }
-        Err(TraceError::NoBlocks { .. }) => {
-            let mut trace = Trace::open(&options.trace, options.options)?;
+        false => {
             for request in trace.by_ref() {
                 collector.object(&request?);
             }
             (trace.format(), trace.skipped(), None)
         }
-        Err(error) => return Err(error.into()),
     };
     let file = options.trace.file_name().unwrap_or_default();
     Ok(TraceStat {

@@ -16,6 +16,14 @@ pub enum TraceError {
         #[source]
         source: std::io::Error,
     },
+    /// The trace would be read more than once, and is no regular file.
+    #[error(
+        "{path} is a pipe or a device, which can be read once, and this reads its trace several times; store the trace in a file and name that"
+    )]
+    ReadsOnce {
+        /// The pipe or device.
+        path: PathBuf,
+    },
     /// Reading or decompressing failed.
     #[error("cannot read the trace after byte {after_byte} of its (decompressed) content")]
     Read {

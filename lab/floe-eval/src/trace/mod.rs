@@ -53,6 +53,7 @@ pub use error::TraceError;
 pub use format::{TraceFormat, UnknownFormat};
 pub use request::{BlockOp, BlockRequest, ByteRange, Decoded, Key, Op, Request, SECTOR_BYTES};
 pub use source::LINE_BYTES_MAX;
+pub(crate) use source::check_rereadable;
 pub use synthetic::generated;
 
 use decoder::Decoder;

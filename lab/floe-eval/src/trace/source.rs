@@ -34,6 +34,21 @@ pub(super) fn open(path: &Path) -> Result<Box<dyn BufRead + Send>, TraceError> {
     Ok(Box::new(BufReader::with_capacity(BUFFER_BYTES, decoder)))
 }
 
+/// Rejects a trace whose content is gone after it was read once.
+///
+/// # Errors
+/// If `path` is neither a regular file nor the name of a generated trace.
+pub(crate) fn check_rereadable(path: &Path) -> Result<(), TraceError> {
+    // Opening reports a file that does not exist.
+    let is_other = |found: std::fs::Metadata| !found.is_file() && !found.is_dir();
+    match synthetic::generated(path).is_none() && std::fs::metadata(path).is_ok_and(is_other) {
+        true => Err(TraceError::ReadsOnce {
+            path: path.to_owned(),
+        }),
+        false => Ok(()),
+    }
+}
+
 /// The first bytes, not consumed.
 pub(super) fn peek(input: &mut dyn BufRead) -> Result<&[u8], TraceError> {
     input.fill_buf().map_err(|source| TraceError::Read {

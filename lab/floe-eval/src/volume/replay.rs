@@ -10,7 +10,7 @@ use super::simulate::Simulation;
 use super::working_set::WorkingSet;
 use crate::error::EvalError;
 use crate::stat::Sizes;
-use crate::trace::{BlockOp, BlockRequest, BlockTrace, TraceOptions};
+use crate::trace::{BlockOp, BlockRequest, BlockTrace, TraceOptions, check_rereadable};
 
 /// A replay of a block trace.
 #[derive(Clone, Debug)]
@@ -33,7 +33,10 @@ pub struct VolumeReplayOptions {
 pub fn replay_volumes(options: &VolumeReplayOptions) -> Result<VolumeReplayResult, EvalError> {
     let is_share = |case: &VolumeCase| matches!(case.capacity, Capacity::WorkingSet(_));
     let working_set_bytes = match options.cases.iter().any(is_share) {
-        true => Some(working_set(options)?.bytes()),
+        true => {
+            check_rereadable(&options.trace)?;
+            Some(working_set(options)?.bytes())
+        }
         false => None,
     };
     let plan = |case: &VolumeCase| {

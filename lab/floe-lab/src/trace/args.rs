@@ -23,7 +23,7 @@ pub(crate) enum TraceAction {
         floe trace convert vscsi.zst vscsi.oracleGeneral --unit request\n  \
         floe trace convert vscsi.oracleGeneral.zst vscsi.csv --to alibaba\n\n\
         Block traces are written as oracle-general or alibaba, oracle-general as alibaba. A file that ends\n\
-        in .zst is compressed.")]
+        in .zst is compressed. For oracle-general FILE is read twice, so it cannot be a pipe.")]
     Convert(ConvertArgs),
     /// Miss ratios of LRU at every size, exact or from a sample (SHARDS)
     #[command(after_help = "Examples:\n  \

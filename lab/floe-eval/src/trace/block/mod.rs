@@ -43,7 +43,11 @@ impl BlockTrace {
         Self::new(Path::new(name), Trace::from_vec(name, bytes, options)?)
     }
 
-    fn new(path: &Path, trace: Trace) -> Result<Self, TraceError> {
+    /// The requests of `trace`, which was opened at `path`.
+    ///
+    /// # Errors
+    /// When its format has no requests to block devices.
+    pub(crate) fn new(path: &Path, trace: Trace) -> Result<Self, TraceError> {
         if !trace.format().has_blocks() {
             return Err(TraceError::NoBlocks {
                 path: path.to_owned(),
