@@ -89,6 +89,7 @@ fn experiment(
         output::print_json(&serde_json::json!({
             "folder": folder, "report": page, "published": of(Kind::Published),
             "derived": of(Kind::Derived), "goals": of(Kind::Goal),
+            "curves": data.curves,
         }))?;
     } else {
         output::print(&format!(

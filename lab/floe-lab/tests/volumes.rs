@@ -107,4 +107,12 @@ tolerance = 0.0
     for metric in ["read_hit_ratio", "metadata_mean", "new_block_mean"] {
         assert_eq!(rows.matches(&format!("\"{metric}\"")).count(), 2, "{rows}");
     }
+    let curve = "[[curves]]\ntitle = \"Sizes\"\nx = \"request_size\"\ny-label = \"Share\"\n";
+    fs::write(
+        folder.path().join("curve.toml"),
+        experiment.to_owned() + curve,
+    )
+    .unwrap();
+    let arguments = ["bench", "curve.toml", "--out", "results", "--json"];
+    run(folder.path(), &arguments).expect(0, &["\"curves\"", "4096.0"]);
 }

@@ -28,7 +28,6 @@ impl ReportData {
 
 /// Hit ratios by size, on a logarithmic axis.
 fn curve(advice: &Advice) -> Curve {
-    let place = |bytes: u64| (bytes.max(1) as f64).log2();
     let points = &advice.sizing.points;
     Curve {
         title: "Hit ratio by cache size".to_owned(),
@@ -36,14 +35,15 @@ fn curve(advice: &Advice) -> Curve {
         y_label: "% of accesses to 4 KiB blocks that hit in LRU".to_owned(),
         x_ticks: points
             .iter()
-            .map(|point| (place(point.bytes), ByteSize(point.bytes).to_string()))
+            .map(|point| (point.bytes as f64, ByteSize(point.bytes).to_string()))
             .collect(),
+        x_is_log: true,
         y_is_log: false,
         lines: vec![CurveLine {
             name: advice.trace.clone(),
             points: points
                 .iter()
-                .map(|point| (place(point.bytes), point.hit_ratio * 100.0))
+                .map(|point| (point.bytes as f64, point.hit_ratio * 100.0))
                 .collect(),
         }],
     }

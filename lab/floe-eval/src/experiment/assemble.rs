@@ -6,7 +6,7 @@ use super::curves;
 use super::known::KnownToDiffer;
 use super::published::Published;
 use super::records::Record;
-use super::schema::Experiment;
+use super::schema::{Experiment, REQUEST_SIZE};
 use crate::error::EvalError;
 use crate::report::ReportData;
 use crate::results::{Figure, Provenance, Row, replay_figures, run_figures};
@@ -40,7 +40,11 @@ pub(super) fn assemble(
     let of_case = |(case, record): &(_, Record)| (*case, figures_of(record));
     let figures: Vec<(&Case, Vec<Figure>)> = done.iter().map(of_case).collect();
     let curves = experiment.curves.iter();
-    let curves = curves.map(|spec| curves::curve(spec, &figures)).collect();
+    let curves = curves.map(|spec| match spec.x == REQUEST_SIZE {
+        true => curves::request_sizes(spec, &done),
+        false => curves::curve(spec, &figures),
+    });
+    let curves = curves.collect();
     let (mut cases, mut runs, mut replays) = (Vec::new(), Vec::new(), Vec::new());
     for (case, record) in done {
         replays.extend(record.replay);

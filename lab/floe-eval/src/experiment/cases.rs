@@ -5,7 +5,7 @@ use std::path::Path;
 use floe_core::ByteSize;
 
 use super::published::Published;
-use super::schema::{Experiment, PanelSpec, Selection, Vary};
+use super::schema::{Experiment, PanelSpec, REQUEST_SIZE, Selection, Vary};
 use crate::error::EvalError;
 use crate::metrics::SERIES;
 use crate::results::digest;
@@ -205,6 +205,18 @@ fn check(experiment: &Experiment) -> Result<(), String> {
     }
     let labels: Vec<&str> = experiment.vary.iter().map(|v| v.label.as_str()).collect();
     for curve in &experiment.curves {
+        if curve.x == REQUEST_SIZE {
+            if experiment.volume.is_none() || !curve.y.is_empty() {
+                return Err(format!(
+                    "curve `{}`: `{REQUEST_SIZE}` is of [volume], and has no `y`",
+                    curve.title
+                ));
+            }
+            continue;
+        }
+        if curve.y.is_empty() {
+            return Err(format!("curve `{}` shows no metric; give `y`", curve.title));
+        }
         if !labels.contains(&curve.x.as_str()) {
             return Err(format!(
                 "curve `{}`: nothing that is varied is labelled `{}` (there is: {})",

@@ -1,7 +1,10 @@
 //! Charts over the cases of an experiment.
 
+use floe_core::ByteSize;
+
 use super::cases::{Case, is_selected};
-use super::schema::{CurveSpec, PanelSpec};
+use super::records::Record;
+use super::schema::{CurveSpec, PanelSpec, REQUEST_SIZE};
 use crate::report::{Curve, CurveLine, Panel, PanelLine};
 use crate::results::Figure;
 use crate::run::RunResult;
@@ -42,6 +45,50 @@ pub(super) fn curve(spec: &CurveSpec, done: &[(&Case, Vec<Figure>)]) -> Curve {
         x_label: spec.x_label.clone().unwrap_or_else(|| spec.x.clone()),
         y_label,
         x_ticks: ticks,
+        x_is_log: false,
+        y_is_log: spec.y_log,
+        lines,
+    }
+}
+
+/// The share of the requests up to each size, a line for each case.
+pub(super) fn request_sizes(spec: &CurveSpec, done: &[(&Case, Record)]) -> Curve {
+    let shown = done.iter().filter(|(case, record)| {
+        !record.request_sizes.is_empty() && is_selected(&spec.only, &case.coordinates)
+    });
+    let line = |(case, record): &(&Case, Record)| {
+        let mut below = 0.0;
+        let steps = record.request_sizes.iter().flat_map(|&(bytes, share)| {
+            let step = [(bytes as f64, below), (bytes as f64, share)];
+            below = share;
+            step
+        });
+        CurveLine {
+            name: line_name(spec, REQUEST_SIZE, case),
+            points: steps.collect(),
+        }
+    };
+    let lines: Vec<CurveLine> = shown.map(line).collect();
+    let points = || lines.iter().flat_map(|line| &line.points);
+    let most = points().map(|point| point.0).fold(0.0, f64::max);
+    let least = points().map(|point| point.0).fold(most, f64::min);
+    // Every third power of two, around all sizes.
+    let powers = (0..60).step_by(3).map(|power| 1_u64 << power);
+    let ticks = powers.filter(|bytes| {
+        let bytes = *bytes as f64;
+        bytes * 8.0 > least && bytes < most * 8.0
+    });
+    Curve {
+        title: spec.title.clone(),
+        x_label: spec
+            .x_label
+            .clone()
+            .unwrap_or_else(|| "request size".into()),
+        y_label: spec.y_label.clone(),
+        x_ticks: ticks
+            .map(|bytes| (bytes as f64, ByteSize(bytes).to_string()))
+            .collect(),
+        x_is_log: true,
         y_is_log: spec.y_log,
         lines,
     }

@@ -32,6 +32,8 @@ pub(super) struct Found {
     pub(super) replay: Option<ReplayResult>,
     /// The figures of a cache of volumes.
     pub(super) figures: Vec<Figure>,
+    /// The distribution of the sizes of its requests.
+    pub(super) request_sizes: Vec<(u64, f64)>,
     /// The device of the run.
     pub(super) device: String,
 }
@@ -53,6 +55,7 @@ pub(super) fn run_case(case: &Case, place: Place<'_>) -> Result<Found, EvalError
             run: None,
             replay: Some(replay(&replay_options(case, replayed, place)?)?),
             figures: Vec::new(),
+            request_sizes: Vec::new(),
             device: "none".into(),
         });
     }
@@ -62,6 +65,7 @@ pub(super) fn run_case(case: &Case, place: Place<'_>) -> Result<Found, EvalError
             run: None,
             replay: None,
             figures: volume_figures(&result),
+            request_sizes: result.sizes.cumulative(),
             device: "none".into(),
         });
     }
@@ -84,6 +88,7 @@ pub(super) fn run_case(case: &Case, place: Place<'_>) -> Result<Found, EvalError
             run: Some(host::figures(&config, found)?),
             replay: None,
             figures: Vec::new(),
+            request_sizes: Vec::new(),
             device: host::device(&config),
         });
     }
@@ -129,6 +134,7 @@ fn run_tiny(case: &Case, driven: &TinyCase, place: Place<'_>) -> Result<Found, E
         run: Some(run?),
         replay: None,
         figures: Vec::new(),
+        request_sizes: Vec::new(),
         device: driven.describe(),
     })
 }
@@ -163,6 +169,7 @@ async fn drive(
             run: Some(result),
             replay: None,
             figures: Vec::new(),
+            request_sizes: Vec::new(),
             device: address.to_string(),
         });
     }
@@ -176,6 +183,7 @@ async fn drive(
         run: Some(result),
         replay: None,
         figures: Vec::new(),
+        request_sizes: Vec::new(),
         device: describe(&driven.cache.device, &geometry),
     })
 }

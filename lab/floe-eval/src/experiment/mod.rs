@@ -66,8 +66,8 @@ pub use host_spec::HostSpec;
 pub use known::{Known, KnownToDiffer};
 pub use published::{Expectation, Kind, Published, PublishedTable};
 pub use schema::{
-    Adjust, BenchCase, CurveSpec, Experiment, PanelKind, PanelSpec, ReplayCase, Selection,
-    TimeKind, Vary,
+    Adjust, BenchCase, CurveSpec, Experiment, PanelKind, PanelSpec, REQUEST_SIZE, ReplayCase,
+    Selection, TimeKind, Vary,
 };
 pub use sweep::{ExperimentOptions, are_pieces, merge, run};
 pub use tolerance::{TOLERANCES, Tolerance};

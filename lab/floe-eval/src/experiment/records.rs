@@ -30,6 +30,10 @@ pub(super) struct Record {
     /// Of a cache of volumes.
     #[serde(default)]
     pub(super) figures: Vec<Figure>,
+    /// Sizes of the requests to a cache of volumes, each with the share of the
+    /// requests that do not exceed it.
+    #[serde(default)]
+    pub(super) request_sizes: Vec<(u64, f64)>,
 }
 
 /// The sweep of a results folder, stored in `sweep.json`.

@@ -250,17 +250,22 @@ pub enum PanelKind {
     Box,
 }
 
+/// Instead of a label: a chart of the cumulative distribution of the sizes of the
+/// requests to a cache of volumes, with a line for each case.
+pub const REQUEST_SIZE: &str = "request_size";
+
 /// A chart over the cases. What is varied besides `x` makes lines.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct CurveSpec {
     /// Its title.
     pub title: String,
-    /// The label of what is varied along it.
+    /// The label of what is varied along it; or [`REQUEST_SIZE`], without `y`.
     pub x: String,
     /// The label of its horizontal axis; by default `x`.
     pub x_label: Option<String>,
     /// The metrics that are shown, all of one unit.
+    #[serde(default)]
     pub y: Vec<String>,
     /// The label of its vertical axis; the unit is added.
     pub y_label: String,

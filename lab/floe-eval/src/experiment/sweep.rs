@@ -315,6 +315,7 @@ impl Work<'_> {
             run: found.run,
             replay: found.replay,
             figures: found.figures,
+            request_sizes: found.request_sizes,
         };
         record.keep(self.folder, case)
     }

@@ -1,5 +1,6 @@
 mod judged;
 mod lists;
+mod request_sizes;
 mod stand_ins;
 
 use std::path::Path;

@@ -69,6 +69,9 @@ pub struct Curve {
     pub y_label: String,
     /// Named places of the horizontal axis. If empty, ticks are at round numbers.
     pub x_ticks: Vec<(f64, String)>,
+    /// The horizontal axis is logarithmic, with ticks at its named places.
+    #[serde(default)]
+    pub x_is_log: bool,
     /// The vertical axis is logarithmic.
     pub y_is_log: bool,
     /// The lines.

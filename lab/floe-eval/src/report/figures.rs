@@ -35,11 +35,13 @@ pub(super) fn curves(data: &ReportData) -> Vec<Chart> {
 
 fn chart_of(number: usize, curve: &Curve) -> Chart {
     let lines = curve.lines.iter().enumerate();
+    let place = |x: f64| if curve.x_is_log { x.max(1.0).log2() } else { x };
+    let ticks = curve.x_ticks.iter();
     Chart {
         name: format!("curve-{}", number + 1),
         title: curve.title.clone(),
         x: Axis {
-            named_ticks: curve.x_ticks.clone(),
+            named_ticks: ticks.map(|(x, name)| (place(*x), name.clone())).collect(),
             ..Axis::new(curve.x_label.clone(), ScaleKind::Free)
         },
         y: Axis::new(
@@ -54,7 +56,7 @@ fn chart_of(number: usize, curve: &Curve) -> Chart {
             .map(|(style, line)| Line {
                 name: line.name.clone(),
                 style,
-                points: line.points.clone(),
+                points: line.points.iter().map(|(x, y)| (place(*x), *y)).collect(),
             })
             .collect(),
     }

@@ -83,7 +83,7 @@ fn size_curve(found: &TraceStat) -> Curve {
         let points = sizes.bins().into_iter().map(|bin| {
             seen += bin.count;
             let share = super::ratio(seen, sizes.count());
-            (logarithm(bin.bytes_max), 100.0 * share)
+            (bin.bytes_max as f64, 100.0 * share)
         });
         CurveLine {
             name: name.to_owned(),
@@ -101,8 +101,9 @@ fn size_curve(found: &TraceStat) -> Curve {
         x_label: "request size".to_owned(),
         y_label: "% of requests up to it".to_owned(),
         x_ticks: named
-            .map(|bytes| (logarithm(bytes), floe_core::ByteSize(bytes).to_string()))
+            .map(|bytes| (bytes as f64, floe_core::ByteSize(bytes).to_string()))
             .collect(),
+        x_is_log: true,
         y_is_log: false,
         lines: lines
             .into_iter()
@@ -123,19 +124,16 @@ fn popularity_curve(found: &TraceStat) -> Curve {
         y_label: "accesses".to_owned(),
         x_ticks: decades
             .take_while(|rank| *rank <= last)
-            .map(|rank| (logarithm(rank), rank.to_string()))
+            .map(|rank| (rank as f64, rank.to_string()))
             .collect(),
+        x_is_log: true,
         y_is_log: true,
         lines: vec![CurveLine {
             name: found.unit(),
             points: popularity
                 .iter()
-                .map(|(rank, count)| (logarithm(*rank), *count as f64))
+                .map(|(rank, count)| (*rank as f64, *count as f64))
                 .collect(),
         }],
     }
-}
-
-fn logarithm(number: u64) -> f64 {
-    (number.max(1) as f64).log2()
 }

@@ -64,6 +64,24 @@ impl Sizes {
         ratio(small.map(|(_, count)| count).sum(), self.count())
     }
 
+    /// The sizes, each with the share of the requests that do not exceed it. Sizes that
+    /// raise the share by less than a thousandth are left out, except for the largest.
+    pub fn cumulative(&self) -> Vec<(u64, f64)> {
+        const STEP_MIN: f64 = 1e-3;
+        let count = self.count();
+        let (mut seen, mut shown) = (0, 0.0);
+        let all = self.counts.iter().map(|(bytes, requests)| {
+            seen += requests;
+            (*bytes, seen, ratio(seen, count))
+        });
+        let kept = all.filter(|(_, seen, share)| {
+            let is_kept = share - shown >= STEP_MIN || *seen == count;
+            shown = if is_kept { *share } else { shown };
+            is_kept
+        });
+        kept.map(|(bytes, _, share)| (bytes, share)).collect()
+    }
+
     /// The requests by powers of two; bins without any between others are there.
     pub fn bins(&self) -> Vec<SizeBin> {
         let mut bins: Vec<SizeBin> = Vec::new();
