@@ -7,10 +7,7 @@ use super::facts::{BLOCK_BYTES, Measured};
 use super::options::{AdviseOptions, bad_option};
 use crate::error::EvalError;
 use crate::mrc::Curve;
-
-/// The largest block of the candidates: every size is a multiple, so that all
-/// candidates have equal room. That of the working set is rounded up.
-pub(super) const UNIT_BYTES: u64 = 256 << 10;
+use crate::volume::UNIT_BYTES;
 
 /// Sizes of the table, as percentages of the working set.
 const LADDER: [u64; 7] = [1, 2, 5, 10, 20, 50, 100];

@@ -7,12 +7,17 @@ use floe_core::volume::{Config, ConfigError, Plan};
 
 use super::working_set::BLOCK_BYTES;
 
+/// The largest block of the caches that are compared. Capacities as a share of the
+/// distinct bytes, and advised ones, are whole multiples, so that caches of all block
+/// sizes have equal room.
+pub(crate) const UNIT_BYTES: u64 = 256 << 10;
+
 /// The room of a cache.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Capacity {
     /// So many bytes.
     Bytes(ByteSize),
-    /// A share of the distinct bytes of the trace.
+    /// A share of the distinct bytes of the trace, rounded down.
     WorkingSet(f64),
 }
 
@@ -45,8 +50,12 @@ impl VolumeCase {
             Capacity::Bytes(bytes) => bytes,
             Capacity::WorkingSet(share) => {
                 let bytes = (working_set_bytes as f64 * share) as u64;
+                let unit = match bytes < UNIT_BYTES {
+                    true => BLOCK_BYTES,
+                    false => UNIT_BYTES,
+                };
                 let least = self.config.sizes.largest().bytes();
-                ByteSize((bytes - bytes % BLOCK_BYTES).max(least))
+                ByteSize((bytes - bytes % unit).max(least))
             }
         };
         Plan::new(&Config {

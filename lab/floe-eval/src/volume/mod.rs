@@ -20,6 +20,7 @@ mod spec;
 mod tests;
 mod working_set;
 
+pub(crate) use case::UNIT_BYTES;
 pub use case::{Capacity, VolumeCase};
 pub use replay::{VolumeReplayOptions, replay_volumes};
 pub(crate) use replay::{each_request, file_name};

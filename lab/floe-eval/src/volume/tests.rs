@@ -58,6 +58,27 @@ fn settings_are_read_from_one_line() {
 }
 
 #[test]
+fn caches_of_all_block_sizes_have_equal_room() {
+    let capacity = |text: &str, working_set: u64| {
+        let case: VolumeCase = text.parse().expect(text);
+        case.plan(working_set).expect(text).capacity_bytes()
+    };
+    for sizes in [
+        "4KiB",
+        "32KiB",
+        "64KiB",
+        "128KiB",
+        "256KiB",
+        "32KiB..256KiB",
+    ] {
+        let text = format!("sizes={sizes},capacity=10%");
+        assert_eq!(capacity(&text, 29_300 * KIB), 2816 * KIB, "{sizes}");
+    }
+    // A share that is smaller than the unit.
+    assert_eq!(capacity("sizes=4KiB,capacity=10%", 130 * KIB), 12 * KIB);
+}
+
+#[test]
 fn errors_of_invalid_settings_name_the_valid_ones() {
     for (text, part) in [
         ("size=4KiB", "sizes=32KiB..256KiB"),
