@@ -65,13 +65,13 @@ pub(crate) async fn open_patiently(
 ) -> Result<SharedDevice, Failure> {
     const PATIENCE: Duration = Duration::from_secs(10);
     let began = clock.now();
-    let mut told = false;
+    let mut is_announced = false;
     loop {
         match floe_device::open(config, clock) {
             Err(OpenDeviceError::InUse(path)) if clock.now().since(began) < PATIENCE => {
-                if !told {
+                if !is_announced {
                     tracing::warn!(path = %path.display(), "the device is in use; waiting for it");
-                    told = true;
+                    is_announced = true;
                 }
                 clock.sleep(Duration::from_millis(20)).await;
             }

@@ -109,14 +109,14 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.what)?;
-        let mut said = self.what.clone();
+        let mut shown = self.what.clone();
         let mut next: Option<&dyn Error> = self.cause.as_deref().map(|cause| cause as &dyn Error);
         while let Some(cause) = next {
             let text = cause.to_string();
             // Many errors contain the text of their source.
-            if !said.contains(&text) {
+            if !shown.contains(&text) {
                 write!(f, "\n  because {text}")?;
-                let _ = write!(said, "{text}");
+                let _ = write!(shown, "{text}");
             }
             next = cause.source();
         }

@@ -252,7 +252,7 @@ impl<E: Engine, W: Watcher> Model<E, W> {
                 .index_read(&mut search, &mut self.scratch, &pages);
         }
         let mut found = Found::Nowhere;
-        let answer = match step {
+        let outcome = match step {
             Step::Memory => self
                 .stripe
                 .in_memory(hash)
@@ -268,7 +268,7 @@ impl<E: Engine, W: Watcher> Model<E, W> {
         self.engine
             .end_search(&mut self.stripe, &mut search, &mut self.scratch, found);
         self.search = search;
-        answer
+        outcome
     }
 
     fn read_waves(&mut self, search: &mut Search) -> Option<(Found, Entry)> {

@@ -97,10 +97,10 @@ where
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let busy = self.activity.begin();
         request.extensions_mut().insert(Arc::clone(&self.activity));
-        let answer = self.service.call(request);
+        let response = self.service.call(request);
         Box::pin(async move {
-            let answer = answer.await?;
-            Ok(answer.map(|inner| WatchedBody { inner, _busy: busy }))
+            let response = response.await?;
+            Ok(response.map(|inner| WatchedBody { inner, _busy: busy }))
         })
     }
 }

@@ -185,9 +185,8 @@ impl Inner {
     async fn ask(self: &Arc<Self>, load: Load) -> Result<Arc<ObjectVersion>, ObjectError> {
         // The response is certainly valid as of this moment.
         let asked_unix_s = self.clock.unix_seconds();
-        let asked = self.background.unless_stopping(self.ask_origin(&load));
-        let result = asked.await.flatten();
-        match result {
+        let asking = self.background.unless_stopping(self.ask_origin(&load));
+        match asking.await.flatten() {
             Ok((object, read)) => {
                 if let Some((read, memory)) = read {
                     self.begin_run(&object, read, memory, load.wanted, load.seats);

@@ -80,12 +80,12 @@ fn figures(candidate: &Candidate) -> Vec<Figure> {
             candidate.drive_writes_per_day,
         ),
     ];
-    let told = unknown
+    let measured = unknown
         .into_iter()
         .filter_map(|(metric, unit, value)| Some((metric, unit, value?)));
     known
         .into_iter()
-        .chain(told)
+        .chain(measured)
         .map(|(metric, unit, value)| Figure::new(metric, unit, value))
         .collect()
 }

@@ -104,7 +104,7 @@ impl BoxMark {
             self.high,
         ];
         let [low, quartile1, median, quartile3, high] = values.map(place);
-        let said: Vec<String> = ["p1", "p25", "p50", "p75", "p99"]
+        let percentiles: Vec<String> = ["p1", "p25", "p50", "p75", "p99"]
             .iter()
             .zip(values)
             .map(|(name, value)| format!("{name}: {}", scale.label(value)))
@@ -122,7 +122,7 @@ impl BoxMark {
             escape(&end_of(&self.name)),
             self.style,
             escape(&self.name),
-            said.join("\n"),
+            percentiles.join("\n"),
             y - 4.0,
             y - 4.0,
             y - 7.0,

@@ -31,7 +31,7 @@ const FIRST: [&str; 8] = [
 ];
 /// Most cases in charts. The tables have all.
 const CASES_DRAWN_MAX: usize = 24;
-const TOLD_MAX: usize = 20;
+const SHOWN_MAX: usize = 20;
 
 /// Two sets of results.
 #[derive(Debug)]
@@ -172,12 +172,12 @@ impl Comparison {
 
     /// The most important figures as text for a terminal.
     pub fn text(&self) -> String {
-        let told: Vec<&Pair> = self
+        let shown: Vec<&Pair> = self
             .pairs
             .iter()
             .filter(|pair| is_first(&pair.metric))
             .collect();
-        let width = told
+        let width = shown
             .iter()
             .map(|pair| pair.case.chars().count())
             .max()
@@ -186,7 +186,7 @@ impl Comparison {
             "{:<width$}  {:<26}{:>14}{:>14}{:>9}\n",
             "case", "metric", "first", "second", "ratio"
         );
-        for pair in told.iter().take(TOLD_MAX) {
+        for pair in shown.iter().take(SHOWN_MAX) {
             let _ = writeln!(
                 text,
                 "{:<width$}  {:<26}{:>14}{:>14}{:>9}",
@@ -197,8 +197,8 @@ impl Comparison {
                 pair.ratio_text()
             );
         }
-        if told.len() > TOLD_MAX {
-            let _ = writeln!(text, "and {} more, in the report", told.len() - TOLD_MAX);
+        if shown.len() > SHOWN_MAX {
+            let _ = writeln!(text, "and {} more, in the report", shown.len() - SHOWN_MAX);
         }
         text
     }
@@ -216,8 +216,12 @@ impl Comparison {
         html::section("Where they come from", &self.origins().html(), &mut body);
         for (side, cases) in [("first", &self.only_first), ("second", &self.only_second)] {
             if !cases.is_empty() {
-                let said = format!("<p class=\"facts\">{}</p>", escape(&cases.join(" · ")));
-                html::section(&format!("Cases that only the {side} has"), &said, &mut body);
+                let facts = format!("<p class=\"facts\">{}</p>", escape(&cases.join(" · ")));
+                html::section(
+                    &format!("Cases that only the {side} has"),
+                    &facts,
+                    &mut body,
+                );
             }
         }
         let first = self.table("figures", |pair| is_first(&pair.metric));

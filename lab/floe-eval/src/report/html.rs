@@ -209,9 +209,9 @@ fn comparison(data: &ReportData) -> String {
     if tables.is_empty() {
         return String::new();
     }
-    let said = verdicts::judgement(&data.rows).replace('\n', "<br>");
+    let judgement = verdicts::judgement(&data.rows).replace('\n', "<br>");
     let tables: String = tables.iter().map(foldable).collect();
-    format!("<p class=\"facts\">{said}</p>{tables}")
+    format!("<p class=\"facts\">{judgement}</p>{tables}")
 }
 
 /// Charts side by side under one legend; without names, each with its own.

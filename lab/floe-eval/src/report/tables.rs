@@ -80,7 +80,7 @@ pub(super) fn costs(runs: &[RunResult]) -> Table {
         let whole = &run.whole;
         let is_timed = is_timed(run);
         let timed = |text: String| or_none(is_timed.then_some(text));
-        let told = |text: String| or_none((!whole.hits_untold).then_some(text));
+        let known = |text: String| or_none((!whole.hits_untold).then_some(text));
         vec![
             run.name.clone(),
             run.requests.to_string(),
@@ -89,8 +89,8 @@ pub(super) fn costs(runs: &[RunResult]) -> Table {
             timed(rate(whole.get_bytes_per_s)),
             timed(rate(whole.read_bytes_per_s)),
             timed(rate(whole.write_bytes_per_s)),
-            told(percent(whole.hit_ratio)),
-            told(timed(percent(whole.byte_hit_ratio))),
+            known(percent(whole.hit_ratio)),
+            known(timed(percent(whole.byte_hit_ratio))),
             or_none(whole.cpu_percent.map(|cpu| format!("{cpu:.0} %"))),
             or_none(run.cpu_us_per_request.map(|us| time(us / 1e3))),
             or_none(run.rss_bytes_max.map(|rss| bytes(rss as f64))),

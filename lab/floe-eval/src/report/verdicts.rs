@@ -117,14 +117,14 @@ fn of_kind(rows: &[Row], kind: Kind) -> Option<String> {
 pub(super) fn surprises(rows: &[Row]) -> Vec<String> {
     let surprise = |row: &Row| {
         let verdict = row.verdict.as_deref()?;
-        let said = match (differs(row), &row.known) {
+        let expectation = match (differs(row), &row.known) {
             (true, None) => "is not listed as known to differ",
             (false, Some(_)) => "is listed as known to differ",
             _ => return None,
         };
         let source = row.source.as_deref().unwrap_or_default();
         Some(format!(
-            "{}, {} ({source}): {verdict}, and {said}",
+            "{}, {} ({source}): {verdict}, and {expectation}",
             row.case, row.metric
         ))
     };

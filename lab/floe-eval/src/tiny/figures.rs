@@ -130,11 +130,11 @@ impl Figures {
             "ratio",
             ratio(counts.ram_hits as f64, gets),
         );
-        let asked = (counts.gets - counts.ram_hits) as f64;
+        let lookups = (counts.gets - counts.ram_hits) as f64;
         self.add(
             "engine_miss_ratio",
             "ratio",
-            ratio(counts.misses as f64, asked),
+            ratio(counts.misses as f64, lookups),
         );
         self.add("sets", "count", counts.sets as f64);
         self.add("deletes", "count", counts.deletes as f64);
@@ -142,9 +142,9 @@ impl Figures {
 
     fn reads(&mut self, stretch: &Stretch) {
         let engine = &stretch.engine;
-        let asked = (stretch.counts.gets - stretch.counts.ram_hits) as f64;
+        let lookups = (stretch.counts.gets - stretch.counts.ram_hits) as f64;
         let pages = (engine.pages_searched + engine.index_pages_searched) as f64;
-        self.add("flash_reads_per_lookup", "ratio", ratio(pages, asked));
+        self.add("flash_reads_per_lookup", "ratio", ratio(pages, lookups));
         let searches = engine.searches as f64;
         self.add("flash_reads_per_search", "ratio", ratio(pages, searches));
         let objects = engine.pages_searched as f64;
@@ -156,7 +156,7 @@ impl Figures {
             ratio(index, engine.index_searches as f64),
         );
         let from_flash = engine.index_searches as f64;
-        self.add("index_search_share", "ratio", ratio(from_flash, asked));
+        self.add("index_search_share", "ratio", ratio(from_flash, lookups));
         let gets = stretch.counts.gets as f64;
         self.add("index_searches_per_get", "ratio", ratio(from_flash, gets));
         self.add(
@@ -393,8 +393,8 @@ const OVER_OPERATIONS: [(&str, &str, &str, Value); 9] = [
         "",
         |_, bin| {
             let pages = bin.engine.pages_searched + bin.engine.index_pages_searched;
-            let asked = bin.counts.gets - bin.counts.ram_hits;
-            share(pages as f64, asked as f64)
+            let lookups = bin.counts.gets - bin.counts.ram_hits;
+            share(pages as f64, lookups as f64)
         },
     ),
     (
@@ -402,8 +402,8 @@ const OVER_OPERATIONS: [(&str, &str, &str, Value); 9] = [
         "Lookups that read filters from flash",
         "%",
         |_, bin| {
-            let asked = bin.counts.gets - bin.counts.ram_hits;
-            share(bin.engine.index_searches as f64, asked as f64)
+            let lookups = bin.counts.gets - bin.counts.ram_hits;
+            share(bin.engine.index_searches as f64, lookups as f64)
         },
     ),
     (

@@ -222,16 +222,16 @@ fn no_saving(advice: &Advice, chosen: &Candidate, options: &AdviseOptions) -> St
 
 fn mode(advice: &Advice, chosen: &Candidate, options: &AdviseOptions) -> String {
     let mode = chosen.settings.mode;
-    let asked = percent(options.write_back_saves);
+    let least = percent(options.write_back_saves);
     match advice.write_back_saves {
         None => format!("{mode}: the trace has no writes, so that all modes are equal"),
         Some(saves) if chosen.settings.is_write_back() => format!(
-            "{mode}: it saves {} of the backing I/O of the best candidate without dirty data, at least {asked}. RISK: a \
+            "{mode}: it saves {} of the backing I/O of the best candidate without dirty data, at least {least}. RISK: a \
              cache device that fails loses acknowledged writes",
             percent(saves)
         ),
         Some(saves) => format!(
-            "{mode}: write-back saves {} of its backing I/O, less than {asked}, and a cache device that fails would lose \
+            "{mode}: write-back saves {} of its backing I/O, less than {least}, and a cache device that fails would lose \
              acknowledged writes",
             percent(saves)
         ),

@@ -101,12 +101,12 @@ impl Reads {
     async fn get(&self, key: &ObjectKey, headers: &HeaderMap) -> S3Result<S3Response<Body>> {
         let range = requested_range(headers);
         let conditions = conditions(headers);
-        let answer = self
+        let outcome = self
             .cache
             .get_if(key, range, &conditions)
             .await
             .map_err(s3_error)?;
-        match answer {
+        match outcome {
             ConditionalRead::NotModified(meta) => Ok(not_modified(&meta)),
             ConditionalRead::PreconditionFailed(_) => Err(precondition_failed()),
             ConditionalRead::Read(read) => {

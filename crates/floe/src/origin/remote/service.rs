@@ -92,8 +92,8 @@ impl HttpService for Explaining {
             ));
         }
         if status < 400 && status != 304 {
-            if let Some(said) = cache_said(response.headers()) {
-                response.extensions_mut().insert(said);
+            if let Some(from_cache) = cache_said(response.headers()) {
+                response.extensions_mut().insert(from_cache);
             }
             return Ok(response);
         }
@@ -131,8 +131,8 @@ fn cache_said(headers: &HeaderMap) -> Option<FromCache> {
 
 /// True if an intermediate cache reported a hit; `None` without a report.
 pub(super) fn from_cache(result: &object_store::GetResult) -> Option<bool> {
-    let said = result.extensions.get::<FromCache>();
-    said.map(|FromCache(is_hit)| *is_hit)
+    let from_cache = result.extensions.get::<FromCache>();
+    from_cache.map(|FromCache(is_hit)| *is_hit)
 }
 
 /// Encodes non-ASCII values as encoded words (RFC 2047), as Amazon does.
@@ -230,7 +230,7 @@ pub(super) fn meaning(error: object_store::Error, name: &str) -> OriginError {
 }
 
 fn status_meaning(status: u16, code: &str, message: &str, name: &str) -> OriginError {
-    let said = || match (code, message) {
+    let message = || match (code, message) {
         ("", "") => format!("HTTP {status}"),
         ("", message) => message.to_owned(),
         (code, message) => format!("{code}: {message}"),
@@ -245,16 +245,16 @@ fn status_meaning(status: u16, code: &str, message: &str, name: &str) -> OriginE
         // S3 reports conflicting conditional writes as 409.
         (412, _) | (409, "ConditionalRequestConflict") => OriginError::PreconditionFailed,
         (416, _) => OriginError::RangeNotSatisfiable { size: None },
-        (401 | 403, _) => OriginError::AccessDenied(said()),
+        (401 | 403, _) => OriginError::AccessDenied(message()),
         (400, "InvalidPartOrder") => OriginError::InvalidPartOrder,
-        (400, "InvalidPart" | "EntityTooSmall") => OriginError::InvalidPart(said()),
+        (400, "InvalidPart" | "EntityTooSmall") => OriginError::InvalidPart(message()),
         (408 | 429 | 500.., _) => OriginError::Server {
             status,
-            message: said(),
+            message: message(),
         },
         _ => OriginError::Rejected {
             status,
-            message: said(),
+            message: message(),
         },
     }
 }

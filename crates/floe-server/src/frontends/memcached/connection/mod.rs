@@ -96,8 +96,8 @@ where
             Ok(never) => match never {},
             Err(end) => {
                 // Earlier requests still get responses if the client may read them.
-                let answer = matches!(end, End::Closed | End::Draining);
-                if answer && let Err(end) = self.settle().await {
+                let settles = matches!(end, End::Closed | End::Draining);
+                if settles && let Err(end) = self.settle().await {
                     return end;
                 }
                 end
