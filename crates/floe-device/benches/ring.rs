@@ -172,6 +172,8 @@ fn through_device(
         direct: Direct::On,
         io,
         rings,
+        // The file has random bytes.
+        accept_foreign: true,
         ..DeviceConfig::default()
     };
     move |reads| {
