@@ -55,12 +55,8 @@ fn main() {
     for row in lookups_by_sizes(if is_quick { 100_000 } else { 1_000_000 }) {
         show(row);
     }
-    for (name, config) in presets() {
-        show(requests(
-            name,
-            &config,
-            if is_quick { 100_000 } else { 1_000_000 },
-        ));
+    for row in requests(if is_quick { 100_000 } else { 1_000_000 }) {
+        show(row);
     }
     for row in ram(if is_quick { 100_000 } else { 1_000_000 }) {
         show(row);
@@ -305,53 +301,98 @@ fn presets() -> Vec<(&'static str, Config)> {
         ("adacache: adaptive, lru", Config::adacache(capacity)),
         ("adaptive, sieve", sieve),
         ("default: adaptive, clock of blocks", clock),
-        ("fixed 32 KiB", fixed(32)),
+        (BASELINE, fixed(32)),
         ("fixed 256 KiB", fixed(256)),
         ("fixed 4 KiB", fixed(4)),
     ]
 }
 
-/// Reads and writes of 4 to 128 KiB, about half of which miss.
-fn requests(name: &str, config: &Config, count: u64) -> Value {
-    let mut cache = Cache::new(&Plan::new(config).expect("the presets work"));
-    let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
-    let mut steps = Vec::new();
-    let mut results = Vec::new();
-    let mut bytes = 0;
+/// Reads and writes of 4 to 128 KiB, about half of which miss. The presets take
+/// turns, and the ratio to [`BASELINE`] is the median of the rounds' ratios.
+fn requests(count: u64) -> Vec<Value> {
+    let presets = presets().into_iter();
+    let mut runs: Vec<Run> = presets
+        .map(|(name, config)| Run::new(name, &config))
+        .collect();
     for _ in 0..ROUNDS {
-        results.push(ns_each(count, || {
-            for _ in 0..count {
-                let uniform = random.next_u64() as f64 / u64::MAX as f64;
-                let page = (uniform.powi(3) * (16_u64 << 18) as f64) as u64;
-                let pages = 1 << (random.next_u64() % 6);
-                let range = ByteRange::at((page / pages * pages) << 12, pages << 12);
-                bytes += range.len();
-                let operation = match random.next_u64() % 3 {
-                    0 => Operation::Write,
-                    _ => Operation::Read,
-                };
-                let request = Request {
-                    operation,
-                    ..read(range)
-                };
-                steps.clear();
-                cache.request(&request, Tick::ZERO, &mut steps);
-            }
-        }));
+        for run in &mut runs {
+            run.round(count);
+        }
     }
-    let ns = median(results);
-    let statistics = cache.statistics();
-    json!({
-        "requests": name,
-        "mean_kib": bytes as f64 / (count * ROUNDS as u64) as f64 / 1024.0,
-        "read_hit_ratio": statistics.reads.hit_ratio(),
-        "promotions_per_request": statistics.turnover.promotions() as f64
-            / (count * ROUNDS as u64) as f64,
-        "ram_bytes_per_block": cache.memory().metadata() as f64
-            / cache.occupancy().blocks.iter().sum::<u64>() as f64,
-        "cpu_ns": ns,
-        "requests_per_second": (1e9 / ns).round(),
-    })
+    let baseline = runs.iter().find(|run| run.name == BASELINE);
+    let baseline = baseline.expect("the baseline is a preset").results.clone();
+    runs.iter().map(|run| run.row(&baseline)).collect()
+}
+
+const BASELINE: &str = "fixed 32 KiB";
+
+/// A preset, and the nanoseconds of a request in each of its rounds.
+struct Run {
+    name: &'static str,
+    cache: Cache,
+    random: Xoshiro256PlusPlus,
+    requests: u64,
+    bytes: u64,
+    results: Vec<f64>,
+}
+
+impl Run {
+    fn new(name: &'static str, config: &Config) -> Self {
+        Run {
+            name,
+            cache: Cache::new(&Plan::new(config).expect("the presets work")),
+            random: Xoshiro256PlusPlus::seed_from_u64(1),
+            requests: 0,
+            bytes: 0,
+            results: Vec::new(),
+        }
+    }
+
+    fn round(&mut self, count: u64) {
+        let mut steps = Vec::new();
+        let ns = ns_each(count, || {
+            for _ in 0..count {
+                let request = self.request();
+                self.bytes += request.range.len();
+                steps.clear();
+                self.cache.request(&request, Tick::ZERO, &mut steps);
+            }
+        });
+        self.requests += count;
+        self.results.push(ns);
+    }
+
+    fn request(&mut self) -> Request {
+        let uniform = self.random.next_u64() as f64 / u64::MAX as f64;
+        let page = (uniform.powi(3) * (16_u64 << 18) as f64) as u64;
+        let pages = 1 << (self.random.next_u64() % 6);
+        let operation = match self.random.next_u64() % 3 {
+            0 => Operation::Write,
+            _ => Operation::Read,
+        };
+        Request {
+            operation,
+            ..read(ByteRange::at((page / pages * pages) << 12, pages << 12))
+        }
+    }
+
+    fn row(&self, baseline: &[f64]) -> Value {
+        let ns = median(self.results.clone());
+        let ratios = self.results.iter().zip(baseline).map(|(ns, of)| ns / of);
+        let statistics = self.cache.statistics();
+        let blocks = self.cache.occupancy().blocks.iter().sum::<u64>() as f64;
+        let per_request = |count: f64| count / self.requests as f64;
+        json!({
+            "requests": self.name,
+            "mean_kib": per_request(self.bytes as f64) / 1024.0,
+            "read_hit_ratio": statistics.reads.hit_ratio(),
+            "promotions_per_request": per_request(statistics.turnover.promotions() as f64),
+            "ram_bytes_per_block": self.cache.memory().metadata() as f64 / blocks,
+            "cpu_ns": ns,
+            "cpu_of_fixed_32_kib": median(ratios.collect()),
+            "requests_per_second": (1e9 / ns).round(),
+        })
+    }
 }
 
 /// RAM per block of caches full of equal blocks: `stride` regions of 256 KiB
