@@ -287,10 +287,11 @@ impl Groups {
         let open: usize = open
             .map(|groups| groups.capacity() * size_of::<u32>())
             .sum();
-        let owners = self.owners.as_ref().map_or(0, Pages::memory_bytes);
+        let groups = self.fresh as usize;
+        let owners = self.owners.as_ref().map_or(0, |of| of.memory_of(groups));
         let members = self.partitions.iter().map(|p| p.members.capacity());
         let members = members.sum::<usize>() * size_of::<u32>();
-        self.groups.records.memory_bytes()
+        self.groups.records.memory_of(groups)
             + self.blocks.records.memory_of(self.runs.elements())
             + self.runs.memory_bytes()
             + (open + members) as u64
@@ -331,9 +332,9 @@ impl Groups {
         }
         let group = self.fresh;
         self.fresh += 1;
-        self.groups.grow_to(self.fresh as usize);
+        self.groups.allocate(group);
         if let Some(owners) = &mut self.owners {
-            owners.grow_to(self.fresh as usize);
+            owners.allocate(group);
         }
         Some(group)
     }

@@ -105,17 +105,6 @@ impl<T: Copy> Members<T> {
         }
     }
 
-    /// Makes every index below `len` valid.
-    pub(super) fn grow_to(&mut self, len: usize) {
-        self.records.grow_to(len);
-        if self.has_links() {
-            self.links.grow_to(len);
-        }
-        if self.has_marks() {
-            self.marks.grow_to(len);
-        }
-    }
-
     /// Makes the indexes of the page of `id` valid.
     pub(super) fn allocate(&mut self, id: u32) {
         self.records.allocate(id);

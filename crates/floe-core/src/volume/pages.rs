@@ -11,8 +11,6 @@ const PAGE_BITS: usize = 10;
 #[derive(Debug)]
 pub(super) struct Pages<T> {
     pages: Vec<Option<Box<[T; PAGE]>>>,
-    /// Elements that are valid: the last page may have room for more.
-    len: usize,
     blank: T,
 }
 
@@ -21,16 +19,7 @@ impl<T: Copy> Pages<T> {
     pub(super) fn new(blank: T) -> Self {
         Pages {
             pages: Vec::new(),
-            len: 0,
             blank,
-        }
-    }
-
-    /// Makes every index below `len` valid.
-    pub(super) fn grow_to(&mut self, len: usize) {
-        self.len = self.len.max(len);
-        while self.pages.len() * PAGE < len {
-            self.pages.push(Some(Box::new([self.blank; PAGE])));
         }
     }
 
@@ -60,13 +49,8 @@ impl<T: Copy> Pages<T> {
         &mut self.page_mut(first)[within..within + len]
     }
 
-    /// Bytes of RAM of the valid elements, and of the pages' addresses. The rest of
-    /// the last page is left out: a cache of a hundred blocks would else consist of it.
-    pub(super) fn memory_bytes(&self) -> u64 {
-        self.memory_of(self.len)
-    }
-
-    /// Bytes of RAM of `len` elements, and of the pages' addresses.
+    /// Bytes of RAM of `len` elements, and of the pages' addresses. The rest of the
+    /// last page is left out: a cache of a hundred blocks would else consist of it.
     pub(super) fn memory_of(&self, len: usize) -> u64 {
         (len * size_of::<T>() + self.pages.capacity() * size_of::<usize>()) as u64
     }
@@ -105,12 +89,12 @@ mod tests {
     #[test]
     fn memory_counts_valid_elements() {
         let mut pages = Pages::new(0_u32);
-        assert_eq!(pages.memory_bytes(), 0);
-        pages.grow_to(3);
+        assert_eq!(pages.memory_of(0), 0);
+        pages.allocate(2);
         let addresses = (pages.pages.capacity() * size_of::<usize>()) as u64;
-        assert_eq!(pages.memory_bytes(), 12 + addresses);
-        pages.grow_to(PAGE + 1);
+        assert_eq!(pages.memory_of(3), 12 + addresses);
+        pages.allocate(PAGE as u32);
         let addresses = (pages.pages.capacity() * size_of::<usize>()) as u64;
-        assert_eq!(pages.memory_bytes(), (PAGE as u64 + 1) * 4 + addresses);
+        assert_eq!(pages.memory_of(PAGE + 1), (PAGE as u64 + 1) * 4 + addresses);
     }
 }
