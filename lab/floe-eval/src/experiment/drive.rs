@@ -27,6 +27,7 @@ use crate::volume::{replay_volumes, volume_figures};
 use crate::workload::{WorkloadSpec, working_set_items};
 
 /// The result of a case.
+#[derive(Default)]
 pub(super) struct Found {
     pub(super) run: Option<RunResult>,
     pub(super) replay: Option<ReplayResult>,
@@ -52,21 +53,18 @@ pub(super) struct Place<'a> {
 pub(super) fn run_case(case: &Case, place: Place<'_>) -> Result<Found, EvalError> {
     if let Some(replayed) = &case.experiment.replay {
         return Ok(Found {
-            run: None,
             replay: Some(replay(&replay_options(case, replayed, place)?)?),
-            figures: Vec::new(),
-            request_sizes: Vec::new(),
             device: "none".into(),
+            ..Found::default()
         });
     }
     if let Some(spec) = &case.experiment.volume {
         let result = replay_volumes(&spec.options(place.experiment)?)?;
         return Ok(Found {
-            run: None,
-            replay: None,
             figures: volume_figures(&result),
             request_sizes: result.sizes.cumulative(),
             device: "none".into(),
+            ..Found::default()
         });
     }
     if let Some(driven) = &case.experiment.tiny {
@@ -86,10 +84,8 @@ pub(super) fn run_case(case: &Case, place: Place<'_>) -> Result<Found, EvalError
         let found = found?;
         return Ok(Found {
             run: Some(host::figures(&config, found)?),
-            replay: None,
-            figures: Vec::new(),
-            request_sizes: Vec::new(),
             device: host::device(&config),
+            ..Found::default()
         });
     }
     let scratch = place.scratch;
@@ -132,10 +128,8 @@ fn run_tiny(case: &Case, driven: &TinyCase, place: Place<'_>) -> Result<Found, E
     bar.finish_and_clear();
     Ok(Found {
         run: Some(run?),
-        replay: None,
-        figures: Vec::new(),
-        request_sizes: Vec::new(),
         device: driven.describe(),
+        ..Found::default()
     })
 }
 
@@ -167,10 +161,8 @@ async fn drive(
         let result = bench(&Target::Remote(target.into()), &clock, None, &options).await?;
         return Ok(Found {
             run: Some(result),
-            replay: None,
-            figures: Vec::new(),
-            request_sizes: Vec::new(),
             device: address.to_string(),
+            ..Found::default()
         });
     }
     let seed = case.experiment.seed;
@@ -181,10 +173,8 @@ async fn drive(
     cache.close().await?;
     Ok(Found {
         run: Some(result),
-        replay: None,
-        figures: Vec::new(),
-        request_sizes: Vec::new(),
         device: describe(&driven.cache.device, &geometry),
+        ..Found::default()
     })
 }
 
