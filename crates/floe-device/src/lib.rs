@@ -9,6 +9,7 @@
 
 mod arena;
 pub mod baseline;
+pub mod block;
 pub mod buffer;
 pub mod clock;
 pub mod config;
@@ -32,6 +33,7 @@ mod virtual_clock;
 pub mod virtual_time;
 mod zones;
 
+pub use block::{BlockDevice, SharedBlockDevice};
 pub use buffer::{IoBuf, IoData};
 pub use clock::{Clock, Sleep};
 pub use config::{DeviceConfig, OpenDeviceError};

@@ -1,0 +1,68 @@
+//! Block devices: flat ranges of blocks that are written in place.
+//!
+//! A volume's backing device is one, and so is the device of a cache of volumes.
+//! A [`Device`](crate::Device) has zones and write pointers besides.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::buffer::{IoBuf, IoData};
+use crate::contract::OpFuture;
+use crate::counters::Counters;
+
+/// A shared block device.
+pub type SharedBlockDevice = Arc<dyn BlockDevice>;
+
+/// A flat range of bytes, read and written in blocks.
+///
+/// Rules that every implementation keeps:
+///
+/// * An operation starts when the method is called, not when its future is first
+///   polled, and finishes whether or not the future is kept.
+/// * Buffers are owned and aligned. A dropped future frees nothing that the device
+///   may still touch.
+/// * Offsets and lengths are multiples of the block size and lie inside the device.
+///   Anything else is rejected with
+///   [`DeviceErrorKind::Invalid`](crate::DeviceErrorKind::Invalid) before any I/O.
+/// * A short transfer is continued or reported as an error.
+/// * A block is written whole or not at all. Nothing larger is.
+/// * Operations in flight at once on the same bytes take effect in any order, block
+///   by block. Callers who need an order wait.
+pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
+    /// Bytes of the device, a multiple of the block size.
+    fn size_bytes(&self) -> u64;
+
+    /// Bytes of a block: a power of two from 512 to 4096.
+    fn block_bytes(&self) -> u32;
+
+    /// A short human description: kind and path.
+    fn describe(&self) -> String;
+
+    /// A buffer of `len` zeroed or stale bytes for this device's I/O, from registered
+    /// memory if the device has some left. Never blocks.
+    fn allocate(&self, len: usize) -> IoBuf {
+        IoBuf::zeroed(len)
+    }
+
+    /// Fills all of `buf` from `at`, and returns it.
+    fn read(&self, at: u64, buf: IoBuf) -> OpFuture<IoBuf>;
+
+    /// Writes `data` at `at`.
+    fn write(&self, at: u64, data: IoData) -> OpFuture<()>;
+
+    /// Makes `range` read as zeros.
+    fn write_zeroes(&self, range: Range<u64>) -> OpFuture<()>;
+
+    /// Tells the device that the content of `range` is not needed. It reads as old
+    /// data or as zeros, block by block. Succeeds without effect where the medium
+    /// cannot discard.
+    fn discard(&self, range: Range<u64>) -> OpFuture<()>;
+
+    /// When it succeeds, every operation that had completed before the call is on
+    /// stable media.
+    fn flush(&self) -> OpFuture<()>;
+
+    /// Counts of bytes and operations. Writes of zeros count as writes.
+    fn counters(&self) -> &Counters;
+}
