@@ -1,14 +1,18 @@
-//! Cost of operations without any I/O: the memory device, and the simulated SSD
+//! Cost of operations without any I/O: the devices in memory, and the simulated SSD
 //! in virtual time.
 //!
 //! `cargo bench -p floe-device --bench memory`
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use floe_core::ByteSize;
 use floe_device::baseline::{Cost, Stopwatch};
 use floe_device::config::{DeviceConfig, DeviceKind};
-use floe_device::{Address, Clock, IoBuf, Placement, SharedDevice, ZoneId, open, virtual_time};
+use floe_device::{
+    Address, Clock, IoBuf, MemoryBlocks, Placement, SharedBlockDevice, SharedDevice, ZoneId, open,
+    virtual_time,
+};
 
 const BLOCK: usize = 4096;
 const COUNT: u64 = 1_000_000;
@@ -28,6 +32,12 @@ fn main() {
         "memory, read 4 KiB",
         runtime.block_on(reads(memory(), COUNT)),
     );
+    let blocks: SharedBlockDevice =
+        Arc::new(MemoryBlocks::new(ByteSize::mib(64), 4096).expect("64 MiB are whole blocks"));
+    let cost = runtime.block_on(block_writes(&blocks, COUNT));
+    print("block device in memory, write 4 KiB", cost);
+    let cost = runtime.block_on(block_reads(&blocks, COUNT));
+    print("block device in memory, read 4 KiB", cost);
     let cost = virtual_time::run(1, |clock| async move {
         reads(device(DeviceKind::Sim, &clock), COUNT).await
     });
@@ -90,6 +100,27 @@ async fn reads(device: SharedDevice, count: u64) -> Cost {
     for i in 0..count {
         let at = Address::new(ZoneId((i % 8) as u32), i * 7919 % 2048 * BLOCK as u64);
         buf = device.read(at, buf).await.expect("it reads");
+    }
+    watch.stop(count)
+}
+
+async fn block_writes(device: &SharedBlockDevice, count: u64) -> Cost {
+    let data = IoBuf::zeroed(BLOCK).freeze();
+    let watch = Stopwatch::start();
+    for i in 0..count {
+        let at = i * 7919 % 16384 * BLOCK as u64;
+        device.write(at, data.clone()).await.expect("it writes");
+    }
+    watch.stop(count)
+}
+
+/// Each read takes a buffer from the device.
+async fn block_reads(device: &SharedBlockDevice, count: u64) -> Cost {
+    let watch = Stopwatch::start();
+    for i in 0..count {
+        let at = i * 7919 % 16384 * BLOCK as u64;
+        let read = device.read(at, device.allocate(BLOCK)).await;
+        read.expect("it reads");
     }
     watch.stop(count)
 }

@@ -281,6 +281,22 @@ pub enum OpenDeviceError {
     /// The block size is invalid.
     #[error("block_size {0} is not a power of two from 512 to 64KiB; 4KiB fits every SSD")]
     BlockSize(ByteSize),
+    /// The block size of a block device is invalid.
+    #[error("the block size {0} of a block device is not a power of two from 512 to 4KiB")]
+    LogicalBlock(ByteSize),
+    /// The size of a block device is not whole blocks.
+    #[error(
+        "`{device}` has {} bytes, which are not a positive multiple of its block size of {} bytes; \
+         resize it, or set a smaller block size if it allows one", size.bytes(), block_size.bytes()
+    )]
+    NotWholeBlocks {
+        /// The device: its path or kind.
+        device: String,
+        /// Its size.
+        size: ByteSize,
+        /// Its block size.
+        block_size: ByteSize,
+    },
     /// The zone size is not whole blocks.
     #[error(
         "zone_size {zone_size} is not a positive multiple of block_size {block_size}; \

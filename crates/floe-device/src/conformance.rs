@@ -4,6 +4,7 @@
 //! device, which must have at least six zones, each of at least eight times the
 //! largest append.
 
+use std::fmt;
 use std::sync::Arc;
 
 use floe_core::{Address, ZoneId};
@@ -462,7 +463,12 @@ impl Suite {
     }
 }
 
-fn expect_invalid(result: Result<(), DeviceError>, what: &str, at: Address, len: usize) {
+pub(crate) fn expect_invalid(
+    result: Result<(), DeviceError>,
+    what: &str,
+    at: impl fmt::Display,
+    len: usize,
+) {
     match result {
         Err(error) if matches!(error.kind, DeviceErrorKind::Invalid(_)) => {}
         other => panic!("{what} of {len} bytes at {at} must be rejected as invalid, not {other:?}"),
@@ -470,7 +476,7 @@ fn expect_invalid(result: Result<(), DeviceError>, what: &str, at: Address, len:
 }
 
 /// Polls a future once and drops it.
-async fn poll_once<F: Future + Unpin>(mut future: F) {
+pub(crate) async fn poll_once<F: Future + Unpin>(mut future: F) {
     std::future::poll_fn(|cx| {
         let _ = std::pin::Pin::new(&mut future).poll(cx);
         std::task::Poll::Ready(())

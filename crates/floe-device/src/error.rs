@@ -15,6 +15,10 @@ pub enum Operation {
     Append,
     /// Writing blocks in place.
     Write,
+    /// Writing zeros.
+    WriteZeroes,
+    /// Discarding content that is not needed.
+    Discard,
     /// Resetting a zone.
     Reset,
     /// Finishing a zone.
@@ -31,6 +35,8 @@ floe_core::names! {
         Read => "read",
         Append => "append",
         Write => "write",
+        WriteZeroes => "write_zeroes",
+        Discard => "discard",
         Reset => "reset",
         Finish => "finish",
         Flush => "flush",

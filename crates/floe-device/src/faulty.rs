@@ -134,7 +134,8 @@ impl Faulty {
         let (errors, spoils) = match operation {
             Operation::Read => (faults.read_errors, faults.bit_flips),
             Operation::Append => (faults.append_errors, faults.torn_writes),
-            Operation::Write => (faults.write_errors, faults.torn_writes),
+            Operation::Write | Operation::WriteZeroes => (faults.write_errors, faults.torn_writes),
+            Operation::Discard => (faults.write_errors, 0.0),
             Operation::Reset => (faults.reset_errors, 0.0),
             Operation::Finish => (faults.finish_errors, 0.0),
             Operation::Flush => (faults.flush_errors, 0.0),

@@ -24,6 +24,7 @@ mod medium;
 pub mod memory;
 pub mod metered;
 mod open;
+mod outage;
 pub mod power;
 pub mod recorded;
 pub mod sim;
@@ -33,6 +34,8 @@ mod virtual_clock;
 pub mod virtual_time;
 mod zones;
 
+pub use block::memory::MemoryBlocks;
+pub use block::power::PowerGroup;
 pub use block::{BlockDevice, SharedBlockDevice};
 pub use buffer::{IoBuf, IoData};
 pub use clock::{Clock, Sleep};

@@ -54,15 +54,8 @@ impl MemoryDevice {
         carry_out: impl FnOnce(&SimMedia) -> Result<T, DeviceErrorKind>,
     ) -> OpFuture<T> {
         let media = &*self.0;
-        let done = media.while_on(carry_out);
-        let result = match (done, media.burn_fuse()) {
-            (Some(result), None) => result,
-            (None, None) => Err(DeviceErrorKind::Gone),
-            (_, Some(seed)) => {
-                self.crash(seed);
-                Err(DeviceErrorKind::Gone)
-            }
-        };
+        let crash = |seed| self.crash(seed);
+        let result = media.power.operate(|_| carry_out(media), crash);
         OpFuture::ready(result.map_err(|kind| {
             Counters::add(&media.counters.errors, 1);
             DeviceError::new(operation, zone, kind)
@@ -132,13 +125,13 @@ impl Powered for MemoryDevice {
     }
 
     fn crash(&self, seed: u64) {
-        if self.0.turn_off() {
+        if self.0.power.turn_off() {
             self.0.lose_power(seed, Vec::new());
         }
     }
 
     fn restarted(&self) -> (Box<dyn Powered>, SharedDevice) {
-        self.0.turn_off();
+        self.0.power.turn_off();
         let next = MemoryDevice(Arc::new(self.0.restarted()));
         (Box::new(next.clone()), Arc::new(next))
     }

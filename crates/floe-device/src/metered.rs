@@ -55,10 +55,10 @@ impl Meters {
     /// The meter of `operation`.
     ///
     /// # Panics
-    /// For [`Operation::Open`], which is not measured.
+    /// For an operation that is not [`MEASURED`].
     pub fn of(&self, operation: Operation) -> &Meter {
         let index = MEASURED.iter().position(|&kind| kind == operation);
-        &self.0[index.expect("opening is not measured")]
+        &self.0[index.expect("the operation is measured")]
     }
 }
 

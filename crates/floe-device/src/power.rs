@@ -57,12 +57,12 @@ impl PowerSwitch {
     /// Cuts the power when the `operations`-th operation from now, counted from
     /// one, has just been started.
     pub fn crash_after(&self, operations: u64, seed: u64) {
-        self.0.lock().media().set_fuse(operations, seed);
+        self.0.lock().media().power.set_fuse(operations, seed);
     }
 
     /// True if the power is off.
     pub fn is_off(&self) -> bool {
-        self.0.lock().media().is_off()
+        self.0.lock().media().power.is_off()
     }
 
     /// Restarts the device with the data that survived. If the power was not

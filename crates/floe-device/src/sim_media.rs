@@ -1,17 +1,18 @@
 //! Media of the memory device and the simulated SSD: data, zone states, and the
 //! effect of a power loss on both.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use floe_core::{Geometry, ZoneId};
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, MutexGuard};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::contract::ZoneState;
 use crate::counters::Counters;
 use crate::medium::{Extents, Keeping, Medium};
+use crate::outage::{PowerState, keep_some_blocks};
 use crate::zones::ZoneTable;
 
 /// The state of completed writes until they are flushed.
@@ -36,11 +37,7 @@ pub(crate) struct SimMedia {
     medium: Arc<Medium>,
     cache: WriteCache,
     unflushed: Mutex<Unflushed>,
-    /// The power is off. Read-locked by operations that change data.
-    is_off: RwLock<bool>,
-    /// Operations until the power fails by itself, and the seed of that
-    /// failure.
-    fuse: Mutex<Option<(u64, u64)>>,
+    pub(crate) power: PowerState,
     order: Mutex<()>,
 }
 
@@ -100,8 +97,7 @@ impl SimMedia {
             medium,
             cache,
             unflushed: Mutex::default(),
-            is_off: RwLock::new(false),
-            fuse: Mutex::new(None),
+            power: PowerState::default(),
             order: Mutex::default(),
         }
     }
@@ -179,44 +175,10 @@ impl SimMedia {
         }
     }
 
-    pub(crate) fn is_off(&self) -> bool {
-        *self.is_off.read()
-    }
-
-    /// Runs `work` with the power on throughout; `None` if it is off.
-    pub(crate) fn while_on<T>(&self, work: impl FnOnce(&SimMedia) -> T) -> Option<T> {
-        let is_off = self.is_off.read();
-        (!*is_off).then(|| work(self))
-    }
-
     /// Keeps appends in address order on devices where a power loss keeps a
     /// prefix of them.
     pub(crate) fn keep_order(&self) -> Option<MutexGuard<'_, ()>> {
         matches!(self.cache, WriteCache::Volatile { .. }).then(|| self.order.lock())
-    }
-
-    /// Sets the power to fail at the start of the `operations`-th operation
-    /// from now, counting from one.
-    pub(crate) fn set_fuse(&self, operations: u64, seed: u64) {
-        *self.fuse.lock() = Some((operations.max(1), seed));
-    }
-
-    /// Counts the start of an operation. Returns the seed if the power fails
-    /// now.
-    pub(crate) fn burn_fuse(&self) -> Option<u64> {
-        let mut fuse = self.fuse.lock();
-        let (left, seed) = fuse.as_mut()?;
-        *left -= 1;
-        let seed = *seed;
-        (*left == 0).then(|| {
-            *fuse = None;
-            seed
-        })
-    }
-
-    /// Turns the power off; false if it was off.
-    pub(crate) fn turn_off(&self) -> bool {
-        !std::mem::replace(&mut *self.is_off.write(), true)
     }
 
     /// Applies the power loss. `interrupted` are the changes that were in
@@ -291,7 +253,11 @@ impl SimMedia {
             .map_or(0, |i| i + 1);
         let writes = changes.split_off(life);
         if self.geometry.random_writes {
-            self.keep_some_blocks(writes, random);
+            let block = self.geometry.block_size as usize;
+            let before = writes.into_iter().rev().filter_map(Change::replaced_bytes);
+            keep_some_blocks(before, block, random, |at, before| {
+                self.medium.write(zone, at, before);
+            });
         } else {
             self.keep_a_prefix(zone, &writes, random);
         }
@@ -316,35 +282,6 @@ impl SimMedia {
             } => {
                 drop(self.medium.swap(zone, before));
                 self.zones.lock().restore(zone, state, write_pointer);
-            }
-        }
-    }
-
-    /// Leaves each block as one of the lost writes, or none, left it.
-    fn keep_some_blocks(&self, writes: Vec<Change>, random: &mut Xoshiro256PlusPlus) {
-        let block = self.geometry.block_size as usize;
-        let kept_share = [0.0, 0.1, 0.5, 0.9, 1.0][random.random_range(0..5)];
-        let mut kept = HashSet::with_hasher(FixedState::default());
-        for write in writes.into_iter().rev() {
-            let Change::Write {
-                zone,
-                offset,
-                before: Before::Bytes(before),
-            } = write
-            else {
-                continue;
-            };
-            // Half of the writes survive or are lost as a whole.
-            let whole = random
-                .random::<bool>()
-                .then(|| random.random_bool(kept_share));
-            for (at, before) in (offset..).step_by(block).zip(before.chunks(block)) {
-                let keep = whole.unwrap_or_else(|| random.random_bool(kept_share));
-                if keep {
-                    kept.insert(at);
-                } else if !kept.contains(&at) {
-                    self.medium.write(zone, at, before);
-                }
             }
         }
     }
@@ -401,9 +338,6 @@ impl SimMedia {
     }
 }
 
-/// Not randomly seeded, so that two runs are identical.
-type FixedState = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
-
 /// A change that was in flight when the power failed.
 pub(crate) enum Interrupted {
     Append {
@@ -429,6 +363,18 @@ impl Change {
 
     fn is_reset(&self) -> bool {
         matches!(self, Change::Reset { .. })
+    }
+
+    /// The former content of a write on a device with random writes, and its offset.
+    fn replaced_bytes(self) -> Option<[(u64, Vec<u8>); 1]> {
+        match self {
+            Change::Write {
+                offset,
+                before: Before::Bytes(bytes),
+                ..
+            } => Some([(offset, bytes)]),
+            _ => None,
+        }
     }
 
     fn bytes(&self) -> u64 {

@@ -3,13 +3,22 @@
 //! A volume's backing device is one, and so is the device of a cache of volumes.
 //! A [`Device`](crate::Device) has zones and write pointers besides.
 
+pub mod conformance;
+pub mod memory;
+mod pages;
+pub mod power;
+
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use floe_core::ByteSize;
+
 use crate::buffer::{IoBuf, IoData};
+use crate::config::OpenDeviceError;
 use crate::contract::OpFuture;
 use crate::counters::Counters;
+use crate::error::DeviceErrorKind;
 
 /// A shared block device.
 pub type SharedBlockDevice = Arc<dyn BlockDevice>;
@@ -24,7 +33,7 @@ pub type SharedBlockDevice = Arc<dyn BlockDevice>;
 ///   may still touch.
 /// * Offsets and lengths are multiples of the block size and lie inside the device.
 ///   Anything else is rejected with
-///   [`DeviceErrorKind::Invalid`](crate::DeviceErrorKind::Invalid) before any I/O.
+///   [`DeviceErrorKind::Invalid`] before any I/O.
 /// * A short transfer is continued or reported as an error.
 /// * A block is written whole or not at all. Nothing larger is.
 /// * Operations in flight at once on the same bytes take effect in any order, block
@@ -65,4 +74,51 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
 
     /// Counts of bytes and operations. Writes of zeros count as writes.
     fn counters(&self) -> &Counters;
+}
+
+/// Checks that a device can have `size` bytes in blocks of `block_bytes`.
+pub(crate) fn check_shape(
+    device: &str,
+    size: ByteSize,
+    block_bytes: u32,
+) -> Result<(), OpenDeviceError> {
+    let block = u64::from(block_bytes);
+    if !(512..=4096).contains(&block) || !block.is_power_of_two() {
+        return Err(OpenDeviceError::LogicalBlock(ByteSize(block)));
+    }
+    if size.bytes() == 0 || !size.bytes().is_multiple_of(block) {
+        return Err(OpenDeviceError::NotWholeBlocks {
+            device: device.to_owned(),
+            size,
+            block_size: ByteSize(block),
+        });
+    }
+    Ok(())
+}
+
+/// The range of `len` bytes at `at`, if [`check_blocks`] accepts it.
+pub(crate) fn check_range(
+    device: &impl BlockDevice,
+    at: u64,
+    len: usize,
+) -> Result<Range<u64>, DeviceErrorKind> {
+    let range = at..at.saturating_add(len as u64);
+    check_blocks(device, &range)?;
+    Ok(range)
+}
+
+/// Checks that `range` is a non-empty run of whole blocks inside the device.
+pub(crate) fn check_blocks(
+    device: &impl BlockDevice,
+    range: &Range<u64>,
+) -> Result<(), DeviceErrorKind> {
+    let (block, size) = (u64::from(device.block_bytes()), device.size_bytes());
+    let Range { start, end } = *range;
+    let is_aligned = start.is_multiple_of(block) && end.is_multiple_of(block);
+    if start < end && end <= size && is_aligned {
+        return Ok(());
+    }
+    Err(DeviceErrorKind::Invalid(format!(
+        "bytes {start} to {end} are not whole blocks of {block} bytes inside the {size} bytes of the device"
+    )))
 }

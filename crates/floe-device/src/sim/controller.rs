@@ -60,7 +60,7 @@ impl Inner {
         self.pump();
         let mut controller = self.controller.lock();
         // No command may begin once the power is off: see `crash`.
-        if self.media.is_off() {
+        if self.media.power.is_off() {
             return;
         }
         let number = controller.started;
@@ -272,7 +272,7 @@ impl Inner {
     }
 
     pub(super) fn crash(&self, seed: u64) {
-        if !self.media.turn_off() {
+        if !self.media.power.turn_off() {
             return;
         }
         let (in_flight, waiting) = self.stop();

@@ -98,7 +98,7 @@ impl SimDevice {
     /// the device does that later.
     fn place(&self, zone: ZoneId, len: usize) -> Result<Option<u64>, DeviceErrorKind> {
         let media = &self.0.media;
-        if media.is_off() {
+        if media.power.is_off() {
             return Err(DeviceErrorKind::Gone);
         }
         check_append(&media.geometry, zone, len)?;
@@ -119,7 +119,7 @@ impl SimDevice {
         work: impl FnOnce(Completer<T>) -> Work,
     ) -> OpFuture<T> {
         let inner = &self.0;
-        let checked = match inner.media.is_off() {
+        let checked = match inner.media.power.is_off() {
             true => Err(DeviceErrorKind::Gone),
             false => check(&inner.media),
         };
@@ -131,7 +131,7 @@ impl SimDevice {
                 completer.complete(Err(DeviceError::new(operation, zone, kind)));
             }
         }
-        if let Some(seed) = inner.media.burn_fuse() {
+        if let Some(seed) = inner.media.power.burn_fuse() {
             inner.crash(seed);
         }
         future
@@ -149,7 +149,7 @@ impl Powered for SimDevice {
 
     fn restarted(&self) -> (Box<dyn Powered>, SharedDevice) {
         // Operations in flight find the power off and fail.
-        if self.0.media.turn_off() {
+        if self.0.media.power.turn_off() {
             drop(self.0.stop());
         }
         let Inner {
@@ -246,7 +246,7 @@ impl Device for SimDevice {
         // The controller is locked over both steps, so that the last writer to
         // end finds a waiting reset.
         let mut controller = inner.controller.lock();
-        let turn = match media.is_off() {
+        let turn = match media.power.is_off() {
             true => Err(DeviceErrorKind::Gone),
             false => check_zone(&media.geometry, zone)
                 .and_then(|()| media.zones.lock().reset_start(zone)),
@@ -266,7 +266,7 @@ impl Device for SimDevice {
                 completer.complete(Err(DeviceError::new(Operation::Reset, zone, kind)));
             }
         }
-        if let Some(seed) = media.burn_fuse() {
+        if let Some(seed) = media.power.burn_fuse() {
             inner.crash(seed);
         }
         future
@@ -294,7 +294,7 @@ impl Device for SimDevice {
 
     fn report(&self) -> OpFuture<Vec<ZoneReport>> {
         let media = &self.0.media;
-        OpFuture::ready(match media.is_off() {
+        OpFuture::ready(match media.power.is_off() {
             true => Err(DeviceError::new(
                 Operation::Report,
                 None,
