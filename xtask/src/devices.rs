@@ -51,7 +51,7 @@ fn suite() -> Result<Outcome> {
         }
     };
     // One after another, since they share the device.
-    for test in ["block_device", "conformance"] {
+    for test in ["block_device", "conformance", "block_conformance"] {
         let mut tests = project::cargo();
         tests
             .args(["test", "--package", "floe-device", "--test", test])

@@ -284,6 +284,18 @@ pub enum OpenDeviceError {
     /// The block size of a block device is invalid.
     #[error("the block size {0} of a block device is not a power of two from 512 to 4KiB")]
     LogicalBlock(ByteSize),
+    /// The block device has larger blocks than configured.
+    #[error(
+        "`{path}` has logical blocks of {logical}, more than the configured {wanted}; set the block size to {logical} or more"
+    )]
+    BelowLogicalBlock {
+        /// The block device.
+        path: PathBuf,
+        /// The setting.
+        wanted: ByteSize,
+        /// The device's logical block.
+        logical: ByteSize,
+    },
     /// The size of a block device is not whole blocks.
     #[error(
         "`{device}` has {} bytes, which are not a positive multiple of its block size of {} bytes; \
@@ -379,6 +391,12 @@ pub enum OpenDeviceError {
         /// The setting.
         wanted: ByteSize,
     },
+    /// The path does not exist, and the file would not be created.
+    #[error(
+        "`{0}` does not exist; name a block device, or create a file of the wanted size, such as \
+         with `truncate -s 10G {0}`"
+    )]
+    NotFound(PathBuf),
     /// The path's directory does not exist.
     #[error("the directory of `{0}` does not exist; create it")]
     NoDirectory(PathBuf),
@@ -389,7 +407,8 @@ pub enum OpenDeviceError {
     Permission(PathBuf),
     /// Another process, or this one, has it open.
     #[error(
-        "`{0}` is in use by another cache, or mounted; stop that one, unmount it, or use another path"
+        "`{0}` is in use by another process, as swap or mounted; stop that process, unmount it, or \
+         use another path"
     )]
     InUse(PathBuf),
     /// The file system is full or the file would be too large for it.

@@ -34,6 +34,7 @@ mod virtual_clock;
 pub mod virtual_time;
 mod zones;
 
+pub use block::file::{FileBlocks, FileBlocksConfig};
 pub use block::memory::MemoryBlocks;
 pub use block::power::PowerGroup;
 pub use block::{BlockDevice, SharedBlockDevice};

@@ -1,10 +1,14 @@
 //! The conformance suite on every block device.
 
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::Arc;
 
 use floe_core::ByteSize;
 use floe_device::block::conformance;
-use floe_device::{MemoryBlocks, PowerGroup, SharedBlockDevice};
+use floe_device::config::{Direct, IoChoice};
+use floe_device::{
+    FileBlocks, FileBlocksConfig, MemoryBlocks, OpenDeviceError, PowerGroup, SharedBlockDevice,
+};
 
 fn run(main: impl Future<Output = ()>) {
     let mut builder = tokio::runtime::Builder::new_current_thread();
@@ -22,4 +26,82 @@ fn memory() {
             conformance::check(&powered).await;
         });
     }
+}
+
+/// A sparse file of a few blocks more than the suite needs.
+fn file(directory: &tempfile::TempDir, block: u64) -> FileBlocksConfig {
+    let path = directory.path().join("blocks");
+    let file = std::fs::File::create(&path).unwrap();
+    file.set_len(conformance::SIZE_BYTES_MIN + 3 * block)
+        .unwrap();
+    FileBlocksConfig {
+        block_size: Some(ByteSize(block)),
+        registered_buffers: ByteSize::mib(2),
+        ..FileBlocksConfig::new(path)
+    }
+}
+
+#[test]
+fn file_direct_and_buffered_on_rings_and_threads() {
+    for block in [512, 4096] {
+        for direct in [Direct::On, Direct::Off] {
+            for io in [IoChoice::Uring, IoChoice::Threads] {
+                let directory = tempfile::tempdir().unwrap();
+                let config = FileBlocksConfig {
+                    direct,
+                    io,
+                    ..file(&directory, block)
+                };
+                run(async {
+                    let device = FileBlocks::open(&config).unwrap();
+                    assert_eq!(device.is_direct(), direct == Direct::On);
+                    conformance::check(&(Arc::new(device) as SharedBlockDevice)).await;
+                });
+            }
+        }
+    }
+}
+
+/// A tmpfs has no request for zeros, so that they are written in pieces.
+#[test]
+fn file_in_memory_without_requests_for_zeros() {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let config = file(&directory, 4096);
+    run(async {
+        let device: SharedBlockDevice = Arc::new(FileBlocks::open(&config).unwrap());
+        assert!(device.describe().ends_with("threads)"));
+        conformance::check(&device).await;
+    });
+}
+
+/// Overwrites the block device that `FLOE_TEST_BLOCK_DEVICE` names. `cargo xtask devices`
+/// provides a loop device over a scratch file.
+#[test]
+#[ignore = "needs a scratch block device in FLOE_TEST_BLOCK_DEVICE"]
+fn block_device() {
+    let path = std::env::var_os("FLOE_TEST_BLOCK_DEVICE").expect("names a scratch device");
+    for io in [IoChoice::Uring, IoChoice::Threads] {
+        let config = FileBlocksConfig {
+            io,
+            ..FileBlocksConfig::new(&path)
+        };
+        run(async {
+            let device: SharedBlockDevice = Arc::new(FileBlocks::open(&config).unwrap());
+            assert!(device.describe().starts_with("block device"));
+            conformance::check(&device).await;
+        });
+    }
+    let config = FileBlocksConfig::new(&path);
+    // The kernel claims a device in the same way when it is mounted.
+    let mut options = std::fs::OpenOptions::new();
+    let options = options.read(true).custom_flags(libc::O_EXCL);
+    let claim = options.open(&path).unwrap();
+    let error = FileBlocks::open(&config).unwrap_err();
+    assert!(matches!(error, OpenDeviceError::InUse(_)), "{error}");
+    let reads = FileBlocksConfig {
+        read_only: true,
+        ..config
+    };
+    FileBlocks::open(&reads).unwrap();
+    drop(claim);
 }

@@ -4,13 +4,14 @@
 //! A [`Device`](crate::Device) has zones and write pointers besides.
 
 pub mod conformance;
+pub mod file;
 pub mod memory;
 mod pages;
 pub mod power;
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use floe_core::ByteSize;
 
@@ -75,6 +76,9 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
     /// Counts of bytes and operations. Writes of zeros count as writes.
     fn counters(&self) -> &Counters;
 }
+
+/// Zeros to write, the most at once.
+pub(crate) static ZEROS: LazyLock<IoData> = LazyLock::new(|| IoBuf::zeroed(256 << 10).freeze());
 
 /// Checks that a device can have `size` bytes in blocks of `block_bytes`.
 pub(crate) fn check_shape(

@@ -1,28 +1,25 @@
 //! Opening a file or block device.
 
-use std::fs::{File, FileType, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
 
 use floe_core::ByteSize;
 use parking_lot::Mutex;
-use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::fs::FallocateFlags;
 
 use super::FileDevice;
 use super::contents::{CacheShape, Contents, Medium};
+use super::opening::{
+    Access, block_device_size, choose_direct, choose_rings, io_error, lock, make_arena, open_file,
+};
 use super::operations::Operations;
-use super::rings::Rings;
-use super::threads::Threads;
-use crate::arena::Arena;
+use super::owner::OpenFile;
 use crate::buffer::IoBuf;
-use crate::config::{DeviceConfig, Direct, IoChoice, OpenDeviceError};
+use crate::config::{DeviceConfig, OpenDeviceError};
 use crate::contract::ZoneState;
-use crate::counters::Counters;
 use crate::zones::ZoneTable;
 
 impl FileDevice {
@@ -39,8 +36,11 @@ impl FileDevice {
             // Before anything is created.
             config.geometry(size)?;
         }
-        let file = open_file(path, config.size.is_some())?;
-        lock(&file, path)?;
+        let file = match config.size {
+            Some(_) => open_file(path, Access::Create)?,
+            None => open_file(path, Access::Write).map_err(size_is_missing)?,
+        };
+        lock(&file, path, Access::Write)?;
         let cache = match config.accept_foreign {
             true => None,
             false => cache_on(&file, path, config)?,
@@ -58,96 +58,29 @@ impl FileDevice {
             },
             ..config.clone()
         };
-        let (is_block_device, available) = size_file(&file, path, config)?;
+        let available = size_file(&file, path, config)?;
         let geometry = config.geometry(available)?;
-        let file = choose_direct(file, path, config)?;
+        let is_direct = choose_direct(&file, path, config.direct, config.block_size)?;
         let arena = make_arena(config.registered_buffers);
-        let rings = choose_rings(&file.file, config, arena.as_deref())?;
+        let rings = choose_rings(&file, arena.as_deref(), config.io, config.rings)?;
         let operations = Operations {
             zones: Mutex::new(ZoneTable::new(&geometry, ZoneState::Unknown)),
             zeros: IoBuf::zeroed(geometry.block_size as usize).freeze(),
             geometry,
-            path: path.to_owned(),
-            is_block_device,
-            is_direct: file.is_direct,
             discard: AtomicBool::new(config.discard),
             kept: Mutex::default(),
             waiting_resets: Mutex::default(),
-            counters: Counters::default(),
-            arena,
-            file: file.file,
+            open: OpenFile::new(path, file, is_direct, arena),
         };
-        Ok(FileDevice {
-            rings,
-            threads: Arc::new(Threads::new(operations)),
-        })
+        Ok(FileDevice::over(operations, rings))
     }
 }
 
-fn io_error(path: &Path, source: io::Error) -> OpenDeviceError {
-    let path = path.to_owned();
-    match source.raw_os_error() {
-        Some(libc::EISDIR) => OpenDeviceError::IsDirectory(path),
-        Some(libc::ENOENT | libc::ENOTDIR) => OpenDeviceError::NoDirectory(path),
-        Some(libc::EACCES | libc::EPERM | libc::EROFS) => OpenDeviceError::Permission(path),
-        Some(libc::EBUSY) => OpenDeviceError::InUse(path),
-        _ => OpenDeviceError::Io { path, source },
-    }
-}
-
-/// Opens the file for reading and writing; creates it only if `may_create`.
-fn open_file(path: &Path, may_create: bool) -> Result<File, OpenDeviceError> {
-    say_where_link_leads(path);
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).mode(0o600);
-    // Opening a pipe or a terminal has effects, so check the kind first.
-    // Opening must not block either if the file is replaced between the check
-    // and the open.
-    let mut flags = libc::O_NONBLOCK | libc::O_NOCTTY;
-    match std::fs::metadata(path).map(|found| found.file_type()) {
-        // Makes the kernel reject a device that is mounted or otherwise in use.
-        Ok(kind) if kind.is_block_device() => flags |= libc::O_EXCL,
-        Ok(kind) => check_kind(kind, path)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound && !may_create => {
-            return Err(OpenDeviceError::Missing("size"));
-        }
-        Err(_) => {
-            options.create(true);
-        }
-    }
-    options.custom_flags(flags);
-    let file = options.open(path).map_err(|error| io_error(path, error))?;
-    let metadata = file.metadata().map_err(|error| io_error(path, error))?;
-    check_kind(metadata.file_type(), path)?;
-    // With O_NONBLOCK, io_uring returns EAGAIN where it would have to wait.
-    rustix::fs::fcntl_getfl(&file)
-        .and_then(|flags| rustix::fs::fcntl_setfl(&file, flags - rustix::fs::OFlags::NONBLOCK))
-        .map_err(|error| io_error(path, error.into()))?;
-    Ok(file)
-}
-
-/// Rejects anything but regular files and block devices.
-fn check_kind(kind: FileType, path: &Path) -> Result<(), OpenDeviceError> {
-    if kind.is_dir() {
-        return Err(OpenDeviceError::IsDirectory(path.to_owned()));
-    }
-    if kind.is_file() || kind.is_block_device() {
-        return Ok(());
-    }
-    Err(OpenDeviceError::NotStorage {
-        path: path.to_owned(),
-        kind: match () {
-            () if kind.is_fifo() => "a pipe",
-            () if kind.is_socket() => "a socket",
-            () if kind.is_char_device() => "a character device",
-            () => "something else",
-        },
-    })
-}
-
-fn say_where_link_leads(path: &Path) {
-    if let Ok(target) = std::fs::read_link(path) {
-        tracing::info!(path = %path.display(), target = %target.display(), "the device's path is a symbolic link; it is followed");
+/// Without a size, no file is created.
+fn size_is_missing(error: OpenDeviceError) -> OpenDeviceError {
+    match error {
+        OpenDeviceError::NotFound(_) => OpenDeviceError::Missing("size"),
+        other => other,
     }
 }
 
@@ -196,32 +129,8 @@ fn cache_on(
     }
 }
 
-/// Waits a little for the lock. The kernel unlocks a killed process's file only
-/// after its writes in flight, which could overwrite ours.
-fn lock(file: &File, path: &Path) -> Result<(), OpenDeviceError> {
-    const PATIENCE: Duration = Duration::from_secs(2);
-    const STEP: Duration = Duration::from_millis(10);
-    let began = Instant::now();
-    loop {
-        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(()),
-            Err(rustix::io::Errno::WOULDBLOCK) if began.elapsed() < PATIENCE => {
-                std::thread::sleep(STEP);
-            }
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(OpenDeviceError::InUse(path.to_owned()));
-            }
-            Err(error) => return Err(io_error(path, error.into())),
-        }
-    }
-}
-
-/// Detects or sets the file's size. Returns whether it is a block device.
-fn size_file(
-    file: &File,
-    path: &Path,
-    config: &DeviceConfig,
-) -> Result<(bool, ByteSize), OpenDeviceError> {
+/// Detects or sets the file's size.
+fn size_file(file: &File, path: &Path, config: &DeviceConfig) -> Result<ByteSize, OpenDeviceError> {
     let metadata = file.metadata().map_err(|error| io_error(path, error))?;
     if metadata.file_type().is_block_device() {
         let available = ByteSize(block_device_size(file).map_err(|e| io_error(path, e))?);
@@ -233,7 +142,7 @@ fn size_file(
                 wanted,
             });
         }
-        return Ok((true, wanted));
+        return Ok(wanted);
     }
     let found = ByteSize(metadata.len());
     let wanted = match config.size {
@@ -242,7 +151,7 @@ fn size_file(
         None => found,
     };
     make_room(file, path, found, wanted, config.preallocate)?;
-    Ok((false, wanted))
+    Ok(wanted)
 }
 
 /// Extends a regular file to `wanted`. With `preallocate`, all blocks are
@@ -297,17 +206,6 @@ fn free_for(file: &File) -> io::Result<ByteSize> {
     Ok(ByteSize(free.saturating_add(own)))
 }
 
-fn block_device_size(file: &File) -> io::Result<u64> {
-    const BLKGETSIZE64: libc::Ioctl = 0x8008_1272_u32 as libc::Ioctl;
-    let mut bytes = 0_u64;
-    // SAFETY: BLKGETSIZE64 writes one u64 to a pointer that is valid for the call.
-    let status = unsafe { libc::ioctl(file.as_raw_fd(), BLKGETSIZE64, &mut bytes) };
-    if status < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(bytes)
-}
-
 /// The smallest unit that a block device writes without reading, or tearing,
 /// its neighbours; `None` for a file, or if the kernel does not report it.
 fn whole_block(file: &File) -> Option<ByteSize> {
@@ -337,95 +235,4 @@ pub(super) fn whole_block_of(queue: &Path) -> Option<ByteSize> {
     let blocks = bytes("logical_block_size")?.max(bytes("physical_block_size")?);
     let whole = blocks.max(bytes("atomic_write_unit_max_bytes").unwrap_or(0));
     whole.is_power_of_two().then_some(ByteSize(whole))
-}
-
-struct Chosen {
-    file: File,
-    is_direct: bool,
-}
-
-/// Turns O_DIRECT on if it is configured and works for reads of one block.
-fn choose_direct(
-    file: File,
-    path: &Path,
-    config: &DeviceConfig,
-) -> Result<Chosen, OpenDeviceError> {
-    let buffered = |file| Chosen {
-        file,
-        is_direct: false,
-    };
-    if config.direct == Direct::Off {
-        return Ok(buffered(file));
-    }
-    match set_direct(&file, config.block_size.bytes() as usize) {
-        Ok(()) => Ok(Chosen {
-            file,
-            is_direct: true,
-        }),
-        Err(source) if config.direct == Direct::On => Err(OpenDeviceError::DirectRejected {
-            path: path.to_owned(),
-            block_size: config.block_size,
-            source,
-        }),
-        Err(error) => {
-            tracing::info!(path = %path.display(), %error, "direct I/O is not possible here");
-            Ok(buffered(file))
-        }
-    }
-}
-
-/// Turns O_DIRECT on for an open file and tries it with one block. Turns it off
-/// again if that fails.
-fn set_direct(file: &File, block_size: usize) -> io::Result<()> {
-    let flags = rustix::fs::fcntl_getfl(file)?;
-    rustix::fs::fcntl_setfl(file, flags | rustix::fs::OFlags::DIRECT)?;
-    let mut block = IoBuf::zeroed(block_size);
-    let tried = file.read_at(&mut block, 0);
-    if tried.is_err() {
-        rustix::fs::fcntl_setfl(file, flags)?;
-    }
-    tried.map(drop)
-}
-
-fn make_arena(bytes: ByteSize) -> Option<Arc<Arena>> {
-    // The kernel takes at most 1 GiB as one registered buffer.
-    let len = usize::try_from(bytes.bytes())
-        .unwrap_or(usize::MAX)
-        .min(1 << 30);
-    if len == 0 {
-        return None;
-    }
-    match Arena::new(len) {
-        Ok(arena) => Some(Arc::new(arena)),
-        Err(error) => {
-            tracing::warn!(%error, arena_bytes = len, "no memory for the buffer arena");
-            None
-        }
-    }
-}
-
-fn choose_rings(
-    file: &File,
-    config: &DeviceConfig,
-    arena: Option<&Arena>,
-) -> Result<Option<Rings>, OpenDeviceError> {
-    let new = || Rings::new(file, arena, config.rings);
-    match config.io {
-        IoChoice::Threads => Ok(None),
-        // On tmpfs every io_uring request is punted to a kernel thread.
-        IoChoice::Auto if is_tmpfs(file) => Ok(None),
-        IoChoice::Uring => new().map(Some).map_err(OpenDeviceError::UringBlocked),
-        IoChoice::Auto => match new() {
-            Ok(rings) => Ok(Some(rings)),
-            Err(error) => {
-                tracing::warn!(%error, "io_uring is not available; using threads");
-                Ok(None)
-            }
-        },
-    }
-}
-
-fn is_tmpfs(file: &File) -> bool {
-    const TMPFS_MAGIC: i64 = 0x0102_1994;
-    rustix::fs::fstatfs(file).is_ok_and(|found| found.f_type == TMPFS_MAGIC)
 }

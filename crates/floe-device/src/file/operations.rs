@@ -1,29 +1,22 @@
-//! The device's state, and the effects of requests that have ended.
+//! The zones of a file, and the effects on them of requests that have ended.
 
-use std::fs::File;
-use std::io;
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use floe_core::{Address, Geometry, ZoneId};
 use parking_lot::Mutex;
 use tokio::runtime;
 
-use super::request::{Aftermath, Job, Request, Transfer};
-use crate::arena::Arena;
+use super::owner::{OpenFile, Owner};
+use super::request::{Aftermath, Job, Request, Transfer, ZonedJob, is_unsupported};
 use crate::buffer::IoData;
-use crate::contract::{Completer, OpFuture};
+use crate::contract::Completer;
 use crate::counters::Counters;
-use crate::error::{DeviceError, DeviceErrorKind, Operation};
+use crate::error::{DeviceErrorKind, Operation};
 use crate::zones::ZoneTable;
 
 /// The state of a file or block device, and its operations' effects on it.
 pub(super) struct Operations {
     pub(super) geometry: Geometry,
-    pub(super) path: PathBuf,
-    pub(super) is_block_device: bool,
-    pub(super) is_direct: bool,
     /// Resets deallocate; cleared if the medium cannot.
     pub(super) discard: AtomicBool,
     /// Zones whose space stays allocated when they are reset.
@@ -33,9 +26,7 @@ pub(super) struct Operations {
     pub(super) zones: Mutex<ZoneTable>,
     /// Resets that wait for earlier writes, oldest first.
     pub(super) waiting_resets: Mutex<Vec<WaitingReset>>,
-    pub(super) counters: Counters,
-    pub(super) arena: Option<Arc<Arena>>,
-    pub(super) file: File,
+    pub(super) open: OpenFile,
 }
 
 /// A reset that waits for earlier writes.
@@ -46,60 +37,23 @@ pub(super) struct WaitingReset {
     pub(super) home: Option<runtime::Id>,
 }
 
-impl Operations {
-    pub(super) fn position(&self, at: Address) -> u64 {
-        u64::from(at.zone.0) * self.geometry.zone_size + at.offset
+impl Owner for Operations {
+    fn open_file(&self) -> &OpenFile {
+        &self.open
     }
 
-    fn zone_at(&self, position: u64) -> ZoneId {
-        // The position lies inside the device, whose zones count in 32 bits.
-        ZoneId((position / self.geometry.zone_size) as u32)
-    }
-
-    pub(super) fn reject<T: Send + 'static>(
-        &self,
-        operation: Operation,
-        zone: ZoneId,
-        kind: DeviceErrorKind,
-    ) -> OpFuture<T> {
-        Counters::add(&self.counters.errors, 1);
-        OpFuture::ready(Err(DeviceError::new(operation, zone, kind)))
-    }
-
-    /// Fails `request` and its successors because no back end can run them.
-    pub(super) fn fail(&self, request: Request, why: impl Fn() -> DeviceErrorKind) {
-        let mut next = Some(request);
-        while let Some(request) = next {
-            next = self.end(request, Err(why()));
-        }
-    }
-
-    /// Completes a request that has ended and wakes its waiter; returns the
-    /// next request.
-    pub(super) fn end(
-        &self,
-        request: Request,
-        result: Result<(), DeviceErrorKind>,
-    ) -> Option<Request> {
-        let Aftermath { waker, next } = self.finished(request, result);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-        next
-    }
-
-    /// Completes a request that has ended: zone states, counters, and result.
-    pub(super) fn finished(
-        &self,
-        request: Request,
-        result: Result<(), DeviceErrorKind>,
-    ) -> Aftermath {
+    fn finished(&self, request: Request, result: Result<(), DeviceErrorKind>) -> Aftermath {
         let (bytes, transfer) = (request.done as u64, request.transfer);
-        let counters = &self.counters;
-        match request.job {
-            Job::Read(completer) => {
+        let counters = &self.open.counters;
+        let Job::Zoned(job) = request.job else {
+            unreachable!("a device with zones starts operations on zones");
+        };
+        match job {
+            ZonedJob::Read(completer) => {
                 let zone = self.zone_at(request.position);
-                let result = self.count(result, &counters.reads, Operation::Read, zone);
+                let result = self
+                    .open
+                    .count(result, &counters.reads, Operation::Read, zone);
                 Counters::add(&counters.read_bytes, bytes);
                 let result = result.map(|()| match transfer {
                     Transfer::Read(buf) => buf,
@@ -108,43 +62,44 @@ impl Operations {
                 let waker = completer.complete_quietly(result);
                 Aftermath { waker, next: None }
             }
-            Job::Append(at, completer) => {
-                let result = self.count(result, &counters.appends, Operation::Append, at.zone);
+            ZonedJob::Append(at, completer) => {
+                let result = self
+                    .open
+                    .count(result, &counters.appends, Operation::Append, at.zone);
                 Counters::add(&counters.append_bytes, bytes);
                 let next = self.writer_done(at.zone);
                 let waker = completer.complete_quietly(result.map(|()| at));
                 Aftermath { waker, next }
             }
-            Job::Write(zone, completer) => {
-                let result = self.count(result, &counters.writes, Operation::Write, zone);
+            ZonedJob::Write(zone, completer) => {
+                let result = self
+                    .open
+                    .count(result, &counters.writes, Operation::Write, zone);
                 Counters::add(&counters.write_bytes, bytes);
                 let next = self.writer_done(zone);
                 let waker = completer.complete_quietly(result);
                 Aftermath { waker, next }
             }
-            Job::Reset(zone, completer) => self.reset_step(zone, &transfer, result, completer),
-            Job::Flush(completer) => {
-                let result = self.count(result, &counters.flushes, Operation::Flush, None);
+            ZonedJob::Reset(zone, completer) => self.reset_step(zone, &transfer, result, completer),
+            ZonedJob::Flush(completer) => {
+                let result = self
+                    .open
+                    .count(result, &counters.flushes, Operation::Flush, None);
                 let waker = completer.complete_quietly(result);
                 Aftermath { waker, next: None }
             }
         }
     }
+}
 
-    fn count(
-        &self,
-        result: Result<(), DeviceErrorKind>,
-        counter: &std::sync::atomic::AtomicU64,
-        operation: Operation,
-        zone: impl Into<Option<ZoneId>>,
-    ) -> Result<(), DeviceError> {
-        let counter = if result.is_ok() {
-            counter
-        } else {
-            &self.counters.errors
-        };
-        Counters::add(counter, 1);
-        result.map_err(|kind| DeviceError::new(operation, zone, kind))
+impl Operations {
+    pub(super) fn position(&self, at: Address) -> u64 {
+        u64::from(at.zone.0) * self.geometry.zone_size + at.offset
+    }
+
+    fn zone_at(&self, position: u64) -> ZoneId {
+        // The position lies inside the device, whose zones count in 32 bits.
+        ZoneId((position / self.geometry.zone_size) as u32)
     }
 
     fn writer_done(&self, zone: ZoneId) -> Option<Request> {
@@ -171,12 +126,16 @@ impl Operations {
         let position = self.position(Address::new(zone, 0));
         let len = self.geometry.zone_size;
         let discards = self.discard.load(Relaxed) && !self.kept.lock().contains(&zone);
-        let transfer = match (discards, self.is_block_device) {
+        let transfer = match (discards, self.open.is_block_device) {
             (false, _) => Transfer::Write(self.zeros.clone()),
             (true, false) => Transfer::Punch(len),
             (true, true) => Transfer::Discard(len),
         };
-        Request::new(transfer, position, Job::Reset(zone, completer))
+        Request::new(
+            transfer,
+            position,
+            Job::Zoned(ZonedJob::Reset(zone, completer)),
+        )
     }
 
     /// Continues a reset after `transfer`. Only a punched hole is known to read
@@ -194,7 +153,7 @@ impl Operations {
                 if is_unsupported(error) =>
             {
                 tracing::warn!(
-                    device = %self.path.display(), %error,
+                    device = %self.open.path.display(), %error,
                     "discard is not supported here; zones are reset without it"
                 );
                 self.discard.store(false, Relaxed);
@@ -205,21 +164,16 @@ impl Operations {
         if write_block {
             let position = self.position(Address::new(zone, 0));
             let transfer = Transfer::Write(self.zeros.clone());
-            let job = Job::Reset(zone, completer);
+            let job = Job::Zoned(ZonedJob::Reset(zone, completer));
             let next = Some(Request::new(transfer, position, job));
             return Aftermath { waker: None, next };
         }
-        let result = self.count(result, &self.counters.resets, Operation::Reset, zone);
+        let result = self
+            .open
+            .count(result, &self.open.counters.resets, Operation::Reset, zone);
         let another = self.zones.lock().reset_done(zone, result.is_ok());
         let waker = completer.complete_quietly(result);
         let next = another.then(|| self.waiting_reset(zone));
         Aftermath { waker, next }
     }
-}
-
-pub(super) fn is_unsupported(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY | libc::EINVAL)
-    )
 }

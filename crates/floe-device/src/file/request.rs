@@ -1,6 +1,7 @@
 //! A request to a back end: one transfer, and the operation that it belongs to.
 
 use std::io;
+use std::ops::Range;
 use std::task::Waker;
 
 use floe_core::{Address, ZoneId};
@@ -13,34 +14,43 @@ use crate::error::DeviceErrorKind;
 /// A request to a back end. It owns its buffers until it ends, even if its
 /// future is dropped.
 #[derive(Debug)]
-pub(super) struct Request {
-    pub(super) transfer: Transfer,
+pub(crate) struct Request {
+    pub(crate) transfer: Transfer,
     /// Byte offset in the file of the transfer's start.
-    pub(super) position: u64,
+    pub(crate) position: u64,
     /// Bytes transferred so far.
-    pub(super) done: usize,
+    pub(crate) done: usize,
     /// Number of retries that the kernel requested without a transfer.
-    pub(super) retries: u8,
-    pub(super) job: Job,
+    pub(crate) retries: u8,
+    pub(crate) job: Job,
     /// The original caller's runtime, if another request starts this one.
-    pub(super) home: Option<runtime::Id>,
+    pub(crate) home: Option<runtime::Id>,
 }
 
 /// A transfer that the kernel executes.
 #[derive(Debug)]
-pub(super) enum Transfer {
+pub(crate) enum Transfer {
     Read(IoBuf),
     Write(IoData),
     Sync,
     /// Deallocates a range of a regular file, which then reads as zeros.
     Punch(u64),
+    /// Makes a range read as zeros, and keeps its space.
+    Zero(u64),
     /// Discards a range of a block device, whose content is then unknown.
     Discard(u64),
 }
 
 /// The device operation that the transfer belongs to.
 #[derive(Debug)]
-pub(super) enum Job {
+pub(crate) enum Job {
+    Zoned(ZonedJob),
+    Blocks(BlockJob),
+}
+
+/// An operation of a device with zones.
+#[derive(Debug)]
+pub(crate) enum ZonedJob {
     Read(Completer<IoBuf>),
     Append(Address, Completer<Address>),
     Write(ZoneId, Completer<()>),
@@ -48,18 +58,29 @@ pub(super) enum Job {
     Flush(Completer<()>),
 }
 
+/// An operation of a block device.
+#[derive(Debug)]
+pub(crate) enum BlockJob {
+    Read(Completer<IoBuf>),
+    Write(Completer<()>),
+    /// Writes zeros to a range, of which the transfer is the first part.
+    WriteZeroes(Range<u64>, Completer<()>),
+    Discard(Completer<()>),
+    Flush(Completer<()>),
+}
+
 /// Work left after the end of a request.
 #[must_use]
-pub(super) struct Aftermath {
+pub(crate) struct Aftermath {
     /// Wakes the waiter.
-    pub(super) waker: Option<Waker>,
+    pub(crate) waker: Option<Waker>,
     /// The next request: a reset that waited for this one, or the next step of
     /// a reset.
-    pub(super) next: Option<Request>,
+    pub(crate) next: Option<Request>,
 }
 
 /// The next step of a request after the kernel's result.
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     Over(Result<(), DeviceErrorKind>),
     /// Some bytes remain to be transferred.
     Again,
@@ -69,7 +90,7 @@ pub(super) enum Verdict {
 const RETRIES_MAX: u8 = 100;
 
 impl Request {
-    pub(super) fn new(transfer: Transfer, position: u64, job: Job) -> Self {
+    pub(crate) fn new(transfer: Transfer, position: u64, job: Job) -> Self {
         Request {
             transfer,
             position,
@@ -81,12 +102,12 @@ impl Request {
     }
 
     /// True if a ring can execute it. io_uring has no discard.
-    pub(super) fn is_for_ring(&self) -> bool {
+    pub(crate) fn is_for_ring(&self) -> bool {
         !matches!(self.transfer, Transfer::Discard(_))
     }
 
     /// Handles the kernel's result: bytes transferred, or an error.
-    pub(super) fn advance(&mut self, result: io::Result<usize>) -> Verdict {
+    pub(crate) fn advance(&mut self, result: io::Result<usize>) -> Verdict {
         let moved = match result {
             Ok(moved) => moved,
             Err(error) if is_transient(&error) && self.retries < RETRIES_MAX => {
@@ -98,7 +119,7 @@ impl Request {
         let wanted = match &self.transfer {
             Transfer::Read(buf) => buf.len(),
             Transfer::Write(data) => data.len(),
-            Transfer::Sync | Transfer::Punch(_) | Transfer::Discard(_) => {
+            Transfer::Sync | Transfer::Punch(_) | Transfer::Zero(_) | Transfer::Discard(_) => {
                 return Verdict::Over(Ok(()));
             }
         };
@@ -123,5 +144,13 @@ fn is_transient(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
         Some(libc::EINTR | libc::EAGAIN | libc::ECANCELED)
+    )
+}
+
+/// True if the medium cannot do the operation at all.
+pub(crate) fn is_unsupported(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY | libc::EINVAL)
     )
 }

@@ -82,8 +82,8 @@ impl Ring {
             Err((request, error)) => {
                 let again = || io::Error::other(error.to_string());
                 threads
-                    .operations
-                    .fail(request, || DeviceErrorKind::Io(again()));
+                    .owner
+                    .fail(request, &|| DeviceErrorKind::Io(again()));
             }
         }
     }
@@ -184,7 +184,7 @@ impl Ring {
             match request.advance(result) {
                 Verdict::Again => self.go_on(request),
                 Verdict::Over(result) => {
-                    let Aftermath { waker, next } = threads.operations.finished(request, result);
+                    let Aftermath { waker, next } = threads.owner.finished(request, result);
                     wakers.extend(waker);
                     if let Some(next) = next {
                         self.follow(threads, next);
@@ -435,8 +435,8 @@ impl Family {
         if own.len() >= OWN_MAX {
             return Arc::clone(&self.shared);
         }
-        let operations = &threads.operations;
-        match Uring::new(&operations.file, operations.arena.as_deref()) {
+        let open = threads.owner.open_file();
+        match Uring::new(&open.file, open.arena.as_deref()) {
             Ok(uring) => {
                 let ring = Ring::new(uring, &Arc::downgrade(self));
                 own.push(OwnRing {

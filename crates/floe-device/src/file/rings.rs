@@ -19,7 +19,7 @@ use super::threads::Threads;
 use crate::arena::Arena;
 use crate::config::RingChoice;
 
-pub(super) struct Rings {
+pub(crate) struct Rings {
     /// Identifies the device in [`CACHED_RINGS`]. Never reused.
     device: u64,
     choice: RingChoice,
@@ -39,7 +39,7 @@ thread_local! {
 
 impl Rings {
     /// Creates the shared ring. The others are created on demand.
-    pub(super) fn new(
+    pub(crate) fn new(
         file: &impl AsRawFd,
         arena: Option<&Arena>,
         choice: RingChoice,

@@ -84,10 +84,15 @@ pub(super) fn entry_for(request: &mut Request, registered: Option<usize>) -> squ
         Transfer::Sync => opcode::Fsync::new(file)
             .flags(types::FsyncFlags::DATASYNC)
             .build(),
-        Transfer::Punch(len) => opcode::Fallocate::new(file, *len)
-            .offset(position)
-            .mode(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE)
-            .build(),
+        Transfer::Punch(len) => fallocate(libc::FALLOC_FL_PUNCH_HOLE, position, *len),
+        Transfer::Zero(len) => fallocate(libc::FALLOC_FL_ZERO_RANGE, position, *len),
         Transfer::Discard(_) => unreachable!("discards go to the threads"),
     }
+}
+
+fn fallocate(how: libc::c_int, position: u64, len: u64) -> squeue::Entry {
+    opcode::Fallocate::new(types::Fixed(0), len)
+        .offset(position)
+        .mode(how | libc::FALLOC_FL_KEEP_SIZE)
+        .build()
 }

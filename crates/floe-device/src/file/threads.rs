@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use parking_lot::{Condvar, Mutex};
 use rustix::fs::FallocateFlags;
 use tokio::runtime::Handle;
 
-use super::operations::Operations;
+use super::owner::Owner;
 use super::request::{Request, Transfer, Verdict};
 use crate::error::DeviceErrorKind;
 
 /// Most workers.
 const WORKERS_MAX: usize = 32;
 
-/// The device below its rings: its operations, and the workers.
+/// The workers below the rings of a device.
 pub(super) struct Threads {
-    pub(super) operations: Operations,
+    pub(super) owner: Arc<dyn Owner>,
     state: Mutex<State>,
     idle: Condvar,
 }
@@ -34,9 +34,9 @@ struct State {
 }
 
 impl Threads {
-    pub(super) fn new(operations: Operations) -> Self {
+    pub(super) fn new(owner: Arc<dyn Owner>) -> Self {
         Threads {
-            operations,
+            owner,
             state: Mutex::default(),
             idle: Condvar::new(),
         }
@@ -46,7 +46,7 @@ impl Threads {
     pub(super) fn submit(self: &Arc<Self>, request: Request) {
         let Ok(handle) = Handle::try_current() else {
             let why = || io::Error::other("the device is used outside a tokio runtime");
-            return self.operations.fail(request, || DeviceErrorKind::Io(why()));
+            return self.owner.fail(request, &|| DeviceErrorKind::Io(why()));
         };
         {
             let mut state = self.state.lock();
@@ -90,12 +90,12 @@ struct Worker {
 
 impl Worker {
     fn run(mut self) {
-        let operations = &self.threads.operations;
+        let owner = &self.threads.owner;
         while let Some(request) = self.threads.next() {
             let mut next = Some(request);
             while let Some(mut request) = next {
-                let result = carry_out(&operations.file, &mut request);
-                next = operations.end(request, result);
+                let result = carry_out(&owner.open_file().file, &mut request);
+                next = owner.end(request, result);
             }
         }
         self.left = true;
@@ -108,10 +108,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         while !self.left {
             match self.threads.next() {
-                Some(request) => self
-                    .threads
-                    .operations
-                    .fail(request, || DeviceErrorKind::Gone),
+                Some(request) => self.threads.owner.fail(request, &|| DeviceErrorKind::Gone),
                 None => self.left = true,
             }
         }
@@ -133,13 +130,15 @@ fn attempt(file: &File, request: &mut Request) -> io::Result<usize> {
         Transfer::Read(buf) => file.read_at(&mut buf[done..], position),
         Transfer::Write(data) => file.write_at(&data[done..], position),
         Transfer::Sync => file.sync_data().map(|()| 0),
-        Transfer::Punch(len) => {
-            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            rustix::fs::fallocate(file.as_fd(), flags, position, *len)?;
-            Ok(0)
-        }
+        Transfer::Punch(len) => punch(file, FallocateFlags::PUNCH_HOLE, position, *len),
+        Transfer::Zero(len) => punch(file, FallocateFlags::ZERO_RANGE, position, *len),
         Transfer::Discard(len) => discard(file, position, *len).map(|()| 0),
     }
+}
+
+fn punch(file: &File, how: FallocateFlags, position: u64, len: u64) -> io::Result<usize> {
+    rustix::fs::fallocate(file, how | FallocateFlags::KEEP_SIZE, position, len)?;
+    Ok(0)
 }
 
 fn discard(file: &File, position: u64, len: u64) -> io::Result<()> {

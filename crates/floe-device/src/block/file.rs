@@ -1,0 +1,379 @@
+//! An existing regular file or block device as a flat range of blocks.
+
+use std::fmt;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use floe_core::ByteSize;
+
+use super::{BlockDevice, ZEROS, check_blocks, check_range, check_shape};
+use crate::buffer::{IoBuf, IoData};
+use crate::config::{Direct, IoChoice, OpenDeviceError, RingChoice};
+use crate::contract::{Completer, OpFuture};
+use crate::counters::Counters;
+use crate::error::{DeviceError, DeviceErrorKind, Operation};
+use crate::file::engine::Engine;
+use crate::file::opening::{
+    Access, block_device_size, choose_direct, choose_rings, io_error, lock, logical_block_bytes,
+    make_arena, open_file, set_direct,
+};
+use crate::file::owner::{OpenFile, Owner};
+use crate::file::request::{Aftermath, BlockJob, Job, Request, Transfer, is_unsupported};
+
+/// A file or block device to open as it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FileBlocksConfig {
+    /// The file or block device, which must exist.
+    pub path: PathBuf,
+    /// Open it for reading only. Several processes may do that at once.
+    pub read_only: bool,
+    /// Bytes of a block. Default: the logical block of a block device; for a file,
+    /// 512 if direct I/O allows that, else 4096.
+    pub block_size: Option<ByteSize>,
+    /// Bypass the page cache.
+    pub direct: Direct,
+    /// How operations reach the kernel.
+    pub io: IoChoice,
+    /// The io_uring that an operation uses if several threads use the device.
+    pub rings: RingChoice,
+    /// Bytes of buffers registered with the kernel; zero for none.
+    pub registered_buffers: ByteSize,
+}
+
+impl FileBlocksConfig {
+    /// The file or block device at `path`, for reading and writing, with defaults
+    /// otherwise.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        FileBlocksConfig {
+            path: path.into(),
+            read_only: false,
+            block_size: None,
+            direct: Direct::Auto,
+            io: IoChoice::Auto,
+            rings: RingChoice::Auto,
+            registered_buffers: ByteSize::mib(32),
+        }
+    }
+}
+
+/// An existing regular file or block device of any whole number of blocks. Nothing is
+/// created, extended or truncated.
+///
+/// Operations run as those of a [`FileDevice`](crate::FileDevice), on its engine.
+/// Dropping the device waits for operations in flight.
+pub struct FileBlocks {
+    engine: Engine,
+    blocks: Arc<Blocks>,
+}
+
+impl FileBlocks {
+    /// Opens the configured file, and locks it: exclusively, or with other readers if
+    /// it is opened for reading only.
+    ///
+    /// # Errors
+    /// See [`OpenDeviceError`]; nothing was changed.
+    pub fn open(config: &FileBlocksConfig) -> Result<Self, OpenDeviceError> {
+        let path = &*config.path;
+        let access = match config.read_only {
+            true => Access::Read,
+            false => Access::Write,
+        };
+        let file = open_file(path, access)?;
+        lock(&file, path, access)?;
+        let (is_block_device, size) = size_of(&file).map_err(|error| io_error(path, error))?;
+        let block_size = match is_block_device {
+            true => block_of_device(&file, path, config.block_size)?,
+            false => config
+                .block_size
+                .unwrap_or(block_of_file(&file, config.direct)),
+        };
+        let block_bytes = u32::try_from(block_size.bytes())
+            .map_err(|_| OpenDeviceError::LogicalBlock(block_size))?;
+        check_shape(&path.display().to_string(), size, block_bytes)?;
+        let is_direct = choose_direct(&file, path, config.direct, block_size)?;
+        let arena = make_arena(config.registered_buffers);
+        let rings = choose_rings(&file, arena.as_deref(), config.io, config.rings)?;
+        let blocks = Arc::new(Blocks {
+            size: size.bytes(),
+            block_bytes,
+            read_only: config.read_only,
+            zeroes: AtomicBool::new(true),
+            discards: AtomicBool::new(true),
+            open: OpenFile::new(path, file, is_direct, arena),
+        });
+        Ok(FileBlocks {
+            engine: Engine::new(Arc::<Blocks>::clone(&blocks), rings),
+            blocks,
+        })
+    }
+
+    /// True if the page cache is bypassed.
+    pub fn is_direct(&self) -> bool {
+        self.blocks.open.is_direct
+    }
+
+    /// Starts a request, or rejects it because of `check`.
+    fn start<T: Send + 'static>(
+        &self,
+        operation: Operation,
+        check: Result<Range<u64>, DeviceErrorKind>,
+        request: impl FnOnce(Range<u64>, Completer<T>) -> Request,
+    ) -> OpFuture<T> {
+        match check {
+            Ok(range) => {
+                let (completer, future) = OpFuture::pending();
+                self.engine.submit(request(range, completer));
+                future
+            }
+            Err(kind) => self.blocks.open.reject(operation, None, kind),
+        }
+    }
+
+    /// Checks the range of a change.
+    fn check_change(&self, range: Range<u64>) -> Result<Range<u64>, DeviceErrorKind> {
+        check_blocks(self, &range)?;
+        match self.blocks.read_only {
+            true => Err(DeviceErrorKind::Unsupported(
+                "it was opened for reading only",
+            )),
+            false => Ok(range),
+        }
+    }
+}
+
+/// Whether the file is a block device, and its bytes.
+fn size_of(file: &File) -> std::io::Result<(bool, ByteSize)> {
+    let metadata = file.metadata()?;
+    Ok(match metadata.file_type().is_block_device() {
+        true => (true, ByteSize(block_device_size(file)?)),
+        false => (false, ByteSize(metadata.len())),
+    })
+}
+
+/// The logical block of a block device, unless a larger one is configured.
+fn block_of_device(
+    file: &File,
+    path: &Path,
+    wanted: Option<ByteSize>,
+) -> Result<ByteSize, OpenDeviceError> {
+    let bytes = logical_block_bytes(file).map_err(|error| io_error(path, error))?;
+    let logical = ByteSize(bytes.into());
+    match wanted {
+        Some(wanted) if wanted < logical => Err(OpenDeviceError::BelowLogicalBlock {
+            path: path.to_owned(),
+            wanted,
+            logical,
+        }),
+        wanted => Ok(wanted.unwrap_or(logical)),
+    }
+}
+
+/// The smallest block of a file that direct I/O allows.
+fn block_of_file(file: &File, direct: Direct) -> ByteSize {
+    const SECTOR: ByteSize = ByteSize(512);
+    match direct != Direct::Off && set_direct(file, SECTOR.bytes() as usize).is_ok() {
+        true => SECTOR,
+        false => ByteSize::kib(4),
+    }
+}
+
+impl BlockDevice for FileBlocks {
+    fn size_bytes(&self) -> u64 {
+        self.blocks.size
+    }
+
+    fn block_bytes(&self) -> u32 {
+        self.blocks.block_bytes
+    }
+
+    fn describe(&self) -> String {
+        self.engine.describe()
+    }
+
+    fn allocate(&self, len: usize) -> IoBuf {
+        self.engine.allocate(len)
+    }
+
+    fn read(&self, at: u64, buf: IoBuf) -> OpFuture<IoBuf> {
+        let check = check_range(self, at, buf.len());
+        self.start(Operation::Read, check, |range, completer| {
+            request(Transfer::Read(buf), range.start, BlockJob::Read(completer))
+        })
+    }
+
+    fn write(&self, at: u64, data: IoData) -> OpFuture<()> {
+        let check = check_range(self, at, data.len()).and_then(|range| self.check_change(range));
+        self.start(Operation::Write, check, |range, completer| {
+            let job = BlockJob::Write(completer);
+            request(Transfer::Write(data), range.start, job)
+        })
+    }
+
+    fn write_zeroes(&self, range: Range<u64>) -> OpFuture<()> {
+        let check = self.check_change(range);
+        self.start(Operation::WriteZeroes, check, |range, completer| {
+            let transfer = match self.blocks.zeroes.load(Relaxed) {
+                true => Transfer::Zero(range.end - range.start),
+                false => zeros_for(&range),
+            };
+            let at = range.start;
+            request(transfer, at, BlockJob::WriteZeroes(range, completer))
+        })
+    }
+
+    fn discard(&self, range: Range<u64>) -> OpFuture<()> {
+        let check = self.check_change(range);
+        if check.is_ok() && !self.blocks.discards.load(Relaxed) {
+            return OpFuture::ready(Ok(()));
+        }
+        self.start(Operation::Discard, check, |range, completer| {
+            let len = range.end - range.start;
+            let transfer = match self.blocks.open.is_block_device {
+                true => Transfer::Discard(len),
+                false => Transfer::Punch(len),
+            };
+            request(transfer, range.start, BlockJob::Discard(completer))
+        })
+    }
+
+    fn flush(&self) -> OpFuture<()> {
+        self.start(Operation::Flush, Ok(0..0), |_, completer| {
+            request(Transfer::Sync, 0, BlockJob::Flush(completer))
+        })
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.blocks.open.counters
+    }
+}
+
+impl fmt::Debug for FileBlocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FileBlocks({})", self.describe())
+    }
+}
+
+fn request(transfer: Transfer, at: u64, job: BlockJob) -> Request {
+    Request::new(transfer, at, Job::Blocks(job))
+}
+
+/// A write of zeros to the first part of `range`.
+fn zeros_for(range: &Range<u64>) -> Transfer {
+    let len = (range.end - range.start).min(ZEROS.len() as u64);
+    Transfer::Write(ZEROS.slice(0..len as usize))
+}
+
+/// The blocks of a file, for its engine.
+struct Blocks {
+    size: u64,
+    block_bytes: u32,
+    read_only: bool,
+    /// The file system or device can write zeros by itself. Cleared if it cannot.
+    zeroes: AtomicBool,
+    /// Discards have an effect. Cleared if they have none.
+    discards: AtomicBool,
+    open: OpenFile,
+}
+
+impl Owner for Blocks {
+    fn open_file(&self) -> &OpenFile {
+        &self.open
+    }
+
+    fn finished(&self, request: Request, result: Result<(), DeviceErrorKind>) -> Aftermath {
+        let Request { done, transfer, .. } = request;
+        let Job::Blocks(job) = request.job else {
+            unreachable!("a block device starts operations on blocks");
+        };
+        let (open, counters) = (&self.open, &self.open.counters);
+        let waker = match job {
+            BlockJob::Read(completer) => {
+                let result = open.count(result, &counters.reads, Operation::Read, None);
+                Counters::add(&counters.read_bytes, done as u64);
+                completer.complete_quietly(result.map(|()| match transfer {
+                    Transfer::Read(buf) => buf,
+                    _ => unreachable!("a read's transfer is a read"),
+                }))
+            }
+            BlockJob::Write(completer) => {
+                let result = open.count(result, &counters.writes, Operation::Write, None);
+                Counters::add(&counters.write_bytes, done as u64);
+                completer.complete_quietly(result)
+            }
+            BlockJob::WriteZeroes(range, completer) => {
+                return self.zeroes_step(&transfer, range, result, completer);
+            }
+            BlockJob::Discard(completer) => {
+                let result = self.discarded(result);
+                let result = result.map_err(|kind| {
+                    Counters::add(&counters.errors, 1);
+                    DeviceError::new(Operation::Discard, None, kind)
+                });
+                completer.complete_quietly(result)
+            }
+            BlockJob::Flush(completer) => {
+                let result = open.count(result, &counters.flushes, Operation::Flush, None);
+                completer.complete_quietly(result)
+            }
+        };
+        Aftermath { waker, next: None }
+    }
+}
+
+impl Blocks {
+    /// Continues a write of zeros after `transfer`, which wrote the first part of
+    /// `range`.
+    fn zeroes_step(
+        &self,
+        transfer: &Transfer,
+        range: Range<u64>,
+        result: Result<(), DeviceErrorKind>,
+        completer: Completer<()>,
+    ) -> Aftermath {
+        let counters = &self.open.counters;
+        let rest = match (transfer, &result) {
+            (Transfer::Zero(_), Err(DeviceErrorKind::Io(error))) if is_unsupported(error) => {
+                self.zeroes.store(false, Relaxed);
+                range
+            }
+            (Transfer::Write(zeros), Ok(())) => {
+                Counters::add(&counters.write_bytes, zeros.len() as u64);
+                range.start + zeros.len() as u64..range.end
+            }
+            (_, Ok(())) => {
+                Counters::add(&counters.write_bytes, range.end - range.start);
+                range.end..range.end
+            }
+            (_, Err(_)) => range.end..range.end,
+        };
+        if !rest.is_empty() {
+            let (transfer, at) = (zeros_for(&rest), rest.start);
+            let next = request(transfer, at, BlockJob::WriteZeroes(rest, completer));
+            return Aftermath {
+                waker: None,
+                next: Some(next),
+            };
+        }
+        let operation = Operation::WriteZeroes;
+        let result = self.open.count(result, &counters.writes, operation, None);
+        let waker = completer.complete_quietly(result);
+        Aftermath { waker, next: None }
+    }
+
+    /// The result of a discard, which succeeds without effect where none is possible.
+    fn discarded(&self, result: Result<(), DeviceErrorKind>) -> Result<(), DeviceErrorKind> {
+        match result {
+            Err(DeviceErrorKind::Io(error)) if is_unsupported(&error) => {
+                let path = self.open.path.display();
+                tracing::info!(device = %path, %error, "discards have no effect here");
+                self.discards.store(false, Relaxed);
+                Ok(())
+            }
+            result => result,
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The device above a ring engine: it owns the open file, and completes the requests
+//! that have ended.
+//!
+//! Must not depend on: the engine's rings and threads, and zones.
+
+use std::fs::File;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use floe_core::ZoneId;
+
+use super::request::{Aftermath, Request};
+use crate::arena::Arena;
+use crate::contract::OpFuture;
+use crate::counters::Counters;
+use crate::error::{DeviceError, DeviceErrorKind, Operation};
+
+/// A device whose requests a ring engine executes.
+pub(crate) trait Owner: Send + Sync {
+    /// The file that the requests are about.
+    fn open_file(&self) -> &OpenFile;
+
+    /// Completes a request that has ended: states, counters, and result.
+    fn finished(&self, request: Request, result: Result<(), DeviceErrorKind>) -> Aftermath;
+
+    /// Completes a request that has ended and wakes its waiter; returns the
+    /// next request.
+    fn end(&self, request: Request, result: Result<(), DeviceErrorKind>) -> Option<Request> {
+        let Aftermath { waker, next } = self.finished(request, result);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        next
+    }
+
+    /// Fails `request` and its successors because no back end can run them.
+    fn fail(&self, request: Request, why: &dyn Fn() -> DeviceErrorKind) {
+        let mut next = Some(request);
+        while let Some(request) = next {
+            next = self.end(request, Err(why()));
+        }
+    }
+}
+
+/// An open file or block device.
+pub(crate) struct OpenFile {
+    pub(crate) path: PathBuf,
+    pub(crate) is_block_device: bool,
+    pub(crate) is_direct: bool,
+    pub(crate) counters: Counters,
+    pub(crate) arena: Option<Arc<Arena>>,
+    pub(crate) file: File,
+}
+
+impl OpenFile {
+    pub(crate) fn new(path: &Path, file: File, is_direct: bool, arena: Option<Arc<Arena>>) -> Self {
+        let is_block_device = file
+            .metadata()
+            .is_ok_and(|found| found.file_type().is_block_device());
+        OpenFile {
+            path: path.to_owned(),
+            is_block_device,
+            is_direct,
+            counters: Counters::default(),
+            arena,
+            file,
+        }
+    }
+
+    pub(crate) fn reject<T: Send + 'static>(
+        &self,
+        operation: Operation,
+        zone: impl Into<Option<ZoneId>>,
+        kind: DeviceErrorKind,
+    ) -> OpFuture<T> {
+        Counters::add(&self.counters.errors, 1);
+        OpFuture::ready(Err(DeviceError::new(operation, zone, kind)))
+    }
+
+    /// Counts an operation that has ended, in `counter` if it succeeded.
+    pub(crate) fn count(
+        &self,
+        result: Result<(), DeviceErrorKind>,
+        counter: &AtomicU64,
+        operation: Operation,
+        zone: impl Into<Option<ZoneId>>,
+    ) -> Result<(), DeviceError> {
+        let counter = match result {
+            Ok(()) => counter,
+            Err(_) => &self.counters.errors,
+        };
+        Counters::add(counter, 1);
+        result.map_err(|kind| DeviceError::new(operation, zone, kind))
+    }
+}
