@@ -281,6 +281,11 @@ pub enum OpenDeviceError {
     /// The block size is invalid.
     #[error("block_size {0} is not a power of two from 512 to 64KiB; 4KiB fits every SSD")]
     BlockSize(ByteSize),
+    /// A block device needs writes in place.
+    #[error(
+        "a block device cannot be made of `{0}`, which takes no writes in place; use a conventional drive"
+    )]
+    NoRandomWrites(String),
     /// The block size of a block device is invalid.
     #[error("the block size {0} of a block device is not a power of two from 512 to 4KiB")]
     LogicalBlock(ByteSize),

@@ -280,14 +280,11 @@ pub trait Device: Send + Sync + fmt::Debug + 'static {
     }
 }
 
-/// The methods of a wrapper's [`Device`] that the device `below` it answers.
-/// `$name` comes before that device's description.
-macro_rules! answered_below {
+/// The methods that the device `below` a wrapper answers, of a [`Device`] and of a
+/// [`BlockDevice`](crate::BlockDevice) alike. `$name` comes before that device's
+/// description.
+macro_rules! described_below {
     ($name:literal) => {
-        fn geometry(&self) -> &floe_core::Geometry {
-            self.below.geometry()
-        }
-
         fn describe(&self) -> String {
             format!(concat!($name, " {}"), self.below.describe())
         }
@@ -299,6 +296,17 @@ macro_rules! answered_below {
         fn counters(&self) -> &$crate::Counters {
             self.below.counters()
         }
+    };
+}
+
+/// The methods of a wrapper's [`Device`] that the device `below` it answers.
+macro_rules! answered_below {
+    ($name:literal) => {
+        $crate::contract::described_below!($name);
+
+        fn geometry(&self) -> &floe_core::Geometry {
+            self.below.geometry()
+        }
 
         fn media_statistics(&self) -> Option<floe_core::ssd::Statistics> {
             self.below.media_statistics()
@@ -306,4 +314,4 @@ macro_rules! answered_below {
     };
 }
 
-pub(crate) use answered_below;
+pub(crate) use {answered_below, described_below};

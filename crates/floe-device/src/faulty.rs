@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::buffer::{IoBuf, IoData};
 use crate::clock::Clock;
-use crate::contract::{Device, OpFuture, Placement, SharedDevice, ZoneReport, answered_below};
+use crate::contract::{Device, OpFuture, Placement, ZoneReport, answered_below};
 use crate::counters::Counters;
 use crate::error::{DeviceError, DeviceErrorKind, Operation};
 
@@ -59,11 +60,11 @@ pub struct Faults {
     pub space_bytes: Option<u64>,
 }
 
-/// A device with [`Faults`], which may change during use. The same seed and
+/// A device or block device with [`Faults`], which may change during use. The same seed and
 /// order of operations give the same faults.
 #[derive(Debug)]
-pub struct Faulty {
-    below: SharedDevice,
+pub struct Faulty<D: ?Sized = dyn Device> {
+    pub(crate) below: Arc<D>,
     clock: Clock,
     faults: Mutex<Faults>,
     random: Mutex<Xoshiro256PlusPlus>,
@@ -83,19 +84,19 @@ struct Taken {
 
 /// The faults of one operation.
 #[derive(Clone, Copy, Debug, Default)]
-struct Fate {
+pub(crate) struct Fate {
     delay: Option<Duration>,
     fails: bool,
     /// For writes: the write is not executed.
-    is_lost: bool,
+    pub(crate) is_lost: bool,
     /// For writes: the share of blocks that are written before the write fails.
     /// For reads: the position of the flipped bit.
-    spoils: Option<f64>,
+    pub(crate) spoils: Option<f64>,
 }
 
-impl Faulty {
+impl<D: ?Sized> Faulty<D> {
     /// Wraps the device `below`.
-    pub fn new(below: SharedDevice, clock: Clock, seed: u64, faults: Faults) -> Self {
+    pub fn new(below: Arc<D>, clock: Clock, seed: u64, faults: Faults) -> Self {
         Faulty {
             below,
             clock,
@@ -124,7 +125,7 @@ impl Faulty {
         self.injected.load(Relaxed)
     }
 
-    fn fate(&self, operation: Operation, zone: Option<ZoneId>) -> Fate {
+    pub(crate) fn fate(&self, operation: Operation, zone: Option<ZoneId>) -> Fate {
         if !self.enabled.load(Relaxed) {
             return Fate::default();
         }
@@ -151,7 +152,10 @@ impl Faulty {
             true => (0.0, 0.0, 0.0),
             false => (errors, spoils, faults.lost_writes),
         };
-        let writes = matches!(operation, Operation::Append | Operation::Write);
+        let writes = matches!(
+            operation,
+            Operation::Append | Operation::Write | Operation::WriteZeroes
+        );
         let fate = Fate {
             is_lost: writes && (errors..errors + lost).contains(&draws[2]),
             delay: (draws[0] < faults.delays).then(|| faults.delay_max.mul_f64(draws[1])),
@@ -188,16 +192,18 @@ impl Faulty {
         fits
     }
 
-    /// Starts an operation that may be delayed or fail, with no other faults.
-    fn start<T: Send + 'static>(
+    /// Starts an operation that may be delayed or fail, with no other faults. An injected
+    /// failure is counted in `counters`.
+    pub(crate) fn start_counting<T: Send + 'static>(
         &self,
         operation: Operation,
         zone: Option<ZoneId>,
         fate: Fate,
+        counters: &Counters,
         start: impl FnOnce() -> OpFuture<T>,
     ) -> OpFuture<T> {
         let future = if fate.fails {
-            Counters::add(&self.below.counters().errors, 1);
+            Counters::add(&counters.errors, 1);
             OpFuture::ready(Err(injected(operation, zone)))
         } else {
             start()
@@ -222,50 +228,63 @@ impl Faulty {
         let is_next = self.enabled.load(Relaxed) && *panic_after == Some(operation);
         is_next && panic_after.take().is_some()
     }
-
-    /// The data with zeros after a random block, and the bytes before it; no
-    /// bytes if not even one block is written.
-    fn torn(&self, data: &IoData, share: f64) -> (usize, IoData) {
-        let block = self.below.geometry().block_size as usize;
-        let kept = (data.len() / block.max(1)) as f64 * share;
-        let kept = kept as usize * block;
-        (kept, IoBuf::copy_of(&data[..kept], data.len()).freeze())
-    }
 }
 
-fn injected(operation: Operation, zone: Option<ZoneId>) -> DeviceError {
+/// Bytes of `len` that a torn write writes: whole blocks.
+pub(crate) fn torn(len: usize, block_bytes: u32, share: f64) -> usize {
+    let block = block_bytes as usize;
+    ((len / block) as f64 * share) as usize * block
+}
+
+pub(crate) fn injected(operation: Operation, zone: Option<ZoneId>) -> DeviceError {
     let error = io::Error::other("injected fault");
     DeviceError::new(operation, zone, DeviceErrorKind::Io(error))
 }
 
 /// Waits for the partial operation, then fails.
-fn fail_after<T: Send + 'static, U: Send + 'static>(
+pub(crate) fn fail_after<T: Send + 'static, U: Send + 'static>(
     half: OpFuture<U>,
     operation: Operation,
-    zone: ZoneId,
+    zone: Option<ZoneId>,
 ) -> OpFuture<T> {
     OpFuture::new(async move {
         half.await?;
-        Err(injected(operation, Some(zone)))
+        Err(injected(operation, zone))
     })
 }
 
-impl Device for Faulty {
+/// Flips the bit at a `place` from 0 to 1 of the data that is read.
+pub(crate) fn flip_bit(read: OpFuture<IoBuf>, place: Option<f64>) -> OpFuture<IoBuf> {
+    let Some(place) = place else {
+        return read;
+    };
+    OpFuture::new(async move {
+        let mut buf = read.await?;
+        let bit = (buf.len() as f64 * 8.0 * place) as usize;
+        buf[bit / 8] ^= 1 << (bit % 8);
+        Ok(buf)
+    })
+}
+
+impl<D: Device + ?Sized> Faulty<D> {
+    fn start<T: Send + 'static>(
+        &self,
+        operation: Operation,
+        zone: Option<ZoneId>,
+        fate: Fate,
+        start: impl FnOnce() -> OpFuture<T>,
+    ) -> OpFuture<T> {
+        self.start_counting(operation, zone, fate, self.below.counters(), start)
+    }
+}
+
+impl<D: Device + ?Sized> Device for Faulty<D> {
     answered_below!("faulty");
 
     fn read(&self, at: Address, buf: IoBuf) -> OpFuture<IoBuf> {
         let fate = self.fate(Operation::Read, Some(at.zone));
         self.start(Operation::Read, Some(at.zone), fate, || {
-            let read = self.below.read(at, buf);
-            let Some(place) = fate.spoils else {
-                return read;
-            };
-            OpFuture::new(async move {
-                let mut buf = read.await?;
-                let bit = (buf.len() as f64 * 8.0 * place) as usize;
-                buf[bit / 8] ^= 1 << (bit % 8);
-                Ok(buf)
-            })
+            flip_bit(self.below.read(at, buf), fate.spoils)
         })
     }
 
@@ -282,9 +301,11 @@ impl Device for Faulty {
             }
             None => self.below.append(zone, data, placement),
             Some(share) => {
-                let (_, torn) = self.torn(&data, share);
+                let block = self.below.geometry().block_size;
+                let kept = torn(data.len(), block, share);
+                let torn = IoBuf::copy_of(&data[..kept], data.len()).freeze();
                 let half = self.below.append(zone, torn, placement);
-                fail_after(half, Operation::Append, zone)
+                fail_after(half, Operation::Append, Some(zone))
             }
         })
     }
@@ -295,11 +316,11 @@ impl Device for Faulty {
             match fate.spoils {
                 _ if fate.is_lost => OpFuture::ready(Ok(())),
                 None => self.below.write(at, data, placement),
-                Some(share) => match self.torn(&data, share).0 {
+                Some(share) => match torn(data.len(), self.below.geometry().block_size, share) {
                     0 => OpFuture::ready(Err(injected(Operation::Write, Some(at.zone)))),
                     kept => {
                         let half = self.below.write(at, data.slice(0..kept), placement);
-                        fail_after(half, Operation::Write, at.zone)
+                        fail_after(half, Operation::Write, Some(at.zone))
                     }
                 },
             }

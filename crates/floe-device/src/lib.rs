@@ -5,6 +5,9 @@
 //! The contract is documented on the trait and checked on every
 //! implementation by one [`conformance`] suite.
 //!
+//! A [`BlockDevice`] is a flat range of blocks without zones, for volumes. It has
+//! a [suite](block::conformance) of its own.
+//!
 //! Must not depend on keys, values and caches.
 
 mod arena;
@@ -35,6 +38,7 @@ pub mod virtual_time;
 mod zones;
 
 pub use block::file::{FileBlocks, FileBlocksConfig};
+pub use block::flat::Flat;
 pub use block::memory::MemoryBlocks;
 pub use block::power::PowerGroup;
 pub use block::{BlockDevice, SharedBlockDevice};

@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use floe_core::ByteSize;
 use floe_device::block::conformance;
-use floe_device::config::{Direct, IoChoice};
+use floe_device::block::history::{History, Image};
+use floe_device::config::{DeviceKind, Direct, IoChoice};
 use floe_device::{
-    FileBlocks, FileBlocksConfig, MemoryBlocks, OpenDeviceError, PowerGroup, SharedBlockDevice,
+    BlockDevice as _, Clock, DeviceConfig, Faults, Faulty, FileBlocks, FileBlocksConfig, Flat,
+    MemoryBlocks, OpenDeviceError, PowerGroup, SharedBlockDevice, SimConfig, SimModel, open,
+    virtual_time,
 };
 
 fn run(main: impl Future<Output = ()>) {
@@ -71,6 +74,93 @@ fn file_in_memory_without_requests_for_zeros() {
         let device: SharedBlockDevice = Arc::new(FileBlocks::open(&config).unwrap());
         assert!(device.describe().ends_with("threads)"));
         conformance::check(&device).await;
+    });
+}
+
+/// Zones with a tail that is not writable, so that blocks skip it.
+fn zones(kind: DeviceKind) -> DeviceConfig {
+    DeviceConfig {
+        kind,
+        size: Some(ByteSize::mib(8)),
+        zone_size: Some(ByteSize::mib(1)),
+        zone_capacity: Some(ByteSize::kib(768)),
+        sim: SimConfig {
+            zoned: false,
+            ..SimConfig::default()
+        },
+        ..DeviceConfig::default()
+    }
+}
+
+#[test]
+fn flat_memory() {
+    run(async {
+        let device = open(&zones(DeviceKind::Memory), &Clock::real()).unwrap();
+        let flat = Flat::new(device).unwrap();
+        assert_eq!(flat.size_bytes(), 6 << 20, "tails are skipped");
+        conformance::check(&(Arc::new(flat) as SharedBlockDevice)).await;
+    });
+}
+
+#[test]
+fn flat_simulated_ssds_in_virtual_time() {
+    for (model, size) in [
+        (SimModel::default(), 8),
+        (SimModel::Sn540, 400),
+        (SimModel::Optane, 48),
+    ] {
+        virtual_time::run(1, |clock| async move {
+            let zone = ByteSize::kib(1536);
+            let whole = SimConfig {
+                model,
+                mapping_unit: Some(ByteSize::kib(64)),
+                ..SimConfig::default()
+            };
+            let queues = zones(DeviceKind::Sim);
+            let config = DeviceConfig {
+                size: Some(ByteSize::mib(size)),
+                zone_size: Some(zone),
+                zone_capacity: Some(zone),
+                sim: match model == SimModel::default() {
+                    true => queues.sim.clone(),
+                    false => whole,
+                },
+                ..queues
+            };
+            let device = open(&config, &clock).unwrap();
+            let flat: SharedBlockDevice = Arc::new(Flat::new(device).unwrap());
+            conformance::check(&flat).await;
+        });
+    }
+}
+
+#[test]
+fn a_zoned_drive_is_no_block_device() {
+    virtual_time::run(1, |clock| async move {
+        let sim = SimConfig {
+            zoned: true,
+            ..SimConfig::default()
+        };
+        let config = DeviceConfig {
+            sim,
+            ..zones(DeviceKind::Sim)
+        };
+        let error = Flat::new(open(&config, &clock).unwrap()).unwrap_err();
+        assert!(
+            matches!(error, OpenDeviceError::NoRandomWrites(_)),
+            "{error}"
+        );
+    });
+}
+
+/// Neither faults that are turned off nor a record may change the behaviour.
+#[test]
+fn wrappers() {
+    run(async {
+        let blank = Image::blank(ByteSize(conformance::SIZE_BYTES_MIN), 512).unwrap();
+        let recorded = History::default().record(blank.device(), &blank);
+        let faulty = Faulty::new(recorded, Clock::real(), 1, Faults::default());
+        conformance::check(&(Arc::new(faulty) as SharedBlockDevice)).await;
     });
 }
 

@@ -44,6 +44,18 @@ impl MemoryBlocks {
         Ok(MemoryBlocks::over(Arc::new(medium), None))
     }
 
+    /// A device that holds `base`. Its size and block size were checked.
+    pub(crate) fn on(base: Arc<Pages>, size: ByteSize, block_bytes: u32) -> Self {
+        let shards = (0..SHARDS).map(|_| RwLock::new(Pages::over(Arc::clone(&base))));
+        let medium = Medium {
+            size: size.bytes(),
+            block_bytes,
+            shards: shards.collect(),
+            unflushed: None,
+        };
+        MemoryBlocks::over(Arc::new(medium), None)
+    }
+
     pub(crate) fn over(medium: Arc<Medium>, outlet: Option<Arc<Outlet>>) -> Self {
         MemoryBlocks {
             medium,
@@ -173,7 +185,7 @@ impl Outlet {
 /// Locks of a medium, each for every so many regions.
 const SHARDS: u64 = 64;
 /// The unit in which a power loss tears writes: the smallest sector of a drive.
-const SECTOR_BYTES: usize = 512;
+pub(crate) const SECTOR_BYTES: usize = 512;
 
 /// The bytes of a device, which outlive its power.
 pub(crate) struct Medium {

@@ -4,7 +4,10 @@
 //! A [`Device`](crate::Device) has zones and write pointers besides.
 
 pub mod conformance;
+pub mod faulty;
 pub mod file;
+pub mod flat;
+pub mod history;
 pub mod memory;
 mod pages;
 pub mod power;
@@ -76,6 +79,23 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
     /// Counts of bytes and operations. Writes of zeros count as writes.
     fn counters(&self) -> &Counters;
 }
+
+/// The methods of a wrapper's [`BlockDevice`] that the device `below` it answers.
+macro_rules! blocks_below {
+    ($name:literal) => {
+        $crate::contract::described_below!($name);
+
+        fn size_bytes(&self) -> u64 {
+            self.below.size_bytes()
+        }
+
+        fn block_bytes(&self) -> u32 {
+            self.below.block_bytes()
+        }
+    };
+}
+
+pub(crate) use blocks_below;
 
 /// Zeros to write, the most at once.
 pub(crate) static ZEROS: LazyLock<IoData> = LazyLock::new(|| IoBuf::zeroed(256 << 10).freeze());

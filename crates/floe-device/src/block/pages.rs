@@ -50,6 +50,14 @@ impl AsRef<[u8]> for Part {
 }
 
 impl Pages {
+    /// Pages that read as `base` until they are written.
+    pub(crate) fn over(base: Arc<Pages>) -> Self {
+        Pages {
+            own: Regions::default(),
+            base: Some(base),
+        }
+    }
+
     /// Fills `buf` from `at`.
     pub(crate) fn read(&self, at: u64, buf: &mut [u8]) {
         let mut rest = buf;

@@ -14,7 +14,7 @@ use floe_core::chunk::{ChunkConfig, Plan};
 use floe_core::policy::admission::AdmissionConfig;
 use floe_core::{ByteSize, Geometry};
 use floe_device::virtual_time::VirtualTime;
-use floe_device::{Clock, Faults, Faulty, MemoryDevice};
+use floe_device::{Clock, Faults, Faulty, MemoryDevice, SharedDevice};
 
 use super::{AdmissionControl, Engine, EngineStats, OpenOptions, RamPlan};
 use crate::value::{PutOptions, PutOutcome};
@@ -53,7 +53,7 @@ fn geometry() -> Geometry {
 
 impl Fixture {
     async fn open(clock: Clock) -> Fixture {
-        let below = Arc::new(MemoryDevice::new(geometry()));
+        let below: SharedDevice = Arc::new(MemoryDevice::new(geometry()));
         let device = Arc::new(Faulty::new(below, clock.clone(), 1, Faults::default()));
         let ram = RamPlan {
             bytes: 0,
