@@ -50,11 +50,6 @@ impl Cells {
         self.cells[position] & self.ids()
     }
 
-    /// Replaces the number at `position`, which belongs to `hash`.
-    pub(crate) fn renumber(&mut self, position: usize, hash: u64, id: u32) {
-        self.cells[position] = self.tag(hash) | id;
-    }
-
     /// Adds `id`. The table must have room.
     pub(crate) fn insert(&mut self, hash: u64, id: u32) {
         self.put(hash, id);

@@ -13,8 +13,8 @@ use super::members::{
 use super::order::{Levels, Order};
 use super::pages::Pages;
 use super::plan::PartitionPlan;
-use super::regions::{RegionId, Regions};
-use super::shape::{BlockId, CLASSES, Entry, Shape};
+use super::regions::{RegionHash, Regions};
+use super::shape::{BlockId, CLASSES, Shape};
 use super::slabs::Slabs;
 
 /// No group, no run.
@@ -172,7 +172,7 @@ impl Groups {
     }
 
     /// Marks the free slot `block` in use, as one of `region`.
-    pub(super) fn occupy(&mut self, block: BlockId, region: RegionId) {
+    pub(super) fn occupy(&mut self, block: BlockId, region: RegionHash) {
         let group = self.shape.group_of(block);
         let record = self.record(block);
         let Group { first, .. } = self.groups.records[group];
@@ -217,16 +217,9 @@ impl Groups {
         self.touch_group(group);
     }
 
-    /// The region of `block`, which is in use.
-    pub(super) fn region(&self, block: BlockId) -> Option<RegionId> {
+    /// The hash of the region of `block`, unless it is free.
+    pub(super) fn region(&self, block: BlockId) -> Option<RegionHash> {
         self.blocks.records[self.record(block)].region()
-    }
-
-    /// The region of `block` has a new number.
-    pub(super) fn set_region(&mut self, block: BlockId, region: RegionId) {
-        let record = self.record(block);
-        let flags = self.blocks.records[record].flags();
-        self.blocks.records[record] = Block::used(region, flags);
     }
 
     pub(super) fn is_dirty(&self, block: BlockId) -> bool {
@@ -436,12 +429,11 @@ impl Groups {
             let region = self.blocks.records[run + slot].region()?;
             Some((slot, region))
         })?;
-        let blocks = regions.entries(region).iter();
-        let mut blocks = blocks.map(|&entry| Entry(entry).block(self.shape));
-        let block = blocks.find(|block| {
-            self.run_class(block.class()) == class && self.record(*block) == run + slot
+        let (_, entry) = regions.find_entry(region, |entry| {
+            let block = entry.block(self.shape);
+            self.run_class(block.class()) == class && self.record(block) == run + slot
         })?;
-        Some(self.shape.group_of(block))
+        Some(self.shape.group_of(entry.block(self.shape)))
     }
 
     fn touch_group(&mut self, group: u32) {

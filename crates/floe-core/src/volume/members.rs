@@ -2,7 +2,7 @@
 
 use super::order::{ABSENT, Ranked, Replacement};
 use super::pages::Pages;
-use super::regions::RegionId;
+use super::regions::RegionHash;
 use super::shape::{BlockId, Shape};
 use crate::list::{Linked, Links};
 
@@ -54,13 +54,17 @@ impl Group {
 }
 
 /// The record of a block: above two flags the next free slot of its group, which
-/// is [`NO_SLOT`] at most, or, above these numbers, the number of its region.
+/// is [`NO_SLOT`] at most, or, above these numbers, the hash of its region.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Block(u32);
 
 pub(super) const DIRTY: u32 = 1;
 pub(super) const PARTIAL: u32 = 2;
 const FLAG_BITS: u32 = 2;
+const _: () = assert!(
+    RegionHash::BITS + FLAG_BITS < u32::BITS,
+    "hashes stand above free slots"
+);
 
 impl Block {
     /// A free slot, and the next one of its group.
@@ -68,7 +72,7 @@ impl Block {
         Block(next << FLAG_BITS)
     }
 
-    pub(super) fn used(region: RegionId, flags: u32) -> Self {
+    pub(super) fn used(region: RegionHash, flags: u32) -> Self {
         Block((region.0 + NO_SLOT + 1) << FLAG_BITS | flags)
     }
 
@@ -77,9 +81,10 @@ impl Block {
         self.0 >> FLAG_BITS
     }
 
-    /// The region, unless the slot is free.
-    pub(super) fn region(self) -> Option<RegionId> {
-        (self.0 >> FLAG_BITS).checked_sub(NO_SLOT + 1).map(RegionId)
+    /// The hash of its region, unless the slot is free.
+    pub(super) fn region(self) -> Option<RegionHash> {
+        let hash = (self.0 >> FLAG_BITS).checked_sub(NO_SLOT + 1);
+        hash.map(RegionHash)
     }
 
     pub(super) fn flags(self) -> u32 {
@@ -290,12 +295,12 @@ mod tests {
         let mut blocks = Members::new(Block::default(), Some(Replacement::Clock));
         blocks.allocate(0);
         for at in 4..8 {
-            blocks.records[at] = Block::used(RegionId(at), DIRTY);
+            blocks.records[at] = Block::used(RegionHash(at), DIRTY);
             blocks.marks[at] = ABSENT + 1;
         }
         blocks.move_run(4, 0, 4);
         for at in 0..4 {
-            assert_eq!(blocks.records[at].region(), Some(RegionId(at + 4)));
+            assert_eq!(blocks.records[at].region(), Some(RegionHash(at + 4)));
             assert_eq!(blocks.records[at].flags(), DIRTY);
             assert_eq!(
                 (blocks.marks[at], blocks.marks[at + 4]),

@@ -37,18 +37,6 @@ impl<T: Copy> Pages<T> {
         self.pages[page as usize] = None;
     }
 
-    /// The elements from `first` on that lie in the same page, `len` at most.
-    pub(super) fn run(&self, first: u32, len: usize) -> &[T] {
-        let within = first as usize % PAGE;
-        &self.page(first)[within..within + len]
-    }
-
-    /// The same elements, to change them.
-    pub(super) fn run_mut(&mut self, first: u32, len: usize) -> &mut [T] {
-        let within = first as usize % PAGE;
-        &mut self.page_mut(first)[within..within + len]
-    }
-
     /// Bytes of RAM of `len` elements, and of the pages' addresses. The rest of the
     /// last page is left out: a cache of a hundred blocks would else consist of it.
     pub(super) fn memory_of(&self, len: usize) -> u64 {

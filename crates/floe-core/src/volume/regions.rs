@@ -1,40 +1,54 @@
 //! The index of a shard: region to blocks.
 //!
-//! One probe answers a whole request within a region. A table of 4-byte cells
-//! leads to the region's *run*: its key, and one 4-byte [`Entry`] per cached
-//! block in the order of addresses. Runs have one of 16 capacities; a region
-//! moves to another run when it outgrows its own, or fills half of it. When many
-//! runs of a capacity are free, the last one moves into a free one.
+//! One probe answers a whole request within a region. The *record* of a region
+//! is its key and one 4-byte [`Entry`] per cached block, in the order of
+//! addresses. Records lie in one array, in the order of their regions' hashes
+//! and each in the line that its hash leads to, its *home*, or as soon after as
+//! there is room. A lookup reads the end of its home's records, which the
+//! processor's caches hold for most indexes, and the record: one random read.
 //!
-//! RAM of a region of `n` blocks: about 5 B for the cell, 8 B for the key, 4 B
-//! for each block.
+//! A change moves the records that follow up to the next gap. Blocks know their
+//! region by its hash, so that moves need not be told to them. The array grows
+//! and shrinks by a sixteenth, in place and in one pass.
+//!
+//! RAM of a region of `n` blocks: 8 B for the key and 4 B for each block, in an
+//! array that is filled to 80 to 90 %, and 3 % for the ends of lines.
 
-use super::pages::Pages;
+use std::hint::black_box;
+use std::ops::Range;
+
 use super::shape::{Entry, RegionKey};
-use super::slabs::Slabs;
-use crate::cells::Cells;
 use crate::hash::{HashSeed, KeyHash};
 
-/// Entries that a run can have. Each is at most half as large again as the one before.
-const CAPACITIES: [usize; CLASSES] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256];
-const CLASSES: usize = 16;
+/// Words of a line: two lines of the processor's caches.
+const LINE: usize = 32;
 
-/// Words of a run before its entries: its [`Header`].
+/// Words of a record before its entries: its [`Header`].
 const HEADER_WORDS: usize = 2;
 
-/// Of so many runs of a capacity one may be free. Each move costs about as much
-/// as an eviction, and regions that grow and shrink in turn need a reserve.
-const RUNS_PER_FREE: usize = 16;
-
-/// No run: the end of a list of free runs.
-const NONE: u32 = u32::MAX;
-
-/// A region in the index. Valid until a block is added or removed.
+/// A region's record: its first word. Valid until a block is added or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RegionId(pub(super) u32);
 
-/// The hash of a region's key: the upper bits choose the shard, the lower 48
-/// the cell.
+/// The bits of a region's hash that order records, which blocks remember.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct RegionHash(pub(super) u32);
+
+impl RegionHash {
+    pub(super) const BITS: u32 = 29;
+
+    /// The upper bits of a hash choose the shard; these are the ones below.
+    pub(super) fn of(hash: KeyHash) -> Self {
+        RegionHash((hash.0 >> 19) as u32 & ((1 << Self::BITS) - 1))
+    }
+
+    /// The line that the hash leads to, of `lines`.
+    fn line(self, lines: usize) -> usize {
+        ((u64::from(self.0) * lines as u64) >> Self::BITS) as usize
+    }
+}
+
+/// The hash of a region's key.
 pub(super) fn hash_of(seed: HashSeed, key: RegionKey) -> KeyHash {
     KeyHash::of(seed, &key.bits().to_le_bytes())
 }
@@ -43,138 +57,129 @@ pub(super) fn hash_of(seed: HashSeed, key: RegionKey) -> KeyHash {
 #[derive(Debug)]
 pub(super) struct Regions {
     seed: HashSeed,
-    cells: Cells,
-    /// Runs. The first words of a free one are the next and the previous free
-    /// run, and 0, which no entry is.
-    words: Pages<u32>,
-    slabs: Slabs<CLASSES>,
-    /// By capacity.
-    free: [FreeRuns; CLASSES],
+    words: Vec<u32>,
+    /// By line, the words from its start to the end of the records whose home is
+    /// this line or one before it; 0 if they end before it.
+    ends: Vec<u32>,
+    /// Words of all records.
+    used: usize,
     len: usize,
 }
 
-/// The list of the free runs of a capacity.
-#[derive(Clone, Copy, Debug)]
-struct FreeRuns {
-    head: u32,
-    count: usize,
-}
-
-/// Key, number of entries less one (8 bits) and number of the capacity (4 bits)
-/// of a run.
+/// Key and number of entries less one (8 bits) of a region.
 #[derive(Clone, Copy)]
 struct Header(u64);
 
 impl Header {
-    fn new(key: RegionKey, len: usize, capacity: usize) -> Self {
-        Header(key.bits() << 12 | (len as u64 - 1) << 4 | capacity as u64)
+    fn new(key: RegionKey, len: usize) -> Self {
+        Header(key.bits() << 8 | (len as u64 - 1))
     }
 
     fn key(self) -> RegionKey {
-        RegionKey::from_bits(self.0 >> 12)
+        RegionKey::from_bits(self.0 >> 8)
     }
 
     fn len(self) -> usize {
-        (self.0 >> 4 & 0xff) as usize + 1
-    }
-
-    fn capacity(self) -> usize {
-        (self.0 & 0xf) as usize
+        (self.0 & 0xff) as usize + 1
     }
 }
 
 impl Regions {
     pub(super) fn new(seed: HashSeed) -> Self {
-        let no_runs = FreeRuns {
-            head: NONE,
-            count: 0,
-        };
         Regions {
             seed,
-            cells: Cells::new(),
-            words: Pages::new(0),
-            slabs: Slabs::new(CAPACITIES.map(|capacity| HEADER_WORDS + capacity)),
-            free: [no_runs; CLASSES],
+            words: Vec::new(),
+            ends: vec![0],
+            used: 0,
             len: 0,
         }
     }
 
     /// The region of `key`, whose hash is `hash`, if it has cached blocks.
     pub(super) fn find(&self, key: RegionKey, hash: KeyHash) -> Option<RegionId> {
-        let position = self.position(key, hash)?;
-        Some(RegionId(self.cells.id_at(position)))
+        let line = RegionHash::of(hash).line(self.ends.len());
+        // Loads that nothing waits for: the record arrives while the ends do.
+        black_box(self.words.get(line * LINE).copied());
+        black_box(self.words.get(line * LINE + LINE / 2).copied());
+        black_box(self.words.get(line * LINE + LINE).copied());
+        self.records(line)
+            .find(|(_, header)| header.key() == key)
+            .map(|(at, _)| RegionId(at as u32))
     }
 
     pub(super) fn key(&self, region: RegionId) -> RegionKey {
-        self.header(region.0).key()
+        self.header(region.0 as usize).key()
     }
 
     /// The region's blocks, in the order of addresses.
     pub(super) fn entries(&self, region: RegionId) -> &[u32] {
-        let len = self.header(region.0).len();
-        self.words.run(region.0 + HEADER_WORDS as u32, len)
+        let at = region.0 as usize;
+        &self.words[at + HEADER_WORDS..][..self.header(at).len()]
     }
 
-    /// Adds a block to the region of `key`, where it overlaps none. Hands the other
-    /// blocks of each region that gets a new number to `renumber`.
-    pub(super) fn insert(
-        &mut self,
-        key: RegionKey,
-        hash: KeyHash,
-        entry: Entry,
-        renumber: impl FnMut(RegionId, &[u32]),
-    ) -> RegionId {
-        let Some(position) = self.position(key, hash) else {
-            return self.insert_region(key, hash, entry);
-        };
-        let region = self.cells.id_at(position);
-        let header = self.header(region);
-        let (len, capacity) = (header.len(), header.capacity());
-        let region = if len < CAPACITIES[capacity] {
-            region
-        } else {
-            self.relocate(position, hash, capacity + 1, renumber)
-        };
-        let at = self
-            .entries(RegionId(region))
-            .partition_point(|&e| e < entry.0);
-        self.set_header(
-            region,
-            Header::new(key, len + 1, self.header(region).capacity()),
-        );
-        let entries = self.entries_mut(region);
-        entries.copy_within(at..len, at + 1);
-        entries[at] = entry.0;
-        RegionId(region)
+    /// The entry that `is_it` accepts of the regions whose hashes are like `hash`.
+    pub(super) fn find_entry(
+        &self,
+        hash: RegionHash,
+        is_it: impl Fn(Entry) -> bool,
+    ) -> Option<(RegionId, Entry)> {
+        self.records(hash.line(self.ends.len()))
+            .find_map(|(at, _)| {
+                let region = RegionId(at as u32);
+                let mut entries = self.entries(region).iter().map(|&entry| Entry(entry));
+                Some((region, entries.find(|&entry| is_it(entry))?))
+            })
     }
 
-    /// Removes `entry` from `region`, which has it. Hands the blocks of each region
-    /// that gets a new number to `renumber`.
-    pub(super) fn remove(
-        &mut self,
-        region: RegionId,
-        entry: Entry,
-        renumber: impl FnMut(RegionId, &[u32]),
-    ) {
-        let header = self.header(region.0);
-        let (key, len) = (header.key(), header.len());
-        let hash = hash_of(self.seed, key);
-        if len == 1 {
-            return self.remove_region(region.0, hash, renumber);
+    /// Adds a block to the region of `key`, where it overlaps none.
+    pub(super) fn insert(&mut self, key: RegionKey, hash: KeyHash, entry: Entry) {
+        let line = RegionHash::of(hash).line(self.ends.len());
+        match self.find(key, hash) {
+            None => {
+                let at = self.place_of(line, RegionHash::of(hash));
+                self.open(at, record_words(1), line);
+                self.set_header(at, Header::new(key, 1));
+                self.words[at + HEADER_WORDS] = entry.0;
+                self.len += 1;
+            }
+            Some(region) => {
+                let (start, len) = (region.0 as usize, self.entries(region).len());
+                let words = record_words(len);
+                self.open(start + words, record_words(len + 1) - words, line);
+                let at = self.entries(region).partition_point(|&e| e < entry.0);
+                self.set_header(start, Header::new(key, len + 1));
+                let entries = self.entries_mut(region);
+                entries.copy_within(at..len, at + 1);
+                entries[at] = entry.0;
+            }
         }
-        let entries = self.entries_mut(region.0);
-        let at = entries.partition_point(|&e| e < entry.0);
-        debug_assert_eq!(entries[at], entry.0, "the region has the block");
-        entries.copy_within(at + 1.., at);
-        let capacity = header.capacity();
-        self.set_header(region.0, Header::new(key, len - 1, capacity));
-        // Half as many as fit into the next smaller run, so that one more
-        // insertion does not move the region back.
-        if capacity > 0
-            && len - 1 <= CAPACITIES[capacity] / 2
-            && let Some(position) = self.cells.position_of(hash.0 & HASH_MASK, region.0)
-        {
-            self.relocate(position, hash, capacity - 1, renumber);
+        if self.used * 10 > self.ends.len() * LINE * 9 {
+            self.rebuild(self.ends.len() + self.ends.len() / 16 + 1);
+        }
+    }
+
+    /// Removes `entry` from a region whose hash is `hash`. It is in the index.
+    pub(super) fn remove(&mut self, hash: RegionHash, entry: Entry) {
+        let Some((region, _)) = self.find_entry(hash, |other| other == entry) else {
+            debug_assert!(false, "the index has the block");
+            return;
+        };
+        let (start, header) = (region.0 as usize, self.header(region.0 as usize));
+        let line = hash.line(self.ends.len());
+        let len = header.len();
+        if len == 1 {
+            self.close(start, record_words(1), line);
+            self.len -= 1;
+        } else {
+            let entries = self.entries_mut(region);
+            let at = entries.partition_point(|&e| e < entry.0);
+            entries.copy_within(at + 1.., at);
+            self.set_header(start, Header::new(header.key(), len - 1));
+            let words = record_words(len - 1);
+            self.close(start + words, record_words(len) - words, line);
+        }
+        if self.used * 100 < (self.ends.len() - 1) * LINE * 82 {
+            self.rebuild(self.ends.len() - self.ends.len() / 16 - 1);
         }
     }
 
@@ -185,162 +190,144 @@ impl Regions {
 
     /// Bytes of RAM.
     pub(super) fn memory_bytes(&self) -> u64 {
-        let words = self.words.memory_of(self.slabs.elements());
-        self.cells.memory_bytes() as u64 + self.slabs.memory_bytes() + words
+        ((self.words.capacity() + self.ends.capacity()) * size_of::<u32>()) as u64
     }
 
-    fn position(&self, key: RegionKey, hash: KeyHash) -> Option<usize> {
-        self.cells
-            .find(hash.0 & HASH_MASK, |id| self.header(id).key() == key)
+    /// The records whose home is `line`, and their headers.
+    fn records(&self, line: usize) -> impl Iterator<Item = (usize, Header)> {
+        let Range { mut start, end } = span(&self.ends, line);
+        std::iter::from_fn(move || {
+            let at = start;
+            let header = (at < end).then(|| self.header(at))?;
+            start += record_words(header.len());
+            Some((at, header))
+        })
     }
 
-    fn insert_region(&mut self, key: RegionKey, hash: KeyHash, entry: Entry) -> RegionId {
-        let region = self.take_run(0);
-        self.set_header(region, Header::new(key, 1, 0));
-        self.entries_mut(region)[0] = entry.0;
-        let (words, seed) = (&self.words, self.seed);
-        self.cells.reserve_one(|id| hash_in(words, seed, id));
-        self.cells.insert(hash.0 & HASH_MASK, region);
-        self.len += 1;
-        RegionId(region)
+    /// The place of a new record of `hash`, whose home is `line`.
+    fn place_of(&self, line: usize, hash: RegionHash) -> usize {
+        let after = self
+            .records(line)
+            .find(|(_, header)| self.home(*header) > hash);
+        after.map_or(span(&self.ends, line).end, |(at, _)| at)
     }
 
-    fn remove_region(
-        &mut self,
-        region: u32,
-        hash: KeyHash,
-        renumber: impl FnMut(RegionId, &[u32]),
-    ) {
-        if let Some(position) = self.cells.position_of(hash.0 & HASH_MASK, region) {
-            let (words, seed) = (&self.words, self.seed);
-            self.cells.remove(position, |id| hash_in(words, seed, id));
-        }
-        self.give_run(region, self.header(region).capacity(), renumber);
-        self.len -= 1;
-    }
-
-    /// Moves the region at `position` to a run of another capacity.
-    fn relocate(
-        &mut self,
-        position: usize,
-        hash: KeyHash,
-        capacity: usize,
-        mut renumber: impl FnMut(RegionId, &[u32]),
-    ) -> u32 {
-        let from = self.cells.id_at(position);
-        let to = self.take_run(capacity);
-        let header = self.header(from);
-        self.set_header(to, Header::new(header.key(), header.len(), capacity));
-        self.move_entries(position, hash, to);
-        renumber(RegionId(to), self.entries(RegionId(to)));
-        self.give_run(from, header.capacity(), renumber);
-        to
-    }
-
-    /// Copies the entries of the region at `position` to run `to`, whose header is
-    /// set, and lets the cell lead there.
-    fn move_entries(&mut self, position: usize, hash: KeyHash, to: u32) {
-        let from = self.cells.id_at(position) + HEADER_WORDS as u32;
-        for at in 0..self.header(to).len() as u32 {
-            self.words[to + HEADER_WORDS as u32 + at] = self.words[from + at];
-        }
-        self.cells.renumber(position, hash.0 & HASH_MASK, to);
-    }
-
-    fn take_run(&mut self, capacity: usize) -> u32 {
-        if self.free[capacity].count > 0 {
-            let run = self.free[capacity].head;
-            self.unlink(run, capacity);
-            return run;
-        }
-        let run = self.slabs.push(capacity);
-        self.words.allocate(run);
-        self.cells.widen_ids(self.slabs.end());
-        run
-    }
-
-    /// Frees `run`. While more runs are free than may be, two are given up, so that
-    /// the free ones become fewer as the others do.
-    fn give_run(&mut self, run: u32, capacity: usize, mut renumber: impl FnMut(RegionId, &[u32])) {
-        self.link(run, capacity);
-        for _ in 0..2 {
-            if self.free[capacity].count * RUNS_PER_FREE <= self.slabs.count(capacity) {
-                return;
+    /// Makes room for `count` words at `at`, among or after the records whose home
+    /// is `line`.
+    fn open(&mut self, at: usize, mut count: usize, line: usize) {
+        self.used += count;
+        while count > 0 {
+            let mut last = line;
+            while last + 1 < self.ends.len() && self.ends[last] as usize >= LINE {
+                last += 1;
             }
-            self.vacate_last(capacity, &mut renumber);
-            if let Some(page) = self.slabs.pop(capacity) {
-                self.words.release(page);
+            let end = span(&self.ends, last).end;
+            let gap = if last + 1 < self.ends.len() {
+                count.min((last + 1) * LINE - end)
+            } else {
+                count
+            };
+            if end + gap > self.words.len() {
+                self.words.reserve_exact(end + gap - self.words.len());
+                self.words.resize(end + gap, 0);
+            }
+            self.words.copy_within(at..end, at + gap);
+            for end in &mut self.ends[line..=last] {
+                *end += gap as u32;
+            }
+            count -= gap;
+        }
+    }
+
+    /// Gives up `count` words at `at`, among the records whose home is `line`, and
+    /// moves the records that follow as near to their homes as they get.
+    fn close(&mut self, at: usize, mut count: usize, line: usize) {
+        self.used -= count;
+        while count > 0 {
+            let (mut last, mut step) = (line, count);
+            while last + 1 < self.ends.len() && self.ends[last] as usize > LINE {
+                step = step.min(self.ends[last] as usize - LINE);
+                last += 1;
+            }
+            self.words
+                .copy_within(at + step..span(&self.ends, last).end, at);
+            for end in &mut self.ends[line..=last] {
+                *end -= step as u32;
+            }
+            count -= step;
+        }
+    }
+
+    /// Spreads the records over `lines` lines. The array of more lines is first
+    /// moved to its new end: no record is then written over one that is not read.
+    fn rebuild(&mut self, lines: usize) {
+        let ends = std::mem::replace(&mut self.ends, Vec::with_capacity(lines));
+        let old_len = self.words.len();
+        let moved = lines.saturating_sub(ends.len()) * LINE;
+        self.words.reserve_exact(moved);
+        self.words.resize(old_len + moved, 0);
+        self.words.copy_within(..old_len, moved);
+        let mut end = 0;
+        for line in 0..ends.len() {
+            let mut from = span(&ends, line);
+            while !from.is_empty() {
+                let header = self.header(from.start + moved);
+                let words = record_words(header.len());
+                self.end_lines(self.home(header).line(lines), &mut end);
+                let start = from.start + moved;
+                self.words.copy_within(start..start + words, end);
+                end += words;
+                from.start += words;
             }
         }
+        self.end_lines(lines, &mut end);
+        self.words.truncate(end);
+        self.words.shrink_to_fit();
     }
 
-    /// Moves the region of the last run of a capacity to a free run, unless the
-    /// last one is free itself.
-    fn vacate_last(&mut self, capacity: usize, mut renumber: impl FnMut(RegionId, &[u32])) {
-        let last = self.slabs.last(capacity);
-        if self.words[last + HEADER_WORDS as u32] == 0 {
-            return self.unlink(last, capacity);
-        }
-        let header = self.header(last);
-        let hash = hash_of(self.seed, header.key());
-        let to = self.free[capacity].head;
-        self.unlink(to, capacity);
-        self.set_header(to, header);
-        let position = self.cells.position_of(hash.0 & HASH_MASK, last);
-        self.move_entries(position.expect("a cell leads to each region"), hash, to);
-        renumber(RegionId(to), self.entries(RegionId(to)));
-    }
-
-    /// Adds `run` to the list of free runs.
-    fn link(&mut self, run: u32, capacity: usize) {
-        let free = &mut self.free[capacity];
-        let next = std::mem::replace(&mut free.head, run);
-        free.count += 1;
-        self.words[run] = next;
-        self.words[run + 1] = NONE;
-        self.words[run + HEADER_WORDS as u32] = 0;
-        if next != NONE {
-            self.words[next + 1] = run;
+    /// Notes the ends of lines up to `line`. The records before it end at `end`,
+    /// which moves to where the next one may be.
+    fn end_lines(&mut self, line: usize, end: &mut usize) {
+        while self.ends.len() < line {
+            self.ends.push((*end - self.ends.len() * LINE) as u32);
+            *end = (self.ends.len() * LINE).max(*end);
         }
     }
 
-    /// Removes `run` from the list of free runs.
-    fn unlink(&mut self, run: u32, capacity: usize) {
-        let (next, previous) = (self.words[run], self.words[run + 1]);
-        match previous {
-            NONE => self.free[capacity].head = next,
-            _ => self.words[previous] = next,
-        }
-        if next != NONE {
-            self.words[next + 1] = previous;
-        }
-        self.free[capacity].count -= 1;
+    fn home(&self, header: Header) -> RegionHash {
+        RegionHash::of(hash_of(self.seed, header.key()))
     }
 
-    fn header(&self, run: u32) -> Header {
-        header_in(&self.words, run)
+    fn header(&self, at: usize) -> Header {
+        Header(u64::from(self.words[at]) | u64::from(self.words[at + 1]) << 32)
     }
 
-    fn set_header(&mut self, run: u32, header: Header) {
-        self.words[run] = header.0 as u32;
-        self.words[run + 1] = (header.0 >> 32) as u32;
+    fn set_header(&mut self, at: usize, header: Header) {
+        self.words[at] = header.0 as u32;
+        self.words[at + 1] = (header.0 >> 32) as u32;
     }
 
-    fn entries_mut(&mut self, run: u32) -> &mut [u32] {
-        let len = self.header(run).len();
-        self.words.run_mut(run + HEADER_WORDS as u32, len)
+    fn entries_mut(&mut self, region: RegionId) -> &mut [u32] {
+        let at = region.0 as usize;
+        let len = self.header(at).len();
+        &mut self.words[at + HEADER_WORDS..][..len]
     }
 }
 
-/// Bits of a hash that cells are found by.
-const HASH_MASK: u64 = (1 << 48) - 1;
-
-fn header_in(words: &Pages<u32>, run: u32) -> Header {
-    Header(u64::from(words[run]) | u64::from(words[run + 1]) << 32)
+/// Words of the record of a region with `len` blocks. Long ones have room for an
+/// eighth more at most, so that not every block moves the records after it.
+fn record_words(len: usize) -> usize {
+    let unit = (len.next_power_of_two() / 16).max(1);
+    HEADER_WORDS + len.next_multiple_of(unit)
 }
 
-fn hash_in(words: &Pages<u32>, seed: HashSeed, run: u32) -> u64 {
-    hash_of(seed, header_in(words, run).key()).0 & HASH_MASK
+/// The words of the records whose home is `line`.
+fn span(ends: &[u32], line: usize) -> Range<usize> {
+    let before = line
+        .checked_sub(1)
+        .map_or(0, |before| ends[before] as usize);
+    let start = line * LINE + before.saturating_sub(LINE);
+    start..line * LINE + ends[line] as usize
 }
 
 #[cfg(test)]
@@ -351,23 +338,23 @@ mod tests {
 
     use super::*;
     use crate::volume::address::VolumeId;
-    use crate::volume::pages::PAGE;
     use crate::volume::shape::{BlockId, Shape};
 
-    /// An index, and what its owner knows of it.
-    struct Owned {
+    const SEED: HashSeed = HashSeed(1);
+
+    /// An index, and a map of sets with the same blocks.
+    struct Modelled {
         shape: Shape,
         regions: Regions,
-        /// The region of each block in the index.
-        numbers: BTreeMap<u32, RegionId>,
+        model: BTreeMap<u64, BTreeSet<u32>>,
     }
 
-    impl Owned {
+    impl Modelled {
         fn new() -> Self {
-            Owned {
+            Modelled {
                 shape: Shape::new("4KiB..1MiB".parse().unwrap()),
-                regions: Regions::new(HashSeed(1)),
-                numbers: BTreeMap::new(),
+                regions: Regions::new(SEED),
+                model: BTreeMap::new(),
             }
         }
 
@@ -378,34 +365,70 @@ mod tests {
 
         fn insert(&mut self, number: u64, first: u32) {
             let (key, entry) = (key(number), self.entry(number, first));
-            let hash = hash_of(HashSeed(1), key);
-            let numbers = &mut self.numbers;
-            let region = self.regions.insert(key, hash, entry, |region, entries| {
-                note(self.shape, numbers, region, entries);
-            });
-            assert_eq!(self.regions.key(region), key);
-            self.numbers.insert(entry.block(self.shape).0, region);
+            self.regions.insert(key, hash_of(SEED, key), entry);
+            self.model.entry(number).or_default().insert(first);
         }
 
         fn remove(&mut self, number: u64, first: u32) {
-            let entry = self.entry(number, first);
-            let region = self.numbers.remove(&entry.block(self.shape).0).unwrap();
-            let numbers = &mut self.numbers;
-            self.regions.remove(region, entry, |region, entries| {
-                note(self.shape, numbers, region, entries);
-            });
+            let (key, entry) = (key(number), self.entry(number, first));
+            let hash = RegionHash::of(hash_of(SEED, key));
+            self.regions.remove(hash, entry);
+            let set = self.model.get_mut(&number).unwrap();
+            set.remove(&first);
+            if set.is_empty() {
+                self.model.remove(&number);
+            }
         }
-    }
 
-    fn note(
-        shape: Shape,
-        numbers: &mut BTreeMap<u32, RegionId>,
-        region: RegionId,
-        entries: &[u32],
-    ) {
-        for &entry in entries {
-            let number = numbers.get_mut(&Entry(entry).block(shape).0);
-            *number.expect("a block in the index") = region;
+        /// Changes whether the index has a block.
+        fn toggle(&mut self, number: u64, first: u32) {
+            let set = self.model.get(&number);
+            if set.is_some_and(|set| set.contains(&first)) {
+                self.remove(number, first);
+            } else {
+                self.insert(number, first);
+            }
+        }
+
+        /// Compares a region with the model, by its key and by each of its blocks.
+        fn check_region(&self, number: u64) {
+            let (key, shape) = (key(number), self.shape);
+            let hash = hash_of(SEED, key);
+            let Some(region) = self.regions.find(key, hash) else {
+                return assert!(!self.model.contains_key(&number), "{number} is missing");
+            };
+            assert_eq!(self.regions.key(region), key);
+            let set = self.model.get(&number).into_iter().flatten();
+            let entries = self.regions.entries(region).iter().map(|&e| Entry(e));
+            assert!(entries.clone().map(|e| e.first(shape)).eq(set.copied()));
+            for entry in entries {
+                let has_block = |e: Entry| e.block(shape) == entry.block(shape);
+                let found = self.regions.find_entry(RegionHash::of(hash), has_block);
+                assert_eq!(found, Some((region, entry)));
+            }
+        }
+
+        /// Records lie in the order of hashes, each as near to its home as the one
+        /// before it lets it.
+        fn check_layout(&self) {
+            let regions = &self.regions;
+            let lines = regions.ends.len();
+            let (mut end, mut before, mut used, mut len) = (0, RegionHash(0), 0, 0);
+            for line in 0..lines {
+                end = end.max(line * LINE);
+                assert_eq!(span(&regions.ends, line).start, end);
+                for (at, header) in regions.records(line) {
+                    let hash = regions.home(header);
+                    assert_eq!((at, hash.line(lines)), (end, line));
+                    assert!(before <= hash);
+                    let words = record_words(header.len());
+                    (end, before) = (end + words, hash);
+                    (used, len) = (used + words, len + 1);
+                }
+                assert_eq!(span(&regions.ends, line).end, end);
+            }
+            assert_eq!((regions.used, regions.len()), (used, len));
+            assert_eq!(self.model.len(), len);
         }
     }
 
@@ -413,64 +436,59 @@ mod tests {
         RegionKey::new(VolumeId(3), number)
     }
 
+    /// Steps among few long regions, and among many short ones.
+    fn steps() -> impl Strategy<Value = Vec<(u64, u32)>> {
+        prop_oneof![
+            prop::collection::vec((0_u64..12, 0_u32..256), 0..1200),
+            prop::collection::vec((0_u64..150, 0_u32..8), 0..1200),
+        ]
+    }
+
     proptest! {
-        /// Compares the index with a map of sets.
+        /// Blocks come and go at random, and then go one by one.
         #[test]
-        fn the_index_is_a_map_of_ordered_sets(
-            steps in prop::collection::vec((0_u64..12, 0_u32..256, any::<bool>()), 0..600),
-        ) {
-            let mut owned = Owned::new();
-            let shape = owned.shape;
-            let mut model: BTreeMap<u64, BTreeSet<u32>> = BTreeMap::new();
-            for (number, first, adds) in steps {
-                let is_there = model.get(&number).is_some_and(|set| set.contains(&first));
-                if adds && !is_there {
-                    model.entry(number).or_default().insert(first);
-                    owned.insert(number, first);
-                } else if !adds && is_there {
-                    model.entry(number).or_default().remove(&first);
-                    owned.remove(number, first);
-                }
-                for (&number, set) in &model {
-                    let region = owned.regions.find(key(number), hash_of(HashSeed(1), key(number)));
-                    prop_assert_eq!(region.is_some(), !set.is_empty());
-                    let Some(region) = region else { continue };
-                    let entries = owned.regions.entries(region).iter().map(|&e| Entry(e));
-                    prop_assert!(entries.clone().map(|e| e.first(shape)).eq(set.iter().copied()));
-                    for entry in entries {
-                        prop_assert_eq!(owned.numbers[&entry.block(shape).0], region);
-                    }
-                }
-                let regions = model.values().filter(|set| !set.is_empty()).count();
-                prop_assert_eq!(owned.regions.len(), regions);
+        fn the_index_is_a_map_of_ordered_sets(steps in steps()) {
+            let mut index = Modelled::new();
+            for (number, first) in steps {
+                index.toggle(number, first);
+                index.check_region(number);
+                index.check_layout();
             }
+            (0..151).for_each(|number| index.check_region(number));
+            while let Some((&number, set)) = index.model.iter().next() {
+                let first = *set.first().unwrap();
+                index.remove(number, first);
+                index.check_layout();
+                index.check_region(number);
+            }
+            prop_assert_eq!((index.regions.used, index.regions.ends.len()), (0, 1));
         }
     }
 
     /// Regions go from many blocks each to few, and other regions take their place.
     #[test]
     fn ram_follows_the_blocks_there_are() {
-        let mut owned = Owned::new();
+        let mut index = Modelled::new();
         for number in 0..1000 {
-            (0..64).for_each(|first| owned.insert(number, first));
+            (0..64).for_each(|first| index.insert(number, first));
         }
-        let check = |owned: &Owned| {
-            let regions = &owned.regions;
-            let regions = (0..2000)
-                .filter_map(|number| regions.find(key(number), hash_of(HashSeed(1), key(number))));
-            let words = regions.map(|region| HEADER_WORDS + owned.regions.entries(region).len());
-            let (needed, words) = (words.sum::<usize>(), owned.regions.slabs.elements());
-            assert!(words < needed + needed / 4 + PAGE, "{words} for {needed}");
+        let check = |index: &Modelled| {
+            let sets = index.model.values();
+            let needed: usize = sets.map(|set| HEADER_WORDS + set.len()).sum();
+            let words = index.regions.memory_bytes() as usize / size_of::<u32>();
+            assert!(words < needed + needed / 4 + LINE, "{words} for {needed}");
+            index.check_layout();
+            (0..2000).for_each(|number| index.check_region(number));
         };
-        check(&owned);
+        check(&index);
         for number in 0..1000 {
-            (3..64).for_each(|first| owned.remove(number, first));
-            owned.insert(1000 + number, 7);
+            (3..64).for_each(|first| index.remove(number, first));
+            index.insert(1000 + number, 7);
         }
-        check(&owned);
+        check(&index);
         for number in 0..1000 {
-            (64..124).for_each(|first| owned.insert(number, first));
+            (64..124).for_each(|first| index.insert(number, first));
         }
-        check(&owned);
+        check(&index);
     }
 }

@@ -71,16 +71,6 @@ impl<const N: usize> Slabs<N> {
         page
     }
 
-    /// Runs of `class`.
-    pub(super) fn count(&self, class: usize) -> usize {
-        self.slabs[class].runs
-    }
-
-    /// Runs lie below this element.
-    pub(super) fn end(&self) -> usize {
-        self.pages as usize * PAGE
-    }
-
     /// Elements that exist for the runs there are. The rest of each length's last
     /// page is left out: a cache of a hundred blocks would else consist of it.
     pub(super) fn elements(&self) -> usize {
@@ -120,14 +110,14 @@ mod tests {
         let first = slabs.push(0);
         assert_eq!((first, slabs.push(0), slabs.last(0)), (0, 3, 3));
         assert_eq!(slabs.push(1), PAGE as u32);
-        assert_eq!((slabs.elements(), slabs.end()), (6 + 256, 2 * PAGE));
+        assert_eq!((slabs.elements(), slabs.pages), (6 + 256, 2));
         assert_eq!((slabs.pop(0), slabs.last(0)), (None, first));
         assert_eq!((slabs.pop(0), slabs.elements()), (Some(0), 256));
         for run in 1..4 {
             assert_eq!(slabs.push(1), (PAGE + run * 256) as u32);
         }
         assert_eq!(slabs.push(1), 0, "the page of the other length");
-        assert_eq!((slabs.elements(), slabs.end()), (PAGE + 256, 2 * PAGE));
+        assert_eq!((slabs.elements(), slabs.pages), (PAGE + 256, 2));
     }
 
     #[test]

@@ -84,8 +84,9 @@ pub struct Statistics {
     pub turnover: Turnover,
 }
 
-/// Live bytes of RAM: of records that blocks, groups and regions have or had. Arrays
-/// grow by pages of 1,024 elements; the unused rest of each last page is not counted.
+/// Live bytes of RAM: the array of the index, and records that blocks and groups have
+/// or had. Arrays of these grow by pages of 1,024 elements; the unused rest of each
+/// last page is not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Memory {
     /// The index: regions and the blocks in them.

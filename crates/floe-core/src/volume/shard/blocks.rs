@@ -2,11 +2,11 @@
 
 use super::{Cached, Part, Shard, bytes_at, sectors_at};
 use crate::volume::address::ByteRange;
-use crate::volume::groups::{Groups, Room};
+use crate::volume::groups::Room;
 use crate::volume::plan::Plan;
-use crate::volume::regions::RegionId;
+use crate::volume::regions::RegionHash;
 use crate::volume::sectors::{SectorMap, Sectors, Settled, sectors_in};
-use crate::volume::shape::{BlockId, Entry, Shape};
+use crate::volume::shape::{BlockId, Entry};
 use crate::volume::steps::Steps;
 
 impl Shard {
@@ -31,13 +31,8 @@ impl Shard {
             }
         };
         let entry = Entry::new(self.shape, first, block);
-        let (shape, groups) = (self.shape, &mut self.groups);
-        let region = self
-            .regions
-            .insert(part.key, part.hash, entry, |region, entries| {
-                renumber(shape, groups, region, entries);
-            });
-        self.groups.occupy(block, region);
+        self.regions.insert(part.key, part.hash, entry);
+        self.groups.occupy(block, RegionHash::of(part.hash));
         self.version += 1;
         let cached = self.cached(part.key, entry);
         steps.outcome.promoted += 1;
@@ -85,16 +80,13 @@ impl Shard {
     }
 
     fn remove(&mut self, entry: Entry, cached: Cached, steps: &mut Steps<'_>) {
-        let Some(region) = self.groups.region(cached.block) else {
+        let Some(hash) = self.groups.region(cached.block) else {
             return;
         };
         let dirty = self.dirty_bytes_of(cached.block);
         self.count_dirty(cached, dirty, 0, steps);
         self.maps.remove(cached.block);
-        let (shape, groups) = (self.shape, &mut self.groups);
-        self.regions.remove(region, entry, |region, entries| {
-            renumber(shape, groups, region, entries);
-        });
+        self.regions.remove(hash, entry);
         self.groups.vacate(cached.block, &self.regions);
         self.version += 1;
         steps.unmap(self.piece(cached, cached.bytes));
@@ -252,26 +244,13 @@ impl Shard {
 
     /// The entry of `block` in the index.
     fn locate(&self, block: BlockId) -> Option<(Entry, Cached)> {
-        let region = self.groups.region(block)?;
-        let entries = self
-            .regions
-            .entries(region)
-            .iter()
-            .map(|&entry| Entry(entry));
-        let entry = entries
-            .into_iter()
-            .find(|entry| entry.block(self.shape) == block)?;
+        let hash = self.groups.region(block)?;
+        let is_it = |entry: Entry| entry.block(self.shape) == block;
+        let (region, entry) = self.regions.find_entry(hash, is_it)?;
         Some((entry, self.cached(self.regions.key(region), entry)))
     }
 
     pub(super) fn at(&self, granule: u32) -> Option<(Entry, Cached)> {
         self.locate(self.groups.block_at(granule)?)
-    }
-}
-
-/// Gives the blocks of `region` its new number.
-fn renumber(shape: Shape, groups: &mut Groups, region: RegionId, entries: &[u32]) {
-    for &entry in entries {
-        groups.set_region(Entry(entry).block(shape), region);
     }
 }
