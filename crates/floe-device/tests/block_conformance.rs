@@ -65,6 +65,18 @@ fn file_direct_and_buffered_on_rings_and_threads() {
     }
 }
 
+#[test]
+fn file_on_a_runtime_of_several_threads() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = file(&directory, 512);
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let device: SharedBlockDevice = Arc::new(FileBlocks::open(&config).unwrap());
+        conformance::check(&device).await;
+    });
+}
+
 /// A tmpfs has no request for zeros, so that they are written in pieces.
 #[test]
 fn file_in_memory_without_requests_for_zeros() {

@@ -215,3 +215,46 @@ fn a_flush_during_which_the_power_fails_makes_nothing_stable() {
     };
     assert!((0..20).any(loses));
 }
+
+/// Writes increasing numbers to every sector of a range in turn until the power fails.
+/// Returns the number that was flushed last.
+fn write_until_the_power_fails(device: &SharedBlockDevice, at: u64) -> u64 {
+    run(async {
+        let mut flushed = 0;
+        for number in 1.. {
+            let data = IoBuf::copy_of(&u64::to_le_bytes(number), SECTOR as usize);
+            if device.write(at, data.freeze()).await.is_err() || device.flush().await.is_err() {
+                break;
+            }
+            flushed = number;
+        }
+        flushed
+    })
+}
+
+#[test]
+fn the_power_fails_for_all_threads_at_once() {
+    for seed in 0..20 {
+        let group = PowerGroup::default();
+        let devices = [512, 512].map(|block| group.add(SIZE, block).unwrap());
+        group.crash_after(1000 + seed, seed);
+        let flushed = std::thread::scope(|scope| {
+            let threads = devices.each_ref().map(|device| {
+                [0, SECTOR].map(|at| scope.spawn(move || write_until_the_power_fails(device, at)))
+            });
+            threads.map(|pair| pair.map(|thread| thread.join().unwrap()))
+        });
+        run(async {
+            for (device, flushed) in group.restart().iter().zip(flushed) {
+                for (at, flushed) in [0, SECTOR].into_iter().zip(flushed) {
+                    let found = device.read(at, IoBuf::zeroed(SECTOR as usize)).await;
+                    let found = u64::from_le_bytes(found.unwrap()[..8].try_into().unwrap());
+                    assert!(
+                        [flushed, flushed + 1].contains(&found),
+                        "{found} of {flushed}"
+                    );
+                }
+            }
+        });
+    }
+}
