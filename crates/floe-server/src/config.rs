@@ -152,3 +152,89 @@ pub(crate) fn problem(setting: &str, problem: &str, cure: &str) -> ServerConfigE
         cure: cure.into(),
     }
 }
+
+/// Checks that a frontend has an address or a Unix socket.
+pub(crate) fn validate_sockets(
+    section: &str,
+    listen: Option<SocketAddr>,
+    path: &Path,
+) -> Result<(), ServerConfigError> {
+    if listen.is_some() || !path.as_os_str().is_empty() {
+        return Ok(());
+    }
+    Err(problem(
+        &format!("{section}.listen"),
+        &format!("it is off, and {section}.path is empty"),
+        "name an address or a path, or remove the section",
+    ))
+}
+
+/// Checks that `memory` holds two of the largest messages, whose size is the
+/// setting `name` of `section`. The cure names a size that does.
+pub(crate) fn validate_memory(
+    section: &str,
+    memory: ByteSize,
+    (name, size): (&str, ByteSize),
+    enough: &str,
+) -> Result<(), ServerConfigError> {
+    if memory.bytes() >= 2 * size.bytes() {
+        return Ok(());
+    }
+    Err(problem(
+        &format!("{section}.memory"),
+        &format!("{memory} has no room for two of {size}"),
+        &format!("use {enough}, or allow less with {section}.{name}"),
+    ))
+}
+
+/// Most threads of one frontend.
+const THREADS_MAX: u32 = 1024;
+
+/// Checks a number of threads, where 0 is one per core.
+pub(crate) fn validate_threads(setting: &str, threads: u32) -> Result<(), ServerConfigError> {
+    if threads > THREADS_MAX {
+        let many = format!("{threads} threads are more than {THREADS_MAX}");
+        return Err(problem(setting, &many, "use 0 for one per core"));
+    }
+    Ok(())
+}
+
+/// The threads of a frontend; 0 is one per core.
+pub(crate) fn thread_count(threads: u32) -> usize {
+    match threads {
+        0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
+        threads => threads as usize,
+    }
+}
+
+/// An address, or the word `off`.
+pub(crate) mod address_or_off {
+    use std::net::SocketAddr;
+
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    const OFF: &str = "off";
+
+    pub(crate) fn serialize<S: Serializer>(
+        address: &Option<SocketAddr>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match address {
+            Some(address) => serializer.collect_str(address),
+            None => serializer.serialize_str(OFF),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<SocketAddr>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text == OFF {
+            return Ok(None);
+        }
+        let expected = &"an address with a port, or `off`";
+        text.parse()
+            .map(Some)
+            .map_err(|_| de::Error::invalid_value(de::Unexpected::Str(&text), expected))
+    }
+}

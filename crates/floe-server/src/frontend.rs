@@ -1,11 +1,10 @@
 //! The contract between the server and its frontends. It names no frontend.
 
 use std::error::Error;
-use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use floe::Cache;
@@ -18,6 +17,8 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Section, ServerConfigError};
 use crate::metrics::Collect;
 use crate::net::{BindError, Service, Shutdown};
+
+pub use crate::net::Address;
 
 /// A protocol through which clients reach the cache.
 ///
@@ -102,24 +103,6 @@ pub(crate) struct Serving {
     pub(crate) shutdown: Shutdown,
     /// The metrics of all frontends.
     pub(crate) metrics: Arc<[Arc<dyn Collect>]>,
-}
-
-/// An address of a frontend.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
-    /// An address and port.
-    Tcp(SocketAddr),
-    /// The path of a Unix socket.
-    Unix(PathBuf),
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Address::Tcp(address) => address.fmt(f),
-            Address::Unix(path) => path.display().fmt(f),
-        }
-    }
 }
 
 /// The addresses of all frontends.

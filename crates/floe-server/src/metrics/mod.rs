@@ -1,15 +1,19 @@
 //! Metrics: the samples of one moment, and the counters that frontends share.
 
+mod count;
 mod histogram;
 mod samples;
 mod statistics;
+mod thread_latency;
 mod tiny;
 
+pub(crate) use count::Count;
 pub(crate) use histogram::{Histogram, HistogramSnapshot};
 pub(crate) use samples::Samples;
 pub(crate) use statistics::{
     ConnectionCounters, ConnectionCounts, FrontendStatistics, RequestMeter,
 };
+pub(crate) use thread_latency::ThreadLatency;
 pub(crate) use tiny::collect_tiny;
 
 /// A source of metrics.

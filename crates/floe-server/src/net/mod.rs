@@ -4,6 +4,7 @@ mod accept;
 mod activity;
 mod bind;
 mod http;
+mod listeners;
 mod pace;
 mod service;
 mod stall;
@@ -12,8 +13,9 @@ mod upload;
 
 pub(crate) use accept::{Acceptor, Shutdown, accept, next_connection};
 pub(crate) use activity::{Activity, Busy};
-pub(crate) use bind::{BACKLOG, UnixSocket, bind_tcp, bind_tcp_shared};
+pub(crate) use bind::{BACKLOG, UnixSocket, bind_tcp};
 pub(crate) use http::{HttpLimits, serve_http};
+pub(crate) use listeners::{Listeners, ThreadListeners};
 pub(crate) use pace::{Pace, PacedBody};
 pub(crate) use service::Service;
 pub(crate) use stall::StallGuard;
@@ -21,3 +23,4 @@ pub(crate) use tls::{Greeting, Tls, greet};
 pub(crate) use upload::{STALLED_UPLOAD, TimedBody, UploadPace};
 
 pub use bind::BindError;
+pub use listeners::Address;

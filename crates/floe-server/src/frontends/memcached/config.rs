@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{
     Anonymous, Exposed, Section, ServerConfigError, both_or_none, is_loopback, positive, problem,
-    within,
+    thread_count, validate_memory, validate_sockets, validate_threads, within,
 };
 
 /// memcached's protocol over TCP and a Unix socket.
@@ -17,7 +17,7 @@ use crate::config::{
 #[serde(deny_unknown_fields, default)]
 pub struct MemcachedConfig {
     /// Address and port; port 0 selects a free one, `off` disables TCP.
-    #[serde(with = "address_or_off")]
+    #[serde(with = "crate::config::address_or_off")]
     pub listen: Option<SocketAddr>,
     /// Path of a Unix socket; empty disables it. An existing stale socket is
     /// replaced; any other file is an error.
@@ -91,10 +91,7 @@ impl MemcachedConfig {
     }
 
     pub(crate) fn thread_count(&self) -> usize {
-        match self.threads {
-            0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
-            threads => threads as usize,
-        }
+        thread_count(self.threads)
     }
 }
 
@@ -106,20 +103,8 @@ impl Section for MemcachedConfig {
             "memcached.stall_timeout_seconds",
             self.stall_timeout_seconds,
         )?;
-        if self.threads > 1024 {
-            return Err(problem(
-                "memcached.threads",
-                &format!("{} threads are more than 1024", self.threads),
-                "use 0 for one per core",
-            ));
-        }
-        if self.listen.is_none() && self.path.as_os_str().is_empty() {
-            return Err(problem(
-                "memcached.listen",
-                "it is off, and memcached.path is empty",
-                "name an address or a path, or remove the section",
-            ));
-        }
+        validate_threads("memcached.threads", self.threads)?;
+        validate_sockets("memcached", self.listen, &self.path)?;
         let item_sizes = 1 << 10..=1 << 30;
         within(
             "memcached.max_item_size",
@@ -127,16 +112,8 @@ impl Section for MemcachedConfig {
             item_sizes,
             "use 1MiB",
         )?;
-        if self.memory.bytes() < 2 * self.max_item_size.bytes() {
-            return Err(problem(
-                "memcached.memory",
-                &format!(
-                    "{} has no room for two items of {}",
-                    self.memory, self.max_item_size
-                ),
-                "use 128MiB, or allow smaller items with memcached.max_item_size",
-            ));
-        }
+        let largest = ("max_item_size", self.max_item_size);
+        validate_memory("memcached", self.memory, largest, "128MiB")?;
         self.validate_access()?;
         both_or_none("memcached", &self.tls_certificate, &self.tls_key)
     }
@@ -180,37 +157,5 @@ impl MemcachedConfig {
             }
             _ => Ok(()),
         }
-    }
-}
-
-/// An address, or the word `off`.
-mod address_or_off {
-    use std::net::SocketAddr;
-
-    use serde::{Deserialize, Deserializer, Serializer, de};
-
-    const OFF: &str = "off";
-
-    pub(super) fn serialize<S: Serializer>(
-        address: &Option<SocketAddr>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        match address {
-            Some(address) => serializer.collect_str(address),
-            None => serializer.serialize_str(OFF),
-        }
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<SocketAddr>, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        if text == OFF {
-            return Ok(None);
-        }
-        let expected = &"an address with a port, or `off`";
-        text.parse()
-            .map(Some)
-            .map_err(|_| de::Error::invalid_value(de::Unexpected::Str(&text), expected))
     }
 }

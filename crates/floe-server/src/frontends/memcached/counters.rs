@@ -1,8 +1,8 @@
 //! Counters of the memcached frontend. Each thread has its own, so that counting
 //! touches no shared cache line; readers add them up.
 
-use super::count::Count;
 use super::latency::GetLatencies;
+use crate::metrics::Count;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {

@@ -12,12 +12,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::config::MemcachedConfig;
 use super::counters::{Counters, Totals};
-use super::latency::{self, GetResult};
+use super::latency::GetResult;
 use super::memory::Memory;
 use super::{auth, open, prefixes};
 use crate::config::ServerConfigError;
 use crate::frontend::{Frontend as _, Host};
-use crate::metrics::HistogramSnapshot;
+use crate::metrics::{HistogramSnapshot, ThreadLatency};
 use crate::net::Tls;
 use crate::reload::Reloadable;
 
@@ -102,8 +102,8 @@ impl MemcachedFrontend {
 
     /// Latencies of gets with this result.
     pub(super) fn get_latency(&self, result: GetResult) -> HistogramSnapshot {
-        let threads = self.threads.iter().map(|thread| &thread.get_latencies);
-        latency::total(threads, result)
+        let threads = self.threads.iter();
+        ThreadLatency::total(threads.map(|thread| thread.get_latencies.of(result)))
     }
 
     /// Open connections.

@@ -1,109 +1,74 @@
-//! Sockets and threads: one listener per thread on one port, so that the kernel
-//! distributes connections, and one Unix socket for all threads.
+//! Threads, and the connections that they accept.
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::config::MemcachedConfig;
 use super::counters::Counters;
 use super::frontend::MemcachedFrontend;
 use super::open::{Endpoint, Listed};
 use super::{connection, words};
 use crate::frontend::Address;
-use crate::net::{self, Acceptor, BindError, Greeting, Service, Shutdown, UnixSocket};
+use crate::net::{self, Acceptor, Greeting, Listeners, Service, Shutdown, ThreadListeners};
 
 /// Time limit for sending the error to a rejected connection.
 const REJECTION_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// The sockets of the frontend, bound.
-pub(crate) struct Listeners {
-    /// One per thread.
-    tcp: Vec<std::net::TcpListener>,
-    unix: Option<UnixSocket>,
-}
-
-impl Listeners {
-    /// Binds the configured addresses.
-    pub(super) async fn open(
-        name: &'static str,
-        config: &MemcachedConfig,
-    ) -> Result<Self, BindError> {
-        Ok(Listeners {
-            tcp: match config.listen {
-                Some(address) => net::bind_tcp_shared(name, address, config.thread_count()).await?,
-                None => Vec::new(),
-            },
-            unix: match config.path.as_os_str().is_empty() {
-                true => None,
-                false => Some(UnixSocket::bind(name, &config.path).await?),
-            },
-        })
+/// One future per thread of `frontend`. They end at `shutdown`.
+pub(super) fn serve(
+    frontend: &Arc<MemcachedFrontend>,
+    listeners: Listeners,
+    shutdown: &Shutdown,
+) -> Service {
+    for address in listeners.addresses() {
+        frontend.listed.listen(match address {
+            Address::Tcp(address) => Endpoint::Tcp(address),
+            Address::Unix(path) => Endpoint::Unix(Arc::new(path)),
+        });
     }
-
-    pub(super) fn addresses(&self) -> Vec<Address> {
-        let tcp = self
-            .tcp
-            .first()
-            .and_then(|listener| listener.local_addr().ok());
-        let unix = self.unix.as_ref().map(|socket| socket.path().to_owned());
-        let unix = unix.map(Address::Unix);
-        tcp.map(Address::Tcp).into_iter().chain(unix).collect()
-    }
-
-    /// One future per thread of `frontend`. They end at `shutdown`.
-    pub(super) fn serve(self, frontend: &Arc<MemcachedFrontend>, shutdown: &Shutdown) -> Service {
-        for address in self.addresses() {
-            frontend.listed.listen(match address {
-                Address::Tcp(address) => Endpoint::Tcp(address),
-                Address::Unix(path) => Endpoint::Unix(Arc::new(path)),
-            });
-        }
-        let unix = self.unix.map(Arc::new);
-        let mut tcp = self.tcp.into_iter();
-        Service::threads(frontend.threads.iter().map(|counters| {
-            let thread = Thread {
-                frontend: Arc::clone(frontend),
-                counters: Arc::clone(counters),
-                shutdown: shutdown.clone(),
-                connections: TaskTracker::new(),
-            };
-            let (tcp, unix) = (tcp.next(), unix.clone());
-            move || thread.run(tcp, unix)
-        }))
-    }
+    let (own, abort) = (Arc::clone(frontend), shutdown.abort.clone());
+    let threads = frontend.threads.iter().cloned();
+    listeners.serve(threads, shutdown, |counters, listeners, connections| {
+        let thread = Thread {
+            frontend: own,
+            counters,
+            abort,
+            connections,
+        };
+        thread.run(listeners)
+    })
 }
 
 /// One thread of the frontend.
 struct Thread {
     frontend: Arc<MemcachedFrontend>,
     counters: Arc<Counters>,
-    shutdown: Shutdown,
+    abort: CancellationToken,
     connections: TaskTracker,
 }
 
+/// Sets a flag when it is dropped.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 impl Thread {
-    async fn run(self, tcp: Option<std::net::TcpListener>, unix: Option<Arc<UnixSocket>>) {
-        let listening = async {
-            tokio::join!(self.accept_tcp(tcp), self.accept_unix(unix.as_deref()));
-        };
-        tokio::select! {
-            biased;
-            () = self.shutdown.drain.cancelled() => {}
-            () = listening => {}
-        }
-        self.frontend.is_draining.store(true, Relaxed);
-        self.connections.close();
-        self.connections.wait().await;
+    async fn run(self, listeners: ThreadListeners) {
+        let _draining = SetOnDrop(&self.frontend.is_draining);
+        tokio::join!(self.accept_tcp(&listeners), self.accept_unix(&listeners));
     }
 
-    async fn accept_tcp(&self, listener: Option<std::net::TcpListener>) {
-        let listener = listening(listener.map(TcpListener::from_std)).await;
+    async fn accept_tcp(&self, listeners: &ThreadListeners) {
+        let listener = listeners.tcp().await;
         loop {
             let (stream, client) = self.next(&listener).await;
             let ends = match stream.local_addr() {
@@ -120,9 +85,9 @@ impl Thread {
         }
     }
 
-    async fn accept_unix(&self, socket: Option<&UnixSocket>) {
-        let path = socket.map(|socket| Arc::new(socket.path().to_owned()));
-        let listener = listening(socket.map(UnixSocket::share)).await;
+    async fn accept_unix(&self, listeners: &ThreadListeners) {
+        let path = listeners.path().map(|path| Arc::new(path.to_owned()));
+        let listener = listeners.unix().await;
         loop {
             let (stream, ()) = self.next(&listener).await;
             let end = Endpoint::Unix(path.clone().unwrap_or_default());
@@ -144,20 +109,20 @@ impl Thread {
         self.counters.opened.add(1);
         let frontend = Arc::clone(&self.frontend);
         let counters = Arc::clone(&self.counters);
-        let abort = self.shutdown.abort.clone();
+        let abort = self.abort.clone();
         let place = Place::take(&frontend, client, server);
         self.connections.spawn(async move {
             tokio::select! {
                 biased;
                 () = abort.cancelled() => {}
-                () = serve(opening, place, frontend, Arc::clone(&counters)) => {}
+                () = open(opening, place, frontend, Arc::clone(&counters)) => {}
             }
             counters.closed.add(1);
         });
     }
 }
 
-async fn serve<S, O>(
+async fn open<S, O>(
     opening: O,
     place: Option<Place>,
     frontend: Arc<MemcachedFrontend>,
@@ -189,18 +154,6 @@ async fn serve<S, O>(
     };
     connection::serve(stream, frontend, counters, listed).await;
     drop(place);
-}
-
-/// The thread's listener; never ready if there is none.
-async fn listening<L>(listener: Option<io::Result<L>>) -> L {
-    match listener {
-        Some(Ok(listener)) => return listener,
-        Some(Err(error)) => {
-            tracing::error!(%error, "a thread of the memcached frontend cannot listen");
-        }
-        None => {}
-    }
-    std::future::pending().await
 }
 
 async fn reject<S: AsyncWrite + Unpin>(mut stream: S, frontend: &MemcachedFrontend) {

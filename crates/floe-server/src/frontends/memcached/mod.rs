@@ -11,7 +11,6 @@ mod auth;
 mod collect;
 mod config;
 mod connection;
-mod count;
 mod counters;
 mod execute;
 mod frontend;
@@ -34,10 +33,9 @@ use floe::ItemCache;
 
 use crate::config::ServerConfigError;
 use crate::frontend::{Bound, Frontend, Host, Reload, Serving, StartError};
-use crate::net::Service;
+use crate::net::{Listeners, Service};
 pub use config::MemcachedConfig;
 pub(crate) use frontend::MemcachedFrontend;
-use listen::Listeners;
 use reload::Reloaded;
 
 impl Frontend for MemcachedFrontend {
@@ -46,7 +44,13 @@ impl Frontend for MemcachedFrontend {
     const NAME: &'static str = "memcached";
 
     async fn bind(config: &MemcachedConfig, host: &Host) -> Result<Bound<Self>, StartError> {
-        let listeners = Listeners::open(Self::NAME, config).await?;
+        let listeners = Listeners::bind(
+            Self::NAME,
+            config.listen,
+            &config.path,
+            config.thread_count(),
+        )
+        .await?;
         let items = ItemCache::open(host.items.clone(), &config.items()).await;
         let items = items.map_err(|error| StartError::Prepare {
             frontend: Self::NAME,
@@ -60,7 +64,7 @@ impl Frontend for MemcachedFrontend {
     }
 
     fn serve(self: Arc<Self>, listeners: Listeners, serving: Serving) -> Service {
-        listeners.serve(&self, &serving.shutdown)
+        listen::serve(&self, listeners, &serving.shutdown)
     }
 
     fn reload(self: Arc<Self>, config: &MemcachedConfig) -> Result<Reload, ServerConfigError> {
