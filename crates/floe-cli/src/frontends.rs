@@ -1,42 +1,68 @@
-//! The settings of the frontends: `[s3]`, `[oxcache]`, `[memcached]`, `[admin]`, `[server]`.
+//! The settings of the frontends: `[s3]`, `[oxcache]`, `[memcached]`, `[nbd]`,
+//! `[admin]`, `[server]`.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
 use floe::config::{Choice, Effective, Key, Kind, Limits, Section};
-use floe_server::{AdminConfig, Anonymous, MemcachedConfig, OxCacheConfig, S3Config, ServerConfig};
+use floe_server::{
+    AdminConfig, Anonymous, MemcachedConfig, NbdConfig, OxCacheConfig, S3Config, ServerConfig,
+};
 
 use crate::failure::Failure;
 
 /// The value of `listen` that disables a frontend.
 const OFF: &str = "off";
 
+const ON_LOOPBACK: Choice = Choice {
+    word: "loopback",
+    doc: "Yes, but an address that other machines can reach is an error at startup.",
+};
+
+const ON_ANY_ADDRESS: Choice = Choice {
+    word: "true",
+    doc: "Yes, on any address.",
+};
+
 const ANONYMOUS: &[Choice] = &[
     Choice {
         word: "false",
         doc: "No: every request must be signed with one of `s3.keys`.",
     },
-    Choice {
-        word: "true",
-        doc: "Yes, on any address.",
-    },
-    Choice {
-        word: "loopback",
-        doc: "Yes, but an address that other machines can reach is an error at startup.",
-    },
+    ON_ANY_ADDRESS,
+    ON_LOOPBACK,
 ];
 
 const WITHOUT_PASSWORD: &[Choice] = &[
-    Choice {
-        word: "loopback",
-        doc: "Yes, but an address that other machines can reach is an error at startup.",
-    },
-    Choice {
-        word: "true",
-        doc: "Yes, on any address.",
-    },
+    ON_LOOPBACK,
+    ON_ANY_ADDRESS,
     Choice {
         word: "false",
         doc: "No: `memcached.auth_file` must be set.",
+    },
+];
+
+const TLS_MODES: &[Choice] = &[
+    Choice {
+        word: "off",
+        doc: "No connection is encrypted.",
+    },
+    Choice {
+        word: "optional",
+        doc: "Clients choose.",
+    },
+    Choice {
+        word: "required",
+        doc: "Clients must encrypt before they learn of an export.",
+    },
+];
+
+const WITHOUT_CERTIFICATE: &[Choice] = &[
+    ON_LOOPBACK,
+    ON_ANY_ADDRESS,
+    Choice {
+        word: "false",
+        doc: "No: `nbd.tls` must be `required` and `nbd.tls_client_ca` be set.",
     },
 ];
 
@@ -45,7 +71,14 @@ const WITHOUT_PASSWORD: &[Choice] = &[
 /// # Errors
 /// A bug, described in text: a struct and its table disagree.
 pub(crate) fn sections() -> Result<Vec<Section>, String> {
-    Ok(vec![s3()?, oxcache()?, memcached()?, admin()?, server()?])
+    Ok(vec![
+        s3()?,
+        oxcache()?,
+        memcached()?,
+        nbd()?,
+        admin()?,
+        server()?,
+    ])
 }
 
 fn s3() -> Result<Section, String> {
@@ -180,11 +213,7 @@ fn memcached() -> Result<Section, String> {
         &MemcachedConfig::default(),
         &[],
         vec![
-            Key::new(
-                "listen",
-                Kind::Address,
-                "Address and port; port 0 selects a free one, `off` disables TCP.",
-            ),
+            tcp_address(),
             Key::new(
                 "path",
                 Kind::Path,
@@ -263,6 +292,91 @@ fn memcached() -> Result<Section, String> {
     )
 }
 
+fn nbd() -> Result<Section, String> {
+    Section::adopt(
+        "nbd",
+        "Block devices over the NBD protocol. Opened when there is an export.",
+        &NbdConfig::default(),
+        &[],
+        vec![
+            tcp_address(),
+            Key::new(
+                "path",
+                Kind::Path,
+                "Path of a Unix socket; empty disables it. When not set: `nbd.sock` in the data directory. An existing stale socket is replaced; any other file is an error.",
+            ),
+            Key::new(
+                "threads",
+                Kind::Integer,
+                "Threads that serve connections; 0 is one per core.",
+            )
+            .limits(Limits::between(0, 1024)),
+            Key::new(
+                "exports",
+                Kind::Toml,
+                "Exports that live in memory, for tests and benches: a list of tables with `name`, `size`, `kind` and `read_only`. The kind `memory` keeps what was written until the server stops; `null` reads as zeros and drops writes.",
+            ),
+            Key::new(
+                "default_export",
+                Kind::Text,
+                "The export of clients that name none; empty is the first one.",
+            ),
+            count(
+                "max_connections",
+                "Most open connections; further ones are closed at once.",
+            ),
+            count(
+                "max_requests",
+                "Most requests in flight of one connection; further ones wait in the socket.",
+            ),
+            Key::new(
+                "max_request_size",
+                Kind::Size,
+                "Most bytes of one read or write.",
+            )
+            .limits(Limits::between(64 << 10, 32 << 20)),
+            Key::new(
+                "memory",
+                Kind::Size,
+                "Memory for data in transfer, over all connections. While it is short, a transfer slower than 1 MiB/s loses its connection.",
+            ),
+            count(
+                "handshake_timeout_seconds",
+                "Seconds that a client may take for the handshake.",
+            ),
+            count(
+                "stall_timeout_seconds",
+                "Seconds without progress in a request that a client sends, or in replies that it receives, before its connection is closed.",
+            ),
+            Key::new(
+                "tls",
+                Kind::Choice(TLS_MODES),
+                "Encryption of connections, over TCP and the Unix socket.",
+            ),
+            Key::new(
+                "tls_certificate",
+                Kind::Path,
+                "A PEM file with the server's certificate chain.",
+            ),
+            Key::new(
+                "tls_key",
+                Kind::Path,
+                "A PEM file with the private key of `nbd.tls_certificate`.",
+            ),
+            Key::new(
+                "tls_client_ca",
+                Kind::Path,
+                "A PEM file with the authorities whose certificates clients must have. Empty accepts clients without a certificate.",
+            ),
+            Key::new(
+                "anonymous",
+                Kind::Choice(WITHOUT_CERTIFICATE),
+                "Serve clients without a certificate over TCP.",
+            ),
+        ],
+    )
+}
+
 fn admin() -> Result<Section, String> {
     Section::adopt(
         "admin",
@@ -288,6 +402,15 @@ fn admin() -> Result<Section, String> {
     )
 }
 
+/// The key `listen` of a frontend that may have a Unix socket instead.
+fn tcp_address() -> Key {
+    Key::new(
+        "listen",
+        Kind::Address,
+        "Address and port; port 0 selects a free one, `off` disables TCP.",
+    )
+}
+
 fn count(name: &'static str, doc: &'static str) -> Key {
     Key::new(name, Kind::Integer, doc).limits(Limits::at_least(1))
 }
@@ -298,7 +421,7 @@ fn server() -> Result<Section, String> {
         "Settings of all frontends.",
         &ServerConfig::default(),
         // These have their own sections.
-        &["s3", "oxcache", "memcached", "admin"],
+        &["s3", "oxcache", "memcached", "nbd", "admin"],
         vec![
             Key::new(
                 "drain_timeout_seconds",
@@ -312,13 +435,14 @@ fn server() -> Result<Section, String> {
 
 /// The configuration of the frontends. `origin_is_default` says that the settings
 /// name no origin: the cache then serves its own directory, and a loopback
-/// address needs no signatures.
+/// address needs no signatures. `data_dir` holds sockets without a configured path.
 ///
 /// # Errors
 /// The invalid setting, and the remedy.
 pub(crate) fn config(
     effective: &Effective<'_>,
     origin_is_default: bool,
+    data_dir: &Path,
 ) -> Result<ServerConfig, Failure> {
     let mut config: ServerConfig = effective.section("server")?;
     config.s3 = match is_off(effective, "s3.listen") {
@@ -330,15 +454,10 @@ pub(crate) fn config(
         false => Some(effective.section("admin")?),
     };
     config.memcached = memcached_config(effective)?;
+    config.nbd = nbd_config(effective, data_dir)?;
     let oxcache: OxCacheConfig = effective.section("oxcache")?;
     if oxcache.path.as_os_str().is_empty() {
-        for setting in effective.schema().keys().map(|(setting, _)| setting) {
-            if setting.starts_with("oxcache.") && effective.is_changed(&setting) {
-                return Err(effective
-                    .bad_value(&setting, "has no effect without `oxcache.path`", None)
-                    .into());
-            }
-        }
+        reject_without_effect(effective, "oxcache.", "oxcache.path")?;
     } else {
         config.oxcache = Some(oxcache);
     }
@@ -360,6 +479,33 @@ fn memcached_config(effective: &Effective<'_>) -> Result<Option<MemcachedConfig>
         return Ok(None);
     }
     Ok(Some(config))
+}
+
+fn nbd_config(effective: &Effective<'_>, data_dir: &Path) -> Result<Option<NbdConfig>, Failure> {
+    let mut config: NbdConfig = effective.section("nbd")?;
+    if config.exports.is_empty() {
+        reject_without_effect(effective, "nbd.", "nbd.exports")?;
+        return Ok(None);
+    }
+    if !effective.is_given("nbd.path") {
+        config.path = data_dir.join("nbd.sock");
+    }
+    Ok(Some(config))
+}
+
+/// Rejects changed settings that begin with `prefix`, as `needed` is not set.
+fn reject_without_effect(
+    effective: &Effective<'_>,
+    prefix: &str,
+    needed: &str,
+) -> Result<(), Failure> {
+    for setting in effective.schema().keys().map(|(setting, _)| setting) {
+        if setting.starts_with(prefix) && effective.is_changed(&setting) {
+            let why = format!("has no effect without `{needed}`");
+            return Err(effective.bad_value(&setting, why, None).into());
+        }
+    }
+    Ok(())
 }
 
 fn is_off(effective: &Effective<'_>, setting: &str) -> bool {

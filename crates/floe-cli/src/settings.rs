@@ -153,7 +153,7 @@ impl Plan {
         check_admission("chunk", &admission)?;
         let object = object(effective, chunk.size)?;
         let (origin, origin_is_default) = origin(request, effective)?;
-        let server = frontends::config(effective, origin_is_default)?;
+        let server = frontends::config(effective, origin_is_default, &request.places.data_dir)?;
         let tiny: TinySettings = effective.section("tiny")?;
         check_admission("tiny", &tiny.admission)?;
         // Only memcached's items are tiny objects.

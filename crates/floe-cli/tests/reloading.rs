@@ -185,7 +185,9 @@ fn sighup_applies_the_limits_that_the_operations_page_lists() {
     let settings: Vec<&str> = line.unwrap().split('`').skip(1).step_by(2).collect();
     let folder = tempfile::tempdir().unwrap();
     let base = "s3.anonymous = \"loopback\"\nmemcached.listen = \"127.0.0.1:0\"\n\
-                oxcache.path = \"ox.sock\"\noxcache.bucket = \"demo\"\n";
+                oxcache.path = \"ox.sock\"\noxcache.bucket = \"demo\"\n\
+                nbd.listen = \"off\"\nnbd.path = \"nbd.sock\"\n\
+                nbd.exports = [{ name = \"d\", kind = \"null\", size = \"1MiB\" }]\n";
     fs::write(folder.path().join("floe.toml"), base).unwrap();
     let (serving, mut log) = start(folder.path());
     let mut text = base.to_owned();
@@ -193,6 +195,7 @@ fn sighup_applies_the_limits_that_the_operations_page_lists() {
         let value = match setting.rsplit('_').next().unwrap() {
             "all" => "false",
             "ram.size" | "rate" | "memcached.memory" => "\"9MiB\"",
+            "nbd.memory" => "\"64MiB\"",
             "size" => "\"32KiB\"",
             _ => "9",
         };

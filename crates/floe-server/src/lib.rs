@@ -3,6 +3,7 @@
 //! * [`s3`]: any S3 client, read-through.
 //! * [`oxcache`]: OxCache's protocol on a Unix socket.
 //! * [`memcached`]: memcached's text protocol, classic and meta.
+//! * [`nbd`]: block devices over the NBD protocol.
 //! * `admin`: metrics, health and statistics.
 //!
 //! A frontend turns a protocol's request into a key and a range, and the
@@ -25,6 +26,7 @@ pub use frontend::{Address, Addresses, StartError};
 pub use frontends::ServerConfig;
 pub use frontends::admin::AdminConfig;
 pub use frontends::memcached::{self, MemcachedConfig};
+pub use frontends::nbd::{self, NbdConfig};
 pub use frontends::oxcache::{self, OxCacheConfig};
 pub use frontends::s3::{self, AccessKey, S3Config};
 pub use net::BindError;

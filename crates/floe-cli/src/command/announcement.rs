@@ -177,6 +177,14 @@ impl Announcement<'_> {
             ("memcached", Address::Tcp(tcp)) => {
                 Row::new("memcached", address.to_string()).hint(self.try_memcached(*tcp))
             }
+            ("nbd", address) => {
+                let uri = match address {
+                    Address::Tcp(address) => format!("nbd://{}", local(*address)),
+                    Address::Unix(path) => format!("nbd+unix:///?socket={}", path.display()),
+                };
+                let hint = format!("nbdinfo --list '{uri}'");
+                Row::new("NBD", uri).hint(hint)
+            }
             ("admin", Address::Tcp(address)) => {
                 let url = reachable(*address);
                 return vec![
@@ -202,7 +210,15 @@ impl Announcement<'_> {
 
     /// Addresses by frontend. The key of a Unix socket beside TCP ends in `_path`.
     fn keyed_addresses(&self) -> BTreeMap<String, Option<String>> {
-        let always = ["s3", "admin", "oxcache", "memcached", "memcached_path"];
+        let always = [
+            "s3",
+            "admin",
+            "oxcache",
+            "memcached",
+            "memcached_path",
+            "nbd",
+            "nbd_path",
+        ];
         let mut keyed: BTreeMap<_, _> = always.map(|key| (key.to_owned(), None)).into();
         for (frontend, address) in self.addresses.iter() {
             let key = match address {

@@ -53,7 +53,9 @@ pub(crate) fn run(
 /// file. Returns whether the demo object exists.
 fn prepare(request: &Request, plan: &mut Plan) -> Result<bool, Failure> {
     let data_dir = &request.places.data_dir;
-    if plan.origin_is_default || plan.path_is_default {
+    let nbd = plan.server.nbd.as_ref();
+    let has_socket = nbd.is_some_and(|nbd| nbd.path.starts_with(data_dir));
+    if plan.origin_is_default || plan.path_is_default || has_socket {
         create_folder(data_dir)?;
     }
     let mut demo = false;
@@ -213,7 +215,7 @@ async fn start_server(
             StartError::Config(_) => Failure::usage("the frontends cannot be served").because(error),
             StartError::Bind(_) => Failure::environment("a frontend cannot be opened")
                 .because(error)
-                .cure("stop what uses the address, or choose another with --s3-listen, --memcached-listen, --admin-listen or --oxcache-path"),
+                .cure("stop what uses the address, or choose another with --s3-listen, --memcached-listen, --nbd-listen, --nbd-path, --admin-listen or --oxcache-path"),
         })
 }
 

@@ -3,6 +3,7 @@
 
 pub(crate) mod admin;
 pub mod memcached;
+pub mod nbd;
 pub mod oxcache;
 pub mod s3;
 
@@ -17,6 +18,7 @@ use crate::metrics::Collect;
 use crate::net::Service;
 use admin::{AdminConfig, AdminFrontend};
 use memcached::{MemcachedConfig, MemcachedFrontend};
+use nbd::{NbdConfig, NbdFrontend};
 use oxcache::{OxCacheConfig, OxCacheFrontend};
 use s3::{S3Config, S3Frontend};
 
@@ -30,6 +32,8 @@ pub struct ServerConfig {
     pub oxcache: Option<OxCacheConfig>,
     /// memcached's protocol.
     pub memcached: Option<MemcachedConfig>,
+    /// Block devices over the NBD protocol.
+    pub nbd: Option<NbdConfig>,
     /// Metrics, health and statistics over HTTP.
     pub admin: Option<AdminConfig>,
     /// Seconds that a shutdown waits for pending requests before it aborts them.
@@ -42,6 +46,7 @@ impl Default for ServerConfig {
             s3: None,
             oxcache: None,
             memcached: None,
+            nbd: None,
             admin: None,
             drain_timeout_seconds: 30,
         }
@@ -54,6 +59,7 @@ fn registered() -> Vec<Box<dyn Registered>> {
         register::<S3Frontend>(|config| config.s3.as_ref()),
         register::<OxCacheFrontend>(|config| config.oxcache.as_ref()),
         register::<MemcachedFrontend>(|config| config.memcached.as_ref()),
+        register::<NbdFrontend>(|config| config.nbd.as_ref()),
         register::<AdminFrontend>(|config| config.admin.as_ref()),
     ]
 }

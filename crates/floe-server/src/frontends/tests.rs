@@ -22,6 +22,12 @@ fn a_small_configuration_gets_defaults() {
     assert_eq!(config.admin.unwrap().listen.port(), 9100);
 }
 
+/// A section `[nbd]` with an export and one more setting.
+fn nbd(name: &str, kind: &str, size: &str, more: &str) -> String {
+    let export = format!("{{ name = \"{name}\", kind = \"{kind}\", size = \"{size}\" }}");
+    format!("[nbd]\n{more}\nexports = [{export}]\n")
+}
+
 #[test]
 fn invalid_configurations_are_rejected_with_setting_and_remedy() {
     for (text, named) in [
@@ -65,6 +71,40 @@ fn invalid_configurations_are_rejected_with_setting_and_remedy() {
             "[admin]\nlisten = \"0.0.0.0:9100\"\n",
             "admin.public = true",
         ),
+        ("[nbd]\n", "nbd.exports: it is empty"),
+        ("[nbd]\nlisten = \"off\"\n", "nbd.path is empty"),
+        (
+            &nbd("a", "memory", "4KiB", "listen = \"0.0.0.0:1\""),
+            "nbd.anonymous = true",
+        ),
+        (
+            &nbd("a", "memory", "4KiB", "anonymous = false"),
+            "nbd.tls_client_ca",
+        ),
+        (&nbd("a", "memory", "4KiB", "tls = \"required\""), "nbd.tls"),
+        (
+            &nbd("a", "memory", "4KiB", "tls_key = \"k\""),
+            "nbd.tls_certificate",
+        ),
+        (
+            &nbd("a", "memory", "4KiB", "memory = \"32MiB\""),
+            "nbd.memory",
+        ),
+        (
+            &nbd("a", "memory", "4KiB", "max_request_size = \"33MiB\""),
+            "nbd.max_request_size",
+        ),
+        (
+            &nbd("a", "memory", "4KiB", "default_export = \"b\""),
+            "nbd.default_export",
+        ),
+        (
+            &nbd("a", "memory", "4KiB", "max_requests = 0"),
+            "nbd.max_requests",
+        ),
+        (&nbd("", "memory", "4KiB", ""), "needs a name"),
+        (&nbd("a", "memory", "1KiB", ""), "multiple of 4KiB"),
+        (&nbd("a", "disk", "4KiB", ""), "unknown variant"),
         ("[oxcache]\npath = \"/run/ox\"\n", "oxcache.bucket"),
         ("[oxcache]\nbucket = \"b\"\n", "oxcache.path"),
         (
@@ -97,6 +137,13 @@ fn allowed_open_frontends_are_listed() {
          [admin]\nlisten = \"[::ffff:127.0.0.1]:9100\"\npublic = true\n",
     );
     assert_eq!(guarded.unwrap().exposed(), []);
+    let open = nbd(
+        "a",
+        "null",
+        "4KiB",
+        "listen = \"0.0.0.0:1\"\nanonymous = true",
+    );
+    assert_eq!(parse(&open).unwrap().exposed()[0].setting, "nbd.anonymous");
 }
 
 #[test]

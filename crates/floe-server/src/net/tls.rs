@@ -1,5 +1,6 @@
 //! TLS below a protocol, for any frontend over TCP.
 
+use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -10,9 +11,11 @@ use std::time::Duration;
 use floe_device::Clock;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
@@ -31,6 +34,17 @@ impl Tls {
         certificate: &Path,
         key: &Path,
     ) -> Result<Option<Self>, ServerConfigError> {
+        Self::with_clients(section, certificate, key, None)
+    }
+
+    /// As [`new`](Self::new); clients must have a certificate of one of the
+    /// `authorities`, the setting `tls_client_ca`, if there are any.
+    pub(crate) fn with_clients(
+        section: &str,
+        certificate: &Path,
+        key: &Path,
+        authorities: Option<&Path>,
+    ) -> Result<Option<Self>, ServerConfigError> {
         if certificate.as_os_str().is_empty() {
             return Ok(None);
         }
@@ -41,8 +55,16 @@ impl Tls {
             .map_err(|error| bad_certificate(&error))?;
         let private = PrivateKeyDer::from_pem_file(key)
             .map_err(|error| problem(section, "tls_key", key, &error))?;
-        let config = ServerConfig::builder()
-            .with_no_client_auth()
+        let builder = match authorities {
+            None => ServerConfig::builder().with_no_client_auth(),
+            Some(path) => {
+                let clients = clients_of(path);
+                let clients =
+                    clients.map_err(|error| problem(section, "tls_client_ca", path, &error))?;
+                ServerConfig::builder().with_client_cert_verifier(clients)
+            }
+        };
+        let config = builder
             .with_single_cert(chain, private)
             .map_err(|error| bad_certificate(&error))?;
         let acceptor = TlsAcceptor::from(Arc::new(config));
@@ -50,10 +72,13 @@ impl Tls {
     }
 
     /// Runs the handshake. The caller limits its time.
-    pub(crate) fn accept(
+    pub(crate) fn accept<S>(
         &self,
-        stream: TcpStream,
-    ) -> impl Future<Output = io::Result<TlsStream<TcpStream>>> + Send + use<> {
+        stream: S,
+    ) -> impl Future<Output = io::Result<TlsStream<S>>> + Send + use<S>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send,
+    {
         self.0.get().accept(stream)
     }
 
@@ -61,6 +86,15 @@ impl Tls {
     pub(crate) fn replace_with(&self, other: &Self) {
         self.0.replace_with(&other.0);
     }
+}
+
+/// Accepts clients with a certificate of an authority in the file at `path`.
+fn clients_of(path: &Path) -> Result<Arc<dyn ClientCertVerifier>, Box<dyn Error>> {
+    let mut roots = RootCertStore::empty();
+    for authority in CertificateDer::pem_file_iter(path)? {
+        roots.add(authority?)?;
+    }
+    Ok(WebPkiClientVerifier::builder(Arc::new(roots)).build()?)
 }
 
 /// The result of a handshake.

@@ -1,6 +1,8 @@
 //! The server serves any subset of frontends, and rejects an empty one.
 
-use floe_server::{MemcachedConfig, Server, ServerConfig, StartError};
+use floe_core::ByteSize;
+use floe_server::nbd::{ExportConfig, ExportKind};
+use floe_server::{MemcachedConfig, NbdConfig, Server, ServerConfig, StartError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -35,6 +37,33 @@ async fn memcached_alone() {
     let mut response = [0; 5];
     client.read_exact(&mut response).await.unwrap();
     assert_eq!(&response, b"END\r\n");
+    assert_eq!(rig.server.addresses().iter().count(), 1);
+    rig.server.shutdown().await;
+}
+
+#[tokio::test]
+async fn nbd_alone() {
+    let disk = ExportConfig {
+        name: "disk".to_owned(),
+        kind: ExportKind::Memory,
+        size: ByteSize::mib(1),
+        read_only: false,
+    };
+    let nbd = NbdConfig {
+        listen: Some(loopback()),
+        exports: vec![disk],
+        ..NbdConfig::default()
+    };
+    let alone = ServerConfig {
+        nbd: Some(nbd),
+        ..ServerConfig::default()
+    };
+    let rig = rig_with(|config| *config = alone).await;
+    let address = rig.server.addresses().tcp("nbd").unwrap();
+    let client = TcpStream::connect(address).await.unwrap();
+    let mut greeting = String::new();
+    client.take(16).read_to_string(&mut greeting).await.unwrap();
+    assert_eq!(greeting, "NBDMAGICIHAVEOPT");
     assert_eq!(rig.server.addresses().iter().count(), 1);
     rig.server.shutdown().await;
 }
@@ -75,7 +104,7 @@ async fn a_configuration_without_frontends_is_rejected_with_the_sections_to_add(
     assert!(matches!(error, StartError::Config(_)));
     let text = error.to_string();
     assert!(
-        text.contains("[s3], [oxcache], [memcached], [admin]"),
+        text.contains("[s3], [oxcache], [memcached], [nbd], [admin]"),
         "{text}"
     );
 }

@@ -95,6 +95,7 @@ pub(crate) async fn rig_on(
             ..AdminConfig::default()
         }),
         memcached: None,
+        nbd: None,
         drain_timeout_seconds: 10,
     };
     change(&mut config);

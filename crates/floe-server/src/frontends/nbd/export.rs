@@ -1,0 +1,163 @@
+//! Exports: named ranges of blocks that clients read and write.
+
+use std::fmt;
+
+use floe_device::{DeviceError, DeviceErrorKind, IoBuf, IoData, SharedBlockDevice};
+
+use super::protocol::{Errno, Rejection};
+
+/// The preferred length of a request, unless the export's blocks are larger.
+const PREFERRED_BYTES: u32 = 4096;
+
+/// Bytes of a block of a null export.
+const NULL_BLOCK_BYTES: u32 = 512;
+
+/// The blocks of an export. Offsets and lengths are multiples of the block size
+/// and lie inside the export.
+#[derive(Clone)]
+pub(super) enum Export {
+    /// Reads as zeros and drops writes.
+    Null {
+        size_bytes: u64,
+        /// As long as the largest read.
+        zeros: IoData,
+    },
+    /// A block device in memory.
+    Memory(SharedBlockDevice),
+}
+
+/// A failed operation of an export.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub(super) struct ExportError(#[from] DeviceError);
+
+impl ExportError {
+    /// The answer for the client.
+    pub(super) fn rejection(&self) -> Rejection {
+        match self.0.kind {
+            DeviceErrorKind::NoSpace => Rejection::new(Errno::NoSpace, "the device is full"),
+            DeviceErrorKind::Invalid(_) | DeviceErrorKind::Unsupported(_) => {
+                Rejection::new(Errno::Inval, "the device does not know this request")
+            }
+            _ => Rejection::new(Errno::Io, "the device failed"),
+        }
+    }
+}
+
+impl Export {
+    /// A null export; no read is longer than `read_bytes_max`.
+    pub(super) fn null(size_bytes: u64, read_bytes_max: u32) -> Self {
+        Export::Null {
+            size_bytes,
+            zeros: IoBuf::zeroed(read_bytes_max as usize).freeze(),
+        }
+    }
+
+    pub(super) fn size_bytes(&self) -> u64 {
+        match self {
+            Export::Null { size_bytes, .. } => *size_bytes,
+            Export::Memory(device) => device.size_bytes(),
+        }
+    }
+
+    pub(super) fn block_bytes(&self) -> u32 {
+        match self {
+            Export::Null { .. } => NULL_BLOCK_BYTES,
+            Export::Memory(device) => device.block_bytes(),
+        }
+    }
+
+    pub(super) fn preferred_bytes(&self) -> u32 {
+        self.block_bytes().max(PREFERRED_BYTES)
+    }
+
+    pub(super) fn describe(&self) -> String {
+        match self {
+            Export::Null { .. } => "null".to_owned(),
+            Export::Memory(device) => device.describe(),
+        }
+    }
+
+    /// True if writing zeros is faster than writing data. A device does not
+    /// say, so that clients must write the zeros.
+    pub(super) fn zeroes_fast(&self) -> bool {
+        matches!(self, Export::Null { .. })
+    }
+
+    /// A buffer of `len` zeroed or stale bytes for the data of a write.
+    pub(super) fn allocate(&self, len: usize) -> IoBuf {
+        match self {
+            Export::Null { .. } => IoBuf::zeroed(len),
+            Export::Memory(device) => device.allocate(len),
+        }
+    }
+
+    pub(super) async fn read(&self, at: u64, len: usize) -> Result<IoData, ExportError> {
+        match self {
+            Export::Null { zeros, .. } => Ok(zeros.slice(0..len)),
+            Export::Memory(device) => Ok(device.read(at, device.allocate(len)).await?.freeze()),
+        }
+    }
+
+    pub(super) async fn write(
+        &self,
+        at: u64,
+        data: IoData,
+        durable: bool,
+    ) -> Result<(), ExportError> {
+        match self {
+            Export::Null { .. } => {}
+            Export::Memory(device) => device.write(at, data).await?,
+        }
+        self.settle(durable).await
+    }
+
+    pub(super) async fn write_zeroes(
+        &self,
+        at: u64,
+        len: u64,
+        durable: bool,
+    ) -> Result<(), ExportError> {
+        match self {
+            Export::Null { .. } => {}
+            Export::Memory(device) => device.write_zeroes(at..at + len).await?,
+        }
+        self.settle(durable).await
+    }
+
+    pub(super) async fn discard(&self, at: u64, len: u64) -> Result<(), ExportError> {
+        if let Export::Memory(device) = self {
+            device.discard(at..at + len).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads a range ahead, where that makes a later read faster.
+    pub(super) async fn prefetch(&self, _at: u64, _len: u64) -> Result<(), ExportError> {
+        match self {
+            Export::Null { .. } | Export::Memory(_) => Ok(()),
+        }
+    }
+
+    /// Makes all completed writes durable, over all connections.
+    pub(super) async fn flush(&self) -> Result<(), ExportError> {
+        match self {
+            Export::Null { .. } => Ok(()),
+            Export::Memory(device) => Ok(device.flush().await?),
+        }
+    }
+
+    /// Makes a change durable that must be.
+    pub(super) async fn settle(&self, durable: bool) -> Result<(), ExportError> {
+        match durable {
+            true => self.flush().await,
+            false => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Export {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.describe())
+    }
+}

@@ -1,0 +1,8 @@
+//! The frontend from outside: real sockets, and a client written by hand.
+
+mod abuse;
+mod commands;
+mod concurrency;
+mod options;
+mod support;
+mod tls;
