@@ -142,6 +142,15 @@ bucket = "{BUCKET}"
 listen = "127.0.0.1:0"
 path = "{self.folder}/memcached.sock"
 
+[nbd]
+listen = "127.0.0.1:0"
+path = "{self.folder}/nbd.sock"
+exports = [
+    {{ name = "disk", kind = "memory", size = "64MiB" }},
+    {{ name = "fixed", kind = "memory", size = "1MiB", read_only = true }},
+    {{ name = "null", kind = "null", size = "1TiB" }},
+]
+
 [admin]
 listen = "127.0.0.1:0"
 """
@@ -157,6 +166,8 @@ listen = "127.0.0.1:0"
         self.admin = f"http://{started['admin']}"
         self.memcached = started["memcached"]
         self.memcached_path = started["memcached_path"]
+        self.nbd = started["nbd"]
+        self.nbd_path = started["nbd_path"]
 
     def _read_start(self):
         """The JSON object that Floe prints when it serves."""

@@ -1,4 +1,5 @@
-//! `cargo xtask clients`: runs third-party clients of S3 and memcached against the real server.
+//! `cargo xtask clients`: runs third-party clients of S3, memcached and NBD
+//! against the real server.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,9 +9,18 @@ use anyhow::{Context, Result, bail};
 use crate::blackbox::scenario::Options;
 use crate::project::{self, Outcome, Profile};
 
-/// libmemcached's programs; their presence shows that the Debian package is installed.
-const TOOLS: &[&str] = &["memccapable", "memcslap", "memcaslap"];
-const TOOLS_PACKAGE: &str = "libmemcached-tools";
+/// Programs, and the Debian packages that have them.
+const TOOLS: &[(&str, &str)] = &[
+    ("memccapable", "libmemcached-tools"),
+    ("memcslap", "libmemcached-tools"),
+    ("memcaslap", "libmemcached-tools"),
+    ("nbdinfo", "libnbd-bin"),
+    ("nbdcopy", "libnbd-bin"),
+    ("nbdsh", "python3-libnbd"),
+    ("qemu-img", "qemu-utils"),
+    ("qemu-io", "qemu-utils"),
+    ("fio", "fio"),
+];
 
 /// The clients, and the origin that serves as their reference.
 const PACKAGES: &[&str] = &["boto3", "awscli", "moto[server]", "pymemcache"];
@@ -33,7 +43,7 @@ fn drive(options: &Options) -> Result<Outcome> {
     };
     let tools = tools();
     if let Err(error) = &tools {
-        eprintln!("skipped: clients of libmemcached: {error:#}");
+        eprintln!("skipped: some clients of memcached and NBD: {error:#}");
     }
     let binary = match &options.binary {
         Some(given) => given.clone(),
@@ -58,38 +68,44 @@ fn drive(options: &Options) -> Result<Outcome> {
     })
 }
 
-/// Makes libmemcached's programs available: installs the package if that needs no confirmation.
+/// Makes the programs available: installs their packages if that needs no confirmation.
 fn tools() -> Result<()> {
-    if has_tools() {
+    let packages = missing_packages();
+    if packages.is_empty() {
         return Ok(());
     }
-    let by_hand = format!("install it with `apt-get install {TOOLS_PACKAGE}`");
+    let names = packages.join(" ");
+    let by_hand = format!("install with `apt-get install {names}`");
     let is_root = project::output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0");
     if !is_root || !project::available("apt-get") {
-        bail!("{TOOLS_PACKAGE} is not installed; {by_hand}");
+        bail!("{names} not installed; {by_hand}");
     }
-    println!("clients: installing {TOOLS_PACKAGE}");
+    println!("clients: installing {names}");
     let install = || {
         let mut command = apt_get();
-        command.args(["install", "--yes", "--no-install-recommends", TOOLS_PACKAGE]);
-        project::output(&mut command)
+        command.args(["install", "--yes", "--no-install-recommends"]);
+        project::output(command.args(&packages))
     };
     // The package lists may be old or missing.
     let installed = install().or_else(|_| {
         project::output(apt_get().arg("update"))?;
         install()
     });
-    installed.with_context(|| format!("{TOOLS_PACKAGE} could not be installed"))?;
-    match has_tools() {
-        true => Ok(()),
-        false => bail!("{TOOLS_PACKAGE} has none of {}", TOOLS.join(", ")),
+    installed.with_context(|| format!("{names} could not be installed"))?;
+    match missing_packages().as_slice() {
+        [] => Ok(()),
+        missing => bail!("{} have not all programs", missing.join(" ")),
     }
 }
 
-fn has_tools() -> bool {
+/// The packages of programs that are not there.
+fn missing_packages() -> Vec<&'static str> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_there = |tool: &str| std::env::split_paths(&path).any(|at| at.join(tool).is_file());
-    TOOLS.iter().all(|tool| is_there(tool))
+    let missing = TOOLS.iter().filter(|(tool, _)| !is_there(tool));
+    let mut packages: Vec<&str> = missing.map(|(_, package)| *package).collect();
+    packages.dedup();
+    packages
 }
 
 fn apt_get() -> Command {

@@ -10,11 +10,12 @@ mod frames;
 mod headers;
 mod memcached;
 mod metadata;
+mod nbd;
 mod traces;
 
 use floe_fuzz_targets::{Collection, Target};
 
-/// The readers of devices, frames, headers, metadata and traces.
+/// The readers of devices, frames, headers, messages, metadata and traces.
 pub const READERS: Collection = Collection {
     crate_name: "floe_fuzz_readers",
     program: "cargo run --package floe-fuzz-readers",
@@ -33,6 +34,11 @@ pub const READERS: Collection = Collection {
             name: "memcached_lines",
             run: memcached::memcached_lines,
             seeds: memcached::seeds,
+        },
+        Target {
+            name: "nbd_messages",
+            run: nbd::nbd_messages,
+            seeds: nbd::seeds,
         },
         Target {
             name: "s3_headers",
