@@ -49,6 +49,7 @@
 //! command and its S3 frontend are built on it.
 
 mod abort;
+pub mod backing;
 pub mod cache;
 mod chunk;
 pub mod config;

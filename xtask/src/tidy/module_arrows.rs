@@ -37,7 +37,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
         "floe",
         &[
             &["abort", "error", "latency", "limit"],
-            &["metadata_log", "origin", "slots", "value"],
+            &["backing", "metadata_log", "origin", "slots", "value"],
             &["chunk", "tiny"],
             &["store"],
             &["cache"],
