@@ -66,6 +66,7 @@ pub mod store;
 pub mod tiny;
 mod typed;
 mod value;
+pub mod volume;
 
 pub use bytes::Bytes;
 pub use cache::{

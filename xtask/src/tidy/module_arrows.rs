@@ -26,11 +26,12 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
                 "content", "geometry", "hash", "list", "parse", "size", "tick",
             ],
             &["cells", "policy", "tiny"],
-            // It encodes the objects of tiny engines; the chunk engine stores
-            // records of layouts.
+            &["volume"],
+            // It encodes the objects of tiny engines and the blocks of volumes; the chunk
+            // engine stores records of layouts.
             &["layout"],
             &["slots"],
-            &["chunk", "ssd", "volume"],
+            &["chunk", "ssd"],
         ],
     ),
     (
@@ -38,7 +39,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
         &[
             &["abort", "error", "latency", "limit"],
             &["backing", "metadata_log", "origin", "slots", "value"],
-            &["chunk", "tiny"],
+            &["chunk", "tiny", "volume"],
             &["store"],
             &["cache"],
             &["items", "object", "typed"],

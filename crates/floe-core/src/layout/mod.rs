@@ -1,5 +1,6 @@
 //! All structures that the engines write to flash, as pure encoders and
-//! decoders: the chunk engine's here, the tiny engines' in [`tiny`].
+//! decoders: the chunk engine's here, the tiny engines' in [`tiny`], those of caches
+//! of volumes in [`volume`].
 //!
 //! `docs/format.md` describes the same structures in prose, with media
 //! assumptions, invariants and recovery. A test compares its numbers with
@@ -39,6 +40,7 @@ mod structure;
 mod summary;
 mod superblock;
 pub mod tiny;
+pub mod volume;
 mod wire;
 mod zone_header;
 
@@ -72,7 +74,9 @@ pub use small::{
     NewRecord, PlacedRecord, RECORD_FIXED_BYTES, RecordFlags, RecordRef, SmallBatch,
     SmallBatchEncoder, SmallBatchPlan, small_checksum,
 };
-pub use structure::{FORMAT_VERSION, Identified, Structure, TINY_FORMAT_VERSION, identify};
+pub use structure::{
+    FORMAT_VERSION, Identified, Structure, TINY_FORMAT_VERSION, VOLUME_FORMAT_VERSION, identify,
+};
 pub use summary::{
     SUMMARY_ENTRY_BYTES, SUMMARY_HEADER_BYTES, SUMMARY_PAGE_BYTES, SummaryEntries, SummaryEntry,
     SummaryPage, SummaryShape, encode_summary, encode_summary_page, summary_bytes,

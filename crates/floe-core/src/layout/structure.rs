@@ -7,6 +7,9 @@ pub const FORMAT_VERSION: u16 = 3;
 /// The format of tiny objects that this build writes and reads.
 pub const TINY_FORMAT_VERSION: u16 = 3;
 
+/// The format of caches of volumes that this build writes and reads.
+pub const VOLUME_FORMAT_VERSION: u16 = 1;
+
 /// The structures that start at a block boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Structure {
@@ -27,6 +30,12 @@ pub enum Structure {
     TinySuperblock,
     /// A block of fences in a metadata zone of such a cache.
     Fences,
+    /// The identity, the plan and the volumes of a cache of volumes.
+    VolumeSuperblock,
+    /// Records of blocks of such a cache.
+    BlockLog,
+    /// A page of its table of blocks.
+    BlockTable,
 }
 
 crate::names! {
@@ -39,6 +48,9 @@ crate::names! {
         SlotTable => "slot table block",
         TinySuperblock => "tiny superblock",
         Fences => "fence block",
+        VolumeSuperblock => "volume superblock",
+        BlockLog => "block log",
+        BlockTable => "block table",
     }
 }
 
@@ -54,18 +66,27 @@ impl Structure {
             Structure::SlotTable => *b"FloeSlo\x96",
             Structure::TinySuperblock => *b"FloeTin\x97",
             Structure::Fences => *b"FloeFen\x98",
+            Structure::VolumeSuperblock => *b"FloeVol\x99",
+            Structure::BlockLog => *b"FloeBlg\x9a",
+            Structure::BlockTable => *b"FloeBtb\x9b",
         }
     }
 
     /// True for the first block of a metadata zone, which tells kinds of caches apart.
     pub const fn is_superblock(self) -> bool {
-        matches!(self, Structure::Superblock | Structure::TinySuperblock)
+        matches!(
+            self,
+            Structure::Superblock | Structure::TinySuperblock | Structure::VolumeSuperblock
+        )
     }
 
     /// The version of its format that this build writes and reads.
     pub const fn version(self) -> u16 {
         match self {
             Structure::TinySuperblock | Structure::Fences => TINY_FORMAT_VERSION,
+            Structure::VolumeSuperblock | Structure::BlockLog | Structure::BlockTable => {
+                VOLUME_FORMAT_VERSION
+            }
             _ => FORMAT_VERSION,
         }
     }

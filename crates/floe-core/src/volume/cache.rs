@@ -1,17 +1,18 @@
 //! A cache of volumes: requests in, steps out.
 
-use super::address::{ByteRange, Extent, Piece};
+use std::ops::Range;
+
+use super::address::{ByteRange, Extent, Piece, VolumeId};
 use super::mode::Mode;
-use super::plan::{ConfigError, Plan, WhenDirty};
+use super::plan::{ConfigError, Plan, WhenDirty, shard_of_hash};
 use super::policies::{Admits, Policies};
 use super::regions::hash_of;
-use super::request::{Operation, Outcome, Request, Step};
+use super::request::{Operation, Outcome, Request, Restored, Step};
 use super::sequential::CutOff;
 use super::shape::RegionKey;
 use super::shard::{Part, Shard};
 use super::stats::{Memory, Occupancy, Statistics};
 use super::steps::Steps;
-use crate::hash::{KeyHash, fast_range};
 use crate::policy::cleaning::{Blocks, Load, Place};
 use crate::policy::promotion::{PromotionConfig, Sighting, Verdict};
 use crate::{ByteSize, Tick};
@@ -25,7 +26,11 @@ use crate::{ByteSize, Tick};
 pub struct Cache {
     plan: Plan,
     mode: Mode,
+    /// Volumes with a mode of their own.
+    modes: Vec<(VolumeId, Mode)>,
+    /// The shards from number `first` on.
     shards: Vec<Shard>,
+    first: usize,
     policies: Policies,
     statistics: Statistics,
     /// Blocks that the cleaning policy names.
@@ -35,12 +40,22 @@ pub struct Cache {
 impl Cache {
     /// An empty cache.
     pub fn new(plan: &Plan) -> Self {
+        Cache::of_shards(plan, 0..plan.shards)
+    }
+
+    /// Shard `number` of an empty cache, for a driver with a lock for each. Requests
+    /// must lie in regions of that shard ([`Plan::shard_of`]).
+    pub fn of_shard(plan: &Plan, number: u32) -> Self {
+        Cache::of_shards(plan, number..number + 1)
+    }
+
+    fn of_shards(plan: &Plan, numbers: Range<u32>) -> Self {
         Cache {
             mode: plan.mode,
-            shards: (0..plan.shards)
-                .map(|number| Shard::new(plan, number))
-                .collect(),
-            policies: Policies::new(plan),
+            modes: Vec::new(),
+            first: numbers.start as usize,
+            policies: Policies::new(plan, numbers.len() as u64),
+            shards: numbers.map(|number| Shard::new(plan, number)).collect(),
             statistics: Statistics::default(),
             named: Vec::new(),
             plan: plan.clone(),
@@ -60,6 +75,7 @@ impl Cache {
         let range = request.range.intersection(ByteRange { start: 0, end });
         let extent = Extent { volume, range };
         self.policies.now = now;
+        let mode = self.mode_of(volume);
         match request.operation {
             Operation::Flush => {
                 steps.push(Step::Flush(volume));
@@ -82,10 +98,11 @@ impl Cache {
                 hash,
                 range,
                 plan: &self.plan,
-                mode: self.mode,
+                mode,
                 admits,
             };
-            self.shards[shard_of(&self.plan, hash)].apply(request.operation, part, &mut steps);
+            let shard = shard_of_hash(&self.plan, hash) - self.first;
+            self.shards[shard].apply(request.operation, part, &mut steps);
         }
         let outcome = steps.outcome;
         self.count(request.operation, outcome);
@@ -98,10 +115,35 @@ impl Cache {
         let mut is_missing = false;
         for (key, range) in regions(&self.plan, extent) {
             let hash = hash_of(self.plan.seed, key);
-            is_missing |=
-                self.shards[shard_of(&self.plan, hash)].lookup(key, hash, range, &mut each);
+            let shard = &self.shards[shard_of_hash(&self.plan, hash) - self.first];
+            is_missing |= shard.lookup(key, hash, range, &mut each);
         }
         !is_missing
+    }
+
+    /// Answers a read of `extent`, which lies within one region, if a single block has
+    /// all of it and the mode reads from it: counts the request, notes the use, and
+    /// returns the bytes' place.
+    pub fn hit(&mut self, extent: Extent, now: Tick) -> Option<Piece> {
+        let key = self.plan.shape.region_of(extent.volume, extent.range.start);
+        let hash = hash_of(self.plan.seed, key);
+        let mode = self.mode_of(extent.volume);
+        let shard = &mut self.shards[shard_of_hash(&self.plan, hash) - self.first];
+        self.policies.now = now;
+        let piece = shard.hit(key, hash, extent.range, mode, &mut self.policies)?;
+        let bytes = extent.range.len();
+        self.statistics.traffic.cache_hits.add(bytes);
+        self.statistics.reads.add(bytes, bytes);
+        Some(piece)
+    }
+
+    /// True if every sector of `extent` is valid in the cache. Changes nothing.
+    pub fn is_cached(&self, extent: Extent) -> bool {
+        let mut parts = regions(&self.plan, extent);
+        parts.all(|(key, range)| {
+            let hash = hash_of(self.plan.seed, key);
+            self.shards[shard_of_hash(&self.plan, hash) - self.first].is_cached(key, hash, range)
+        })
     }
 
     /// When [`Cache::clean`] is due; [`Tick::MAX`] if never.
@@ -109,13 +151,21 @@ impl Cache {
         self.policies.cleaning.wake_at()
     }
 
-    /// Lets the cleaning policy name dirty blocks, and appends the steps that
-    /// write them back. The blocks stay, clean. Returns how many they are.
-    pub fn clean(&mut self, now: Tick, load: Load, steps: &mut Vec<Step>) -> u64 {
+    /// Lets the cleaning policy name dirty blocks, and appends the steps that write
+    /// those of them back that `may_clean`. These blocks stay, clean. Returns how many
+    /// they are.
+    pub fn clean(
+        &mut self,
+        now: Tick,
+        load: Load,
+        mut may_clean: impl FnMut(Extent) -> bool,
+        steps: &mut Vec<Step>,
+    ) -> u64 {
         let mut named = std::mem::take(&mut self.named);
         let blocks = Numbered {
             plan: &self.plan,
             shards: &self.shards,
+            first: self.first,
         };
         self.policies.now = now;
         self.policies.cleaning.poll(now, load, &blocks, &mut named);
@@ -123,16 +173,239 @@ impl Cache {
         let mut cleaned = 0;
         for number in named.drain(..) {
             let (shard, granule) = split(&self.plan, number);
-            cleaned += u64::from(self.shards[shard].clean(granule, &self.plan, &mut steps));
+            let shard = &mut self.shards[shard - self.first];
+            let is_cleaned = shard.clean(granule, &self.plan, &mut may_clean, &mut steps);
+            cleaned += u64::from(is_cleaned);
         }
         self.statistics.turnover.cleaned += cleaned;
         self.named = named;
         cleaned
     }
 
-    /// Changes the mode. Dirty blocks of an earlier mode stay, and are served.
+    /// As [`Cache::clean`], for dirty blocks of `volume`, or of all volumes, from
+    /// `cursor` on, until about `blocks_max` have been cleaned. Returns their number,
+    /// and the cursor to go on with; none at the end.
+    pub fn clean_all(
+        &mut self,
+        volume: Option<VolumeId>,
+        cursor: CleanCursor,
+        blocks_max: u64,
+        mut may_clean: impl FnMut(Extent) -> bool,
+        steps: &mut Vec<Step>,
+    ) -> (u64, Option<CleanCursor>) {
+        let mut steps = Steps::new(steps, &mut self.statistics, &mut self.policies);
+        let mut cleaned = 0;
+        let mut from = cursor.group;
+        for at in cursor.shard..self.shards.len() {
+            let limits = (from, blocks_max - cleaned);
+            let shard = &mut self.shards[at];
+            let (count, group) =
+                shard.clean_all(volume, limits, &self.plan, &mut may_clean, &mut steps);
+            cleaned += count;
+            if let Some(group) = group {
+                return (cleaned, Some(CleanCursor { shard: at, group }));
+            }
+            from = 0;
+        }
+        (cleaned, None)
+    }
+
+    /// Evicts clean blocks that `may_evict` until the reserve is there or about
+    /// `blocks_max` have left, and appends the steps that name them. Their places stay
+    /// unused until they are released. Victims that are dirty stay, and are appended to
+    /// `dirty`: they are to be cleaned first. Returns how many blocks left.
+    pub fn reclaim(
+        &mut self,
+        now: Tick,
+        blocks_max: usize,
+        mut may_evict: impl FnMut(Extent) -> bool,
+        dirty: &mut Vec<Piece>,
+        steps: &mut Vec<Step>,
+    ) -> usize {
+        self.policies.now = now;
+        let mut steps = Steps::new(steps, &mut self.statistics, &mut self.policies);
+        let mut evicted = 0;
+        for shard in &mut self.shards {
+            let rest = blocks_max.saturating_sub(evicted);
+            let may_evict = &mut may_evict;
+            evicted += shard.reclaim(rest, &self.plan, may_evict, dirty, &mut steps);
+        }
+        evicted
+    }
+
+    /// As [`Cache::clean`], for the blocks at `places`.
+    pub fn clean_at_places(
+        &mut self,
+        places: impl IntoIterator<Item = u64>,
+        mut may_clean: impl FnMut(Extent) -> bool,
+        steps: &mut Vec<Step>,
+    ) -> u64 {
+        let mut steps = Steps::new(steps, &mut self.statistics, &mut self.policies);
+        let mut cleaned = 0;
+        for place in places {
+            let number = (place >> self.plan.shape.granule_bits) as u32;
+            let (shard, granule) = split(&self.plan, number);
+            let shard = &mut self.shards[shard - self.first];
+            let is_cleaned = shard.clean(granule, &self.plan, &mut may_clean, &mut steps);
+            cleaned += u64::from(is_cleaned);
+        }
+        cleaned
+    }
+
+    /// True if [`Cache::reclaim`] has something to do.
+    pub fn is_short(&self) -> bool {
+        let mut shards = self.shards.iter();
+        self.plan.reserve_granules > 0 && shards.any(|shard| shard.is_short(&self.plan))
+    }
+
+    /// Lets the place of a block that has left ([`Step::Unmap`]) be used again. To be
+    /// called once, with the first byte of the place, if the plan has a reserve.
+    pub fn release(&mut self, place: u64) {
+        let (shard, granule) = self.at(place);
+        self.shards[shard].release(granule);
+    }
+
+    /// True if the block at `place` is dirty.
+    pub fn is_dirty(&self, place: u64) -> bool {
+        let (shard, granule) = self.at(place);
+        self.shards[shard].is_dirty(granule)
+    }
+
+    /// Hands the bytes of `piece` that are valid and clean to `each`, if the block at
+    /// its place still has its address.
+    pub fn clean_runs(&self, piece: Piece, each: impl FnMut(Piece)) {
+        let (shard, granule) = self.at(piece.place);
+        self.shards[shard].clean_runs(granule, piece.extent, each);
+    }
+
+    /// Marks the bytes of `piece` dirty, which lie in one cached block: writing them
+    /// back has failed.
+    pub fn mark_dirty(&mut self, piece: Piece) {
+        let (shard, granule) = self.at(piece.place);
+        let extent = piece.extent;
+        let key = self.plan.shape.region_of(extent.volume, extent.range.start);
+        let part = Part {
+            key,
+            hash: hash_of(self.plan.seed, key),
+            range: extent.range,
+            plan: &self.plan,
+            mode: self.mode_of(extent.volume),
+            admits: Admits::None,
+        };
+        let mut steps = Vec::new();
+        let mut steps = Steps::new(&mut steps, &mut self.statistics, &mut self.policies);
+        self.shards[shard].mark_dirty(granule, extent.range, part, &mut steps);
+    }
+
+    /// Removes the block at `place` without writing it back, and appends the step that
+    /// names it.
+    pub fn invalidate(&mut self, place: u64, steps: &mut Vec<Step>) {
+        let (shard, granule) = self.at(place);
+        let mut steps = Steps::new(steps, &mut self.statistics, &mut self.policies);
+        self.shards[shard].invalidate_at(granule, &mut steps);
+    }
+
+    /// Puts blocks of an earlier run back, all blocks of one group at once, in ascending
+    /// order of their places and groups, before any request.
+    ///
+    /// # Errors
+    /// A block has no place or size of this plan. Those that overlap one that was
+    /// restored before are left out.
+    pub fn restore(&mut self, blocks: &[Restored<'_>]) -> Result<(), RestoreError> {
+        let numbered: Result<Vec<_>, _> = blocks.iter().map(|one| self.check(one)).collect();
+        let numbered = numbered?;
+        let Some((shard, granule)) = numbered.first().copied() else {
+            return Ok(());
+        };
+        let (bits, bytes) = (
+            self.plan.shape.group_bits,
+            blocks[0].block.extent.range.len(),
+        );
+        let group = granule >> bits;
+        let mut of_shard = Vec::with_capacity(blocks.len());
+        for ((at, granule), one) in numbered.into_iter().zip(blocks) {
+            let is_ascending = of_shard.last().is_none_or(|(before, _)| *before < granule);
+            let is_alike = one.block.extent.range.len() == bytes;
+            if (at, granule >> bits) != (shard, group) || !is_ascending || !is_alike {
+                return Err(RestoreError::Place(one.block.place));
+            }
+            of_shard.push((granule, *one));
+        }
+        if group < self.shards[shard].groups_end() {
+            return Err(RestoreError::Place(blocks[0].block.place));
+        }
+        let mut steps = Vec::new();
+        let mut steps = Steps::new(&mut steps, &mut self.statistics, &mut self.policies);
+        match self.shards[shard].restore(&of_shard, &self.plan, &mut steps) {
+            true => Ok(()),
+            false => Err(RestoreError::Overlap),
+        }
+    }
+
+    /// The shard and granule of a block to restore.
+    fn check(&self, restored: &Restored<'_>) -> Result<(usize, u32), RestoreError> {
+        let (shape, Piece { extent, place }) = (self.plan.shape, restored.block);
+        let (range, bytes) = (extent.range, extent.range.len());
+        let number = place >> shape.granule_bits;
+        let granules = bytes >> shape.granule_bits;
+        let is_size = bytes.is_power_of_two()
+            && granules > 0
+            && u64::from(shape.classes) & granules != 0
+            && granules <= 1 << shape.region_bits;
+        let end = self.plan.end_of(extent.volume).min(self.plan.address_end());
+        let is_sound = is_size
+            && place.is_multiple_of(bytes)
+            && range.start.is_multiple_of(bytes)
+            && range.start < end
+            && place + bytes <= self.plan.capacity_bytes();
+        let shard = self.plan.shard_of_place(place).checked_sub(self.first);
+        match shard {
+            Some(shard)
+                if is_sound
+                    && shard < self.shards.len()
+                    && self.plan.shard_of(extent.volume, range.start) == shard + self.first =>
+            {
+                Ok((shard, split(&self.plan, number as u32).1))
+            }
+            _ => Err(RestoreError::Place(place)),
+        }
+    }
+
+    /// The shard and granule of `place`.
+    fn at(&self, place: u64) -> (usize, u32) {
+        let (shard, granule) = split(&self.plan, (place >> self.plan.shape.granule_bits) as u32);
+        (shard - self.first, granule)
+    }
+
+    /// The mode of volumes without one of their own.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Changes the mode of volumes without one of their own. Dirty blocks of an
+    /// earlier mode stay, and are served.
     pub fn set_mode(&mut self, mode: Mode) {
         self.mode = mode;
+    }
+
+    /// The mode of `volume`.
+    pub fn mode_of(&self, volume: VolumeId) -> Mode {
+        let own = self.modes.iter().find(|(of, _)| *of == volume);
+        own.map_or(self.mode, |(_, mode)| *mode)
+    }
+
+    /// Gives `volume` a mode of its own. Its dirty blocks stay, and are served.
+    pub fn set_mode_of(&mut self, volume: VolumeId, mode: Mode) {
+        self.modes.retain(|(of, _)| *of != volume);
+        self.modes.push((volume, mode));
+    }
+
+    /// Sets the size of `volume`: no block is read or written past its end.
+    ///
+    /// # Errors
+    /// The size is more than the plan's blocks can address.
+    pub fn set_size_of(&mut self, volume: VolumeId, size: ByteSize) -> Result<(), ConfigError> {
+        self.plan.set_size(volume, size)
     }
 
     /// Adds room at the end of the cache device. Blocks stay where they are.
@@ -208,7 +481,7 @@ impl Cache {
             write: is_write,
             partly_cached,
             used_bytes: self.policies.used_bytes,
-            capacity_bytes: self.plan.capacity_bytes(),
+            capacity_bytes: self.plan.shard_bytes() * self.shards.len() as u64,
             now: self.policies.now,
         });
         match verdict {
@@ -235,16 +508,36 @@ impl Cache {
     }
 }
 
+/// A place where cleaning goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CleanCursor {
+    shard: usize,
+    group: u32,
+}
+
+/// Why blocks cannot be restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RestoreError {
+    /// The block at this byte of the cache device has no size, place or address that
+    /// the plan has, or is out of order.
+    #[error("the block at byte {0} does not fit the plan of the cache")]
+    Place(u64),
+    /// A block has the address of another one.
+    #[error("two blocks have the same address")]
+    Overlap,
+}
+
 /// The dirty blocks by the numbers that the cleaning policy knows.
 struct Numbered<'a> {
     plan: &'a Plan,
     shards: &'a [Shard],
+    first: usize,
 }
 
 impl Blocks for Numbered<'_> {
     fn place(&self, block: u32) -> Place {
         let (shard, granule) = split(self.plan, block);
-        let place = self.shards[shard].place_of(granule);
+        let place = self.shards[shard - self.first].place_of(granule);
         let (volume, offset_bytes) = place.unwrap_or_default();
         Place {
             volume: volume.0,
@@ -261,10 +554,6 @@ fn split(plan: &Plan, number: u32) -> (usize, u32) {
     let within = number & ((1 << group_bits) - 1);
     let granule = (group / plan.shards) << group_bits | within;
     ((group % plan.shards) as usize, granule)
-}
-
-fn shard_of(plan: &Plan, hash: KeyHash) -> usize {
-    fast_range(hash.0, plan.shards as usize)
 }
 
 /// Cuts `extent` at the ends of regions.

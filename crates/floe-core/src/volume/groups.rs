@@ -30,8 +30,11 @@ pub(super) struct Groups {
     runs: Slabs<CLASSES>,
     /// The free run of each class, or [`NONE`].
     free_runs: [u32; CLASSES],
-    /// Head of the list of free groups that were in use before.
+    /// Head of the list of free groups that were in use before, and their number.
     free: u32,
+    free_count: u32,
+    /// Groups in use, all of whose blocks are retired.
+    retired_groups: Vec<u32>,
     /// The first group that has not been in use.
     fresh: u32,
     /// Groups there are, and granules: the last group may have fewer than others.
@@ -54,6 +57,8 @@ struct Partition {
     /// Groups that may have a free slot, by class. Used from the end; those
     /// that have none any more are dropped when they are met there.
     open: [Vec<u32>; CLASSES],
+    /// Free and retired slots of groups in use that are not wholly retired, by class.
+    free_slots: [u32; CLASSES],
     blocks: Option<Order>,
     groups: Option<Order>,
     /// Groups in use, and their bounds.
@@ -78,10 +83,17 @@ struct Owner {
 pub(super) enum Room {
     /// A free slot.
     Free(BlockId),
-    /// None until this block is evicted. Its slot has the wanted size.
-    Replacing(BlockId),
-    /// None until all blocks of this group are evicted.
-    ReplacingGroup(u32),
+    /// None until this victim is evicted.
+    Replacing(Victim),
+}
+
+/// What is evicted next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Victim {
+    /// A block, whose slot has the wanted size.
+    Block(BlockId),
+    /// All blocks of a group.
+    Group(u32),
 }
 
 impl Groups {
@@ -99,6 +111,8 @@ impl Groups {
             runs: Slabs::new(std::array::from_fn(|class| 1 << class)),
             free_runs: [NONE; CLASSES],
             free: NONE,
+            free_count: 0,
+            retired_groups: Vec::new(),
             fresh: 0,
             count: granules.div_ceil(1 << shape.group_bits),
             granules,
@@ -126,7 +140,7 @@ impl Groups {
         self.granules = granules.max(self.granules);
         self.count = self.granules.div_ceil(1 << self.shape.group_bits);
         let slots = self.slots(last, state.class());
-        if !state.is_in_use() || slots == slots_before {
+        if !state.is_in_use() || state.is_retired() || slots == slots_before {
             return;
         }
         let mut free_slot = state.free_slot();
@@ -136,39 +150,64 @@ impl Groups {
         }
         let class = state.class();
         self.groups.records[last] = Group::of(state.first, state.used(), free_slot, class);
-        let partition = self.owner(last);
-        self.partitions[partition].open[class as usize].push(last);
+        let owner = self.owner(last);
+        let owner = &mut self.partitions[owner];
+        owner.open[class as usize].push(last);
+        owner.free_slots[class as usize] += slots - slots_before;
     }
 
-    /// Room for a block of `class`. `may_evict` says whether a group can be
-    /// touched; `None` if no group can.
-    pub(super) fn room(
+    /// Room for a block of `class`; `None` if nothing can be evicted.
+    pub(super) fn room(&mut self, partition: usize, class: u32) -> Option<Room> {
+        match self.free_slot(partition, class) {
+            Some(slot) => Some(Room::Free(slot)),
+            None => self.victim(partition, class, &[]).map(Room::Replacing),
+        }
+    }
+
+    /// A free slot of an open group, or of a free group.
+    pub(super) fn free_slot(&mut self, partition: usize, class: u32) -> Option<BlockId> {
+        if let Some(slot) = self.open_slot(partition, class) {
+            return Some(slot);
+        }
+        if self.partitions[partition].held >= self.partitions[partition].bounds.most {
+            return None;
+        }
+        let group = self.take_group()?;
+        self.open(group, partition, class);
+        self.open_slot(partition, class)
+    }
+
+    /// The victim that makes room for a block of `class`, and is none of `rejected`.
+    pub(super) fn victim(
         &mut self,
         partition: usize,
         class: u32,
-        may_evict: impl Fn(u32) -> bool,
-    ) -> Option<Room> {
-        if let Some(slot) = self.open_slot(partition, class) {
-            return Some(Room::Free(slot));
-        }
-        if self.partitions[partition].held < self.partitions[partition].bounds.most
-            && let Some(group) = self.take_group()
-        {
-            self.open(group, partition, class);
-            return self.open_slot(partition, class).map(Room::Free);
-        }
+        rejected: &[Victim],
+    ) -> Option<Victim> {
         let from = self.yielding(partition)?;
-        let victim = self.victim_block(from, &may_evict);
-        if let Some(block) = victim
+        let accepts = |block| !rejected.contains(&Victim::Block(block));
+        let block = self.victim_block(from, accepts);
+        if let Some(block) = block
             && block.class() == class
             && from == partition
         {
-            return Some(Room::Replacing(block));
+            return Some(Victim::Block(block));
         }
-        match self.victim_group(from, &may_evict) {
-            Some(group) => Some(Room::ReplacingGroup(group)),
-            None => victim.map(|block| Room::ReplacingGroup(self.shape.group_of(block))),
-        }
+        let accepts = |group| !rejected.contains(&Victim::Group(group));
+        let of_block = block.map(|block| self.shape.group_of(block));
+        let group = self.victim_group(from, accepts);
+        group
+            .or_else(|| of_block.filter(|group| accepts(*group)))
+            .map(Victim::Group)
+    }
+
+    /// Slots of `class` that are free, or become so without another eviction.
+    pub(super) fn spare_slots(&self, partition: usize, class: u32) -> u32 {
+        let owner = &self.partitions[partition];
+        let fresh = self.count - self.fresh + self.free_count + self.retired_groups.len() as u32;
+        let groups = fresh.min(owner.bounds.most.saturating_sub(owner.held));
+        let per_group = 1 << (self.shape.group_bits - class);
+        owner.free_slots[class as usize] + groups.saturating_mul(per_group)
     }
 
     /// Marks the free slot `block` in use, as one of `region`.
@@ -182,26 +221,76 @@ impl Groups {
         self.blocks.records[record] = Block::used(region, 0);
         self.in_use[block.class() as usize] += 1;
         let partition = self.owner(group);
+        self.partitions[partition].free_slots[block.class() as usize] -= 1;
         self.order_block(partition, |order, blocks| order.insert(blocks, block.0));
         self.touch_group(group);
+    }
+
+    /// Takes `group`, which is free and above all groups that have been in use, for
+    /// blocks of `class` in `slots`, in ascending order. They belong to `partition`.
+    pub(super) fn restore(&mut self, group: u32, partition: usize, class: u32, used: &[u32]) {
+        while self.fresh <= group {
+            let Some(fresh) = self.take_fresh() else {
+                return;
+            };
+            if fresh == group {
+                break;
+            }
+            self.groups.records[fresh].first = std::mem::replace(&mut self.free, fresh);
+            self.free_count += 1;
+        }
+        self.open(group, partition, class);
+        let state = self.groups.records[group];
+        let slots = self.slots(group, class);
+        let mut free_slot = NO_SLOT;
+        for slot in (0..slots).rev().filter(|slot| !used.contains(slot)) {
+            self.blocks.records[state.first + slot] = Block::free(free_slot);
+            free_slot = slot;
+        }
+        // `occupy` takes the first free slot: the used ones stand before the others.
+        for &slot in used.iter().rev() {
+            self.blocks.records[state.first + slot] = Block::free(free_slot);
+            free_slot = slot;
+        }
+        self.groups.records[group] = Group::of(state.first, 0, free_slot, class);
     }
 
     /// Frees the slot of `block`, which `regions` have no more, and its group if that
     /// was the last one.
     pub(super) fn vacate(&mut self, block: BlockId, regions: &Regions) {
+        self.leave(block);
+        self.release(block, regions);
+    }
+
+    /// Removes `block` from the orders. Its slot is not free before it is released.
+    pub(super) fn retire(&mut self, block: BlockId) {
+        self.leave(block);
+        let group = self.shape.group_of(block);
+        let record = self.record(block);
+        self.blocks.records[record] = Block::RETIRED;
+        let state = self.groups.records[group];
+        let slots = 0..self.slots(group, state.class());
+        let mut records = slots.map(|slot| self.blocks.records[state.first + slot]);
+        if !records.any(|record| record.region().is_some()) {
+            self.retire_group(group);
+        }
+    }
+
+    /// Frees the slot of `block`, which was retired, and its group if that was the
+    /// last one.
+    pub(super) fn release(&mut self, block: BlockId, regions: &Regions) {
         let group = self.shape.group_of(block);
         let partition = self.owner(group);
-        self.order_block(partition, |order, blocks| order.remove(blocks, block.0));
-        self.in_use[block.class() as usize] -= 1;
         let state = self.groups.records[group];
         let record = self.record(block);
         self.blocks.records[record] = Block::free(state.free_slot());
         let slot = record - state.first;
         let class = state.class();
-        self.groups.records[group] = Group::of(state.first, state.used() - 1, slot, class);
+        let left = Group::of(state.first, state.used() - 1, slot, class);
+        self.groups.records[group] = left.retired_if(state.is_retired());
         if state.used() == 1 {
             self.close(group, regions);
-        } else if state.free_slot() == NO_SLOT {
+        } else if state.free_slot() == NO_SLOT && !state.is_retired() {
             let open = &mut self.partitions[partition].open[class as usize];
             if open.last() != Some(&group) {
                 open.push(group);
@@ -239,9 +328,17 @@ impl Groups {
         self.set_flag(block, PARTIAL, is_partial);
     }
 
+    /// The group after the last one that has been in use.
+    pub(super) fn end(&self) -> u32 {
+        self.fresh
+    }
+
     /// The blocks in use of `group`.
     pub(super) fn blocks_of(&self, group: u32, blocks: &mut Vec<BlockId>) {
         let state = self.groups.records[group];
+        if !state.is_in_use() {
+            return;
+        }
         let class = state.class();
         let is_used = |slot: &u32| self.blocks.records[state.first + slot].region().is_some();
         let first = group << self.shape.group_bits;
@@ -304,6 +401,7 @@ impl Groups {
             let is_open = state.is_in_use()
                 && state.class() == class
                 && state.free_slot() != NO_SLOT
+                && !state.is_retired()
                 && owner_in(&self.owners, group) == partition;
             if is_open {
                 let granule = (group << self.shape.group_bits) + (state.free_slot() << class);
@@ -318,8 +416,14 @@ impl Groups {
         if self.free != NONE {
             let group = self.free;
             self.free = self.groups.records[group].first;
+            self.free_count -= 1;
             return Some(group);
         }
+        self.take_fresh()
+    }
+
+    /// The first group that has not been in use.
+    fn take_fresh(&mut self) -> Option<u32> {
         if self.fresh == self.count {
             return None;
         }
@@ -349,6 +453,7 @@ impl Groups {
             owner.members.push(group);
         }
         owner.held += 1;
+        owner.free_slots[class as usize] += slots;
         owner.open[class as usize].push(group);
         let (mut groups, order) = self.group_order(partition);
         if let Some(order) = order {
@@ -356,19 +461,50 @@ impl Groups {
         }
     }
 
-    /// Frees `group`, which has no block in use.
-    fn close(&mut self, group: u32, regions: &Regions) {
+    /// Removes `block` from the orders and the counts.
+    fn leave(&mut self, block: BlockId) {
+        let class = block.class() as usize;
+        let partition = self.owner(self.shape.group_of(block));
+        self.order_block(partition, |order, blocks| order.remove(blocks, block.0));
+        self.in_use[class] -= 1;
+        self.partitions[partition].free_slots[class] += 1;
+    }
+
+    /// Removes `group`, all of whose blocks are retired, from the order.
+    fn retire_group(&mut self, group: u32) {
+        self.remove_from_order(group);
+        let state = self.groups.records[group];
+        self.groups.records[group] = state.retired_if(true);
+        self.retired_groups.push(group);
+    }
+
+    /// Removes `group`, which has no live block, from the order and the counts.
+    fn remove_from_order(&mut self, group: u32) {
         let partition = self.owner(group);
         let (mut groups, order) = self.group_order(partition);
         if let Some(order) = order {
             order.remove(&mut groups, group);
         }
+        let class = self.groups.records[group].class();
+        let slots = self.slots(group, class);
+        self.partitions[partition].free_slots[class as usize] -= slots;
+    }
+
+    /// Frees `group`, which has no block in use.
+    fn close(&mut self, group: u32, regions: &Regions) {
+        let partition = self.owner(group);
         let state = self.groups.records[group];
+        if state.is_retired() {
+            self.retired_groups.retain(|&retired| retired != group);
+        } else {
+            self.remove_from_order(group);
+        }
         self.give_run(state.first, self.run_class(state.class()), regions);
         self.groups.records[group] = Group {
             first: std::mem::replace(&mut self.free, group),
             state: 0,
         };
+        self.free_count += 1;
         let owner = &mut self.partitions[partition];
         if let Some(owners) = &mut self.owners {
             let place = owners[group].place;
@@ -412,7 +548,7 @@ impl Groups {
             self.free_runs[class] = free;
         } else if last != free {
             let Some(group) = self.group_of_run(last, class, regions) else {
-                debug_assert!(false, "a run in use has a block in use");
+                debug_assert!(false, "a run in use belongs to a group in use");
                 return;
             };
             self.blocks.move_run(last, free, 1 << class);
@@ -423,8 +559,15 @@ impl Groups {
         }
     }
 
-    /// The group that has `run`: some block of it is in the index.
+    /// The group that has `run`: some block of it is in the index, or all are retired.
     fn group_of_run(&self, run: u32, class: usize, regions: &Regions) -> Option<u32> {
+        let has_run = |group: &u32| {
+            let state = self.groups.records[*group];
+            state.first == run && self.run_class(state.class()) == class
+        };
+        if let Some(group) = self.retired_groups.iter().copied().find(has_run) {
+            return Some(group);
+        }
         let (slot, region) = (0..1 << class).find_map(|slot| {
             let region = self.blocks.records[run + slot].region()?;
             Some((slot, region))
@@ -488,17 +631,16 @@ impl Groups {
     fn victim_block(
         &mut self,
         partition: usize,
-        may_evict: impl Fn(u32) -> bool,
+        accepts: impl Fn(BlockId) -> bool,
     ) -> Option<BlockId> {
-        let shape = self.shape;
         let (mut blocks, order) = self.block_order(partition);
-        let accepts = |id| may_evict(shape.group_of(BlockId(id)));
-        order?.victim(&mut blocks, accepts).map(BlockId)
+        let victim = order?.victim(&mut blocks, |id| accepts(BlockId(id)));
+        victim.map(BlockId)
     }
 
-    fn victim_group(&mut self, partition: usize, may_evict: impl Fn(u32) -> bool) -> Option<u32> {
+    fn victim_group(&mut self, partition: usize, accepts: impl Fn(u32) -> bool) -> Option<u32> {
         let (mut groups, order) = self.group_order(partition);
-        order?.victim(&mut groups, may_evict)
+        order?.victim(&mut groups, accepts)
     }
 
     fn owner(&self, group: u32) -> usize {
@@ -557,6 +699,7 @@ impl Partition {
     fn new(levels: Levels, bounds: PartitionPlan) -> Self {
         Partition {
             open: Default::default(),
+            free_slots: [0; CLASSES],
             blocks: levels.block.map(Order::new),
             groups: levels.group.map(Order::new),
             held: 0,

@@ -28,6 +28,8 @@ pub(super) struct Group {
     pub(super) state: u32,
 }
 
+const RETIRED_GROUP: u32 = 1 << 30;
+
 impl Group {
     pub(super) fn used(self) -> u32 {
         self.state & NO_SLOT
@@ -43,6 +45,19 @@ impl Group {
 
     pub(super) fn is_in_use(self) -> bool {
         self.state >> 31 == 1
+    }
+
+    /// True if all of its blocks are retired.
+    pub(super) fn is_retired(self) -> bool {
+        self.state & RETIRED_GROUP != 0
+    }
+
+    pub(super) fn retired_if(self, is_retired: bool) -> Group {
+        let flag = if is_retired { RETIRED_GROUP } else { 0 };
+        Group {
+            state: self.state | flag,
+            ..self
+        }
     }
 
     pub(super) fn of(first: u32, used: u32, free_slot: u32, class: u32) -> Group {
@@ -67,6 +82,9 @@ const _: () = assert!(
 );
 
 impl Block {
+    /// A slot whose block has left, and that may not be used yet.
+    pub(super) const RETIRED: Block = Block(NO_SLOT << FLAG_BITS | DIRTY | PARTIAL);
+
     /// A free slot, and the next one of its group.
     pub(super) fn free(next: u32) -> Self {
         Block(next << FLAG_BITS)

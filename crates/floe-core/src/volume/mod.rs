@@ -35,9 +35,9 @@ mod steps;
 mod tests;
 
 pub use address::{ByteRange, Extent, Piece, SECTOR_BYTES, VolumeId};
-pub use cache::Cache;
+pub use cache::{Cache, CleanCursor, RestoreError};
 pub use order::{Levels, Replacement};
 pub use plan::{Config, ConfigError, Fill, Level, Plan, VolumeBounds, WhenDirty};
-pub use request::{Operation, Outcome, Request, Step};
+pub use request::{Operation, Outcome, Request, Restored, Step};
 pub use sizes::{BlockSizes, BlockSizesError};
 pub use stats::{Accesses, Io, Memory, Occupancy, Statistics, Traffic, Turnover};

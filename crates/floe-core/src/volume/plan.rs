@@ -5,10 +5,11 @@ use serde::{Deserialize, Serialize};
 use super::address::VolumeId;
 use super::mode::Mode;
 use super::order::{Levels, Replacement};
+use super::regions::hash_of;
 use super::sequential::{CutOff, SequentialConfig};
 use super::shape::{REGION_NUMBER_BITS, Shape};
 use super::sizes::BlockSizes;
-use crate::hash::HashSeed;
+use crate::hash::{HashSeed, KeyHash, fast_range};
 use crate::policy::PolicyConfigError;
 use crate::policy::cleaning::CleaningConfig;
 use crate::policy::promotion::PromotionConfig;
@@ -85,6 +86,10 @@ pub struct Config {
     /// Parts with an index, an order and room of their own, by the hash of the
     /// address. One shard keeps one exact order over all blocks.
     pub shards: u32,
+    /// Room that is kept free ahead of requests. Zero: a victim's place is used at
+    /// once. Otherwise requests never evict, [`Cache::reclaim`](super::Cache::reclaim)
+    /// does, and a place is used again after [`Cache::release`](super::Cache::release).
+    pub reserve: ByteSize,
     /// Volumes with a size or bounds. All others share the room that is left.
     pub volumes: Vec<VolumeBounds>,
     /// The seed of the index's hash.
@@ -142,6 +147,7 @@ impl Config {
             },
             when_dirty: WhenDirty::Evict,
             shards: 1,
+            reserve: ByteSize(0),
             volumes: Vec::new(),
             seed: 0,
         }
@@ -238,6 +244,8 @@ pub struct Plan {
     pub(super) seed: HashSeed,
     /// Granules of a shard.
     pub(super) granules: u32,
+    /// Granules of a shard that are kept free; zero if places are reused at once.
+    pub(super) reserve_granules: u32,
     pub(super) partitions: Vec<PartitionPlan>,
     /// Volumes with bounds, by number.
     volumes: Vec<VolumePlan>,
@@ -268,6 +276,7 @@ impl Plan {
         config.cleaning.check()?;
         let shape = Shape::new(config.sizes);
         let granules = granules_of_shard(config, shape)?;
+        let reserve_granules = reserve_of_shard(config, shape, granules)?;
         let levels = levels(config);
         let mut plan = Plan {
             config: config.clone(),
@@ -279,6 +288,7 @@ impl Plan {
             shards: config.shards,
             seed: HashSeed(config.seed),
             granules,
+            reserve_granules,
             partitions: vec![PartitionPlan {
                 least: 0,
                 most: u32::MAX,
@@ -301,7 +311,12 @@ impl Plan {
     /// Bytes of blocks that fit: the configured capacity, less what fills no
     /// group.
     pub fn capacity_bytes(&self) -> u64 {
-        u64::from(self.granules) * u64::from(self.shards) * self.shape.granule_bytes()
+        self.shard_bytes() * u64::from(self.shards)
+    }
+
+    /// Bytes of blocks that fit into a shard.
+    pub(super) fn shard_bytes(&self) -> u64 {
+        u64::from(self.granules) * self.shape.granule_bytes()
     }
 
     /// Bytes of a group.
@@ -313,6 +328,22 @@ impl Plan {
     /// and the range's hash chooses the shard.
     pub fn region_bytes(&self) -> u64 {
         self.shape.region_bytes()
+    }
+
+    /// Bytes of the smallest block.
+    pub fn granule_bytes(&self) -> u64 {
+        self.shape.granule_bytes()
+    }
+
+    /// Number of the shard that has the region of byte `at` of `volume`.
+    pub fn shard_of(&self, volume: VolumeId, at: u64) -> usize {
+        let key = self.shape.region_of(volume, at);
+        shard_of_hash(self, hash_of(self.seed, key))
+    }
+
+    /// Number of the shard that has byte `place` of the cache device.
+    pub fn shard_of_place(&self, place: u64) -> usize {
+        (place / self.group_bytes() % u64::from(self.shards)) as usize
     }
 
     /// The plan of the same cache with more capacity.
@@ -357,21 +388,45 @@ impl Plan {
         self.volumes.get(at.ok()?)
     }
 
-    fn add_volume(&mut self, bounds: &VolumeBounds) -> Result<(), ConfigError> {
-        let end = bounds.size.map_or(u64::MAX, ByteSize::bytes);
-        if bounds.size.is_some() && end > self.address_end() {
-            let nearest = ByteSize(self.address_end());
-            let limit = format!(
-                "blocks of {} address {nearest}",
-                self.config.sizes.smallest()
-            );
-            return Err(ConfigError::new(
-                "volumes.size",
-                ByteSize(end),
-                limit,
-                nearest,
-            ));
+    /// Sets the size of `volume`, which gets no bounds if it has none.
+    pub(super) fn set_size(&mut self, volume: VolumeId, size: ByteSize) -> Result<(), ConfigError> {
+        self.check_size(size)?;
+        let end = size.bytes();
+        match self
+            .volumes
+            .binary_search_by_key(&volume, |plan| plan.volume)
+        {
+            Ok(at) => self.volumes[at].end = end,
+            Err(at) => {
+                let partition = 0;
+                let plan = VolumePlan {
+                    volume,
+                    end,
+                    partition,
+                };
+                self.volumes.insert(at, plan);
+            }
         }
+        Ok(())
+    }
+
+    fn check_size(&self, size: ByteSize) -> Result<(), ConfigError> {
+        let nearest = ByteSize(self.address_end());
+        if size <= nearest {
+            return Ok(());
+        }
+        let limit = format!(
+            "blocks of {} address {nearest}",
+            self.config.sizes.smallest()
+        );
+        Err(ConfigError::new("volumes.size", size, limit, nearest))
+    }
+
+    fn add_volume(&mut self, bounds: &VolumeBounds) -> Result<(), ConfigError> {
+        if let Some(size) = bounds.size {
+            self.check_size(size)?;
+        }
+        let end = bounds.size.map_or(u64::MAX, ByteSize::bytes);
         let has_bounds = bounds.minimum.bytes() > 0 || bounds.maximum.is_some();
         let partition = if has_bounds {
             let plan = self.partition(bounds)?;
@@ -424,6 +479,10 @@ impl Plan {
     }
 }
 
+pub(super) fn shard_of_hash(plan: &Plan, hash: KeyHash) -> usize {
+    fast_range(hash.0, plan.shards as usize)
+}
+
 /// The orders that the configuration asks for.
 fn levels(config: &Config) -> Levels {
     let is_fixed = config.sizes.count() == 1;
@@ -446,6 +505,18 @@ fn levels(config: &Config) -> Levels {
             group: None,
         },
     }
+}
+
+fn reserve_of_shard(config: &Config, shape: Shape, granules: u32) -> Result<u32, ConfigError> {
+    let unit = shape.granule_bytes() * u64::from(config.shards);
+    let reserve = config.reserve.bytes().div_ceil(unit);
+    let most = u64::from(granules / 2);
+    if reserve > most {
+        let nearest = ByteSize(most * unit);
+        let limit = "at least half of the capacity must hold blocks";
+        return Err(ConfigError::new("reserve", config.reserve, limit, nearest));
+    }
+    Ok(reserve as u32)
 }
 
 fn granules_of_shard(config: &Config, shape: Shape) -> Result<u32, ConfigError> {

@@ -30,9 +30,10 @@ pub(super) enum Admits {
 }
 
 impl Policies {
-    pub(super) fn new(plan: &Plan) -> Self {
+    /// The policies of `shards` shards.
+    pub(super) fn new(plan: &Plan, shards: u64) -> Self {
         let config = plan.config();
-        let granules = plan.capacity_bytes() >> plan.shape.granule_bits;
+        let granules = u64::from(plan.granules) * shards;
         let promotion = Promotion::new(&config.promotion, granules, config.seed);
         let cleaning = Cleaning::new(&config.cleaning);
         Policies {

@@ -1,6 +1,7 @@
 //! Requests to a cache of volumes, and the steps that answer them.
 
 use super::address::{ByteRange, Extent, Piece, VolumeId};
+use super::mode::Sector;
 
 /// The operations of a block device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,6 +60,18 @@ pub enum Step {
     /// The block at this place is this one from now on; none of its bytes is
     /// valid before steps that follow make them so.
     Map(Piece),
+    /// The bytes of a block have this state from now on. A block of a cache without
+    /// maps is dirty as a whole. Writing bytes back makes them clean, without this step.
+    Mark(Piece, Sector),
+}
+
+/// A block that an earlier run of the cache left on its device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restored<'a> {
+    /// The block, and its place.
+    pub block: Piece,
+    /// Its valid bytes in ascending order, each run with whether it is dirty.
+    pub valid: &'a [(ByteRange, bool)],
 }
 
 /// The result of a request.
@@ -72,6 +85,10 @@ pub struct Outcome {
     pub promoted: u32,
     /// Bytes of the blocks that entered.
     pub promoted_bytes: u64,
+    /// Sectors that were dirty are so no more, because the backing device has newer
+    /// data or the data is of no use. A driver makes the backing device durable before
+    /// it says so.
+    pub has_cleared_dirty: bool,
 }
 
 impl Outcome {

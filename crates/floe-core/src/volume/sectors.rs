@@ -127,6 +127,11 @@ impl SectorMap {
         set(dirty, sectors, is_dirty);
     }
 
+    /// True if all of `sectors` are valid, and all dirty or all clean.
+    pub(super) fn is_all(&self, sectors: Sectors, is_dirty: bool) -> bool {
+        self.runs(sectors).all(|(_, state)| state == Some(is_dirty))
+    }
+
     /// Makes those of `sectors` valid that are not; they are clean.
     pub(super) fn fill(&mut self, sectors: Sectors) {
         let (valid, _) = self.halves_mut();

@@ -78,7 +78,7 @@ impl BlockSizes {
     }
 
     /// Bit `i` stands for blocks of `smallest << i`.
-    pub(super) fn classes(self) -> u32 {
+    pub fn classes(self) -> u32 {
         u32::from(self.mask >> self.mask.trailing_zeros())
     }
 }

@@ -198,12 +198,13 @@ impl std::ops::Add for Io {
     }
 }
 
-/// Implements `+=` field by field.
+/// Implements `+=` field by field; fields by size come last.
 macro_rules! sums {
-    ($($type:ty { $($field:ident),+ })+) => {$(
+    ($($type:ty { $($field:ident),+ $(; $by_size:ident)? })+) => {$(
         impl AddAssign for $type {
             fn add_assign(&mut self, other: $type) {
                 $(self.$field += other.$field;)+
+                $(add_each(&mut self.$by_size, other.$by_size);)?
             }
         }
     )+};
@@ -214,4 +215,15 @@ sums! {
     Accesses { requests, hits, bytes, hit_bytes }
     Traffic { cache_hits, cache_writes, fills, write_backs, backing_reads, backing_writes }
     Memory { index, order, state, sectors, history }
+    Statistics { reads, writes, flushes, trims, write_zeroes, traffic, turnover }
+    Turnover { replaced, evicted, groups_evicted, invalidated, cleaned, bypassed_bytes; promoted }
+    Occupancy {
+        bytes, dirty_blocks, dirty_bytes, partial_blocks, regions, capacity_bytes; blocks
+    }
+}
+
+fn add_each(counts: &mut [u64; CLASSES], others: [u64; CLASSES]) {
+    for (count, other) in counts.iter_mut().zip(others) {
+        *count += other;
+    }
 }

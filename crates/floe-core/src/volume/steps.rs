@@ -1,6 +1,7 @@
 //! The steps of one request, and the counts that follow from them.
 
 use super::address::{ByteRange, Extent, Piece, VolumeId};
+use super::mode::Sector;
 use super::policies::Policies;
 use super::request::{Outcome, Step};
 use super::stats::{Statistics, Traffic};
@@ -95,6 +96,12 @@ impl<'a> Steps<'a> {
     pub(super) fn unmap(&mut self, block: Piece) {
         self.policies.note_unmapped(block);
         self.steps.push(Step::Unmap(block));
+    }
+
+    pub(super) fn mark(&mut self, piece: Piece, state: Sector) {
+        if !piece.extent.range.is_empty() {
+            self.steps.push(Step::Mark(piece, state));
+        }
     }
 
     fn traffic(&mut self) -> &mut Traffic {

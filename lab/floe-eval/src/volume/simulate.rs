@@ -91,7 +91,7 @@ impl Simulation {
                 in_flight: 0,
                 last_request: self.last_request,
             };
-            self.cache.clean(self.now, load, &mut self.steps);
+            self.cache.clean(self.now, load, |_| true, &mut self.steps);
         }
         self.now = self.now.max(now);
         self.last_request = self.now;

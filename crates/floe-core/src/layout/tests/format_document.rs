@@ -63,6 +63,12 @@ fn the_tables_are_as_long_as_the_structures() {
         ("object", OBJECT_HEADER_BYTES),
         ("filters", tiny::TRAILER_HEAD_BYTES),
         ("index head", tiny::INDEX_HEAD_BYTES),
+        ("volume superblock", volume::VOLUME_FIXED_BYTES),
+        ("volume entry", volume::VOLUME_ENTRY_BYTES),
+        ("block batch", volume::LOG_HEADER_BYTES),
+        ("block record", volume::RECORD_BYTES),
+        ("block table page", volume::TABLE_HEADER_BYTES),
+        ("block table entry", volume::TABLE_ENTRY_BYTES),
     ];
     let tables = tables();
     let found: Vec<_> = tables.iter().map(|t| (t.title, t.bytes)).collect();
@@ -79,6 +85,9 @@ fn the_tables_leave_no_gap() {
         "summary page",
         "slot table block",
         "tiny superblock",
+        "volume superblock",
+        "block batch",
+        "block table page",
     ];
     for table in tables() {
         let mut at = if framed.contains(&table.title) {

@@ -11,6 +11,17 @@ pub enum Sector {
     Dirty,
 }
 
+impl Sector {
+    /// The state of a sector that the cache has.
+    pub const fn valid(is_dirty: bool) -> Sector {
+        if is_dirty {
+            Sector::Dirty
+        } else {
+            Sector::Clean
+        }
+    }
+}
+
 /// The source of a sector that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {

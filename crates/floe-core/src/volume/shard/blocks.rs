@@ -1,17 +1,23 @@
 //! Blocks that enter and leave a shard, and the state of their sectors.
 
 use super::{Cached, Part, Shard, bytes_at, sectors_at};
-use crate::volume::address::ByteRange;
-use crate::volume::groups::Room;
+use crate::hash::KeyHash;
+use crate::volume::address::{ByteRange, Extent, Piece};
+use crate::volume::groups::{Room, Victim};
+use crate::volume::mode::Sector;
 use crate::volume::plan::Plan;
-use crate::volume::regions::RegionHash;
+use crate::volume::regions::{RegionHash, hash_of};
+use crate::volume::request::Restored;
 use crate::volume::sectors::{SectorMap, Sectors, Settled, sectors_in};
-use crate::volume::shape::{BlockId, Entry};
+use crate::volume::shape::{BlockId, CLASSES, Entry, RegionKey};
 use crate::volume::steps::Steps;
 
+/// Victims that may be rejected in one search.
+const VICTIMS_MAX: usize = 16;
+
 impl Shard {
-    /// Gives bytes of the volume a block, for which it evicts others. `None` if
-    /// nothing may be evicted.
+    /// Gives bytes of the volume a block, for which it evicts others unless places
+    /// have to be released first. `None` if there is no room.
     pub(super) fn promote(
         &mut self,
         first: u32,
@@ -20,26 +26,127 @@ impl Shard {
         steps: &mut Steps<'_>,
     ) -> Option<Cached> {
         let partition = part.plan.partition_of(part.key.volume());
-        let block = loop {
-            match self.groups.room(partition, class, |_| true)? {
-                Room::Free(block) => break block,
-                Room::Replacing(victim) => {
-                    steps.statistics.turnover.replaced += 1;
-                    self.evict(victim, part.plan, steps);
+        let block = if part.plan.reserve_granules > 0 {
+            self.demand[class as usize] = Some(partition);
+            self.groups.free_slot(partition, class)?
+        } else {
+            loop {
+                match self.groups.room(partition, class)? {
+                    Room::Free(block) => break block,
+                    Room::Replacing(victim) => self.evict_victim(victim, part.plan, steps),
                 }
-                Room::ReplacingGroup(group) => self.evict_group(group, part.plan, steps),
             }
         };
-        let entry = Entry::new(self.shape, first, block);
-        self.regions.insert(part.key, part.hash, entry);
-        self.groups.occupy(block, RegionHash::of(part.hash));
-        self.version += 1;
-        let cached = self.cached(part.key, entry);
+        let cached = self.enter(first, block, part.key, part.hash);
         steps.outcome.promoted += 1;
         steps.outcome.promoted_bytes += cached.bytes.len();
         steps.statistics.turnover.promoted[class as usize] += 1;
         steps.map(self.piece(cached, cached.bytes));
         Some(cached)
+    }
+
+    /// Puts `block`, the next free slot of its group, into the index.
+    fn enter(&mut self, first: u32, block: BlockId, key: RegionKey, hash: KeyHash) -> Cached {
+        let entry = Entry::new(self.shape, first, block);
+        self.regions.insert(key, hash, entry);
+        self.groups.occupy(block, RegionHash::of(hash));
+        self.version += 1;
+        self.cached(key, entry)
+    }
+
+    /// Evicts clean blocks until the reserve of each size that was in demand is there,
+    /// or `blocks_max` blocks have left. `may_evict` says of each block whether it may,
+    /// and `dirty` gets those that have to be cleaned first. Returns how many left.
+    pub(in crate::volume) fn reclaim(
+        &mut self,
+        blocks_max: usize,
+        plan: &Plan,
+        may_evict: &mut impl FnMut(Extent) -> bool,
+        dirty: &mut Vec<Piece>,
+        steps: &mut Steps<'_>,
+    ) -> usize {
+        let mut evicted = 0;
+        for class in 0..CLASSES as u32 {
+            let Some(partition) = self.demand[class as usize] else {
+                continue;
+            };
+            let reserve = (plan.reserve_granules >> class).max(1);
+            while self.groups.spare_slots(partition, class) < reserve {
+                if evicted >= blocks_max {
+                    return evicted;
+                }
+                let Some(victim) = self.victim(partition, class, may_evict, dirty) else {
+                    break;
+                };
+                let before = self.blocks();
+                self.evict_victim(victim, plan, steps);
+                evicted += (before - self.blocks()) as usize;
+            }
+            self.demand[class as usize] = None;
+        }
+        evicted
+    }
+
+    /// True if a size in demand lacks its reserve.
+    pub(in crate::volume) fn is_short(&self, plan: &Plan) -> bool {
+        let mut demand = self.demand.iter().zip(0..);
+        demand.any(|(partition, class)| {
+            let reserve = (plan.reserve_granules >> class).max(1);
+            partition.is_some_and(|partition| self.groups.spare_slots(partition, class) < reserve)
+        })
+    }
+
+    /// The next victim whose blocks all may be evicted.
+    fn victim(
+        &mut self,
+        partition: usize,
+        class: u32,
+        may_evict: &mut impl FnMut(Extent) -> bool,
+        dirty: &mut Vec<Piece>,
+    ) -> Option<Victim> {
+        let mut rejected = Vec::new();
+        let mut blocks = std::mem::take(&mut self.victims);
+        while rejected.len() < VICTIMS_MAX {
+            let Some(victim) = self.groups.victim(partition, class, &rejected) else {
+                break;
+            };
+            blocks.clear();
+            match victim {
+                Victim::Block(block) => blocks.push(block),
+                Victim::Group(group) => self.groups.blocks_of(group, &mut blocks),
+            }
+            let mut is_accepted = !blocks.is_empty();
+            for &block in &blocks {
+                let Some((_, cached)) = self.locate(block) else {
+                    continue;
+                };
+                let piece = self.piece(cached, cached.bytes);
+                let is_free = may_evict(piece.extent);
+                if is_free && self.groups.is_dirty(block) {
+                    dirty.push(piece);
+                }
+                is_accepted &= is_free && !self.groups.is_dirty(block);
+            }
+            if is_accepted {
+                blocks.clear();
+                self.victims = blocks;
+                return Some(victim);
+            }
+            rejected.push(victim);
+        }
+        blocks.clear();
+        self.victims = blocks;
+        None
+    }
+
+    fn evict_victim(&mut self, victim: Victim, plan: &Plan, steps: &mut Steps<'_>) {
+        match victim {
+            Victim::Block(block) => {
+                steps.statistics.turnover.replaced += 1;
+                self.evict(block, plan, steps);
+            }
+            Victim::Group(group) => self.evict_group(group, plan, steps),
+        }
     }
 
     fn evict_group(&mut self, group: u32, plan: &Plan, steps: &mut Steps<'_>) {
@@ -51,6 +158,82 @@ impl Shard {
             self.evict(victim, plan, steps);
         }
         self.victims = victims;
+    }
+
+    /// Puts blocks of one group, in ascending order of their places, back into the
+    /// cache. Groups come in ascending order. False if one has the address of
+    /// another, or no place for one of its size.
+    pub(in crate::volume) fn restore(
+        &mut self,
+        blocks: &[(u32, Restored<'_>)],
+        plan: &Plan,
+        steps: &mut Steps<'_>,
+    ) -> bool {
+        let Some((first, restored)) = blocks.first() else {
+            return true;
+        };
+        let (group, volume) = (first >> self.shape.group_bits, restored.block.extent.volume);
+        let granules = restored.block.extent.range.len() >> self.shape.granule_bits;
+        let class = granules.max(1).ilog2();
+        let slot_of = |granule: u32| (granule & ((1 << self.shape.group_bits) - 1)) >> class;
+        let slots: Vec<u32> = blocks
+            .iter()
+            .map(|(granule, _)| slot_of(*granule))
+            .collect();
+        let partition = plan.partition_of(volume);
+        self.groups.restore(group, partition, class, &slots);
+        let mut is_sound = true;
+        for (granule, restored) in blocks {
+            let Extent { volume, range } = restored.block.extent;
+            let key = self.shape.region_of(volume, range.start);
+            let hash = hash_of(plan.seed, key);
+            let block = BlockId::new(*granule, class);
+            let mut is_taken = false;
+            self.lookup(key, hash, range, |_| is_taken = true);
+            if is_taken {
+                is_sound = false;
+                continue;
+            }
+            let cached = self.enter(self.shape.granules_of(range).0, block, key, hash);
+            steps.policies.note_mapped(self.piece(cached, cached.bytes));
+            self.restore_sectors(cached, restored.valid, plan, steps);
+        }
+        is_sound
+    }
+
+    /// Restores the state of a block's sectors from the runs that are valid.
+    fn restore_sectors(
+        &mut self,
+        cached: Cached,
+        valid: &[(ByteRange, bool)],
+        plan: &Plan,
+        steps: &mut Steps<'_>,
+    ) {
+        let bytes = self.within(plan, cached.volume, cached.bytes);
+        match valid {
+            [(range, is_dirty)] if range.contains(bytes) => {
+                if *is_dirty {
+                    self.count_dirty(cached, 0, cached.bytes.len(), steps);
+                }
+            }
+            runs => {
+                self.begin_map(cached, ByteRange::at(cached.bytes.start, 0), false, steps);
+                for (range, is_dirty) in runs {
+                    let range = range.intersection(cached.bytes);
+                    self.write_map(cached, range, *is_dirty, steps);
+                }
+            }
+        }
+        if self.groups.is_dirty(cached.block) {
+            steps.policies.note_dirty(self.piece(cached, cached.bytes));
+        }
+    }
+
+    /// Frees the place of the block at `granule`, which has left.
+    pub(in crate::volume) fn release(&mut self, granule: u32) {
+        if let Some(block) = self.groups.block_at(granule) {
+            self.groups.release(block, &self.regions);
+        }
     }
 
     /// Writes back the dirty bytes of `block`, and removes it.
@@ -87,7 +270,11 @@ impl Shard {
         self.count_dirty(cached, dirty, 0, steps);
         self.maps.remove(cached.block);
         self.regions.remove(hash, entry);
-        self.groups.vacate(cached.block, &self.regions);
+        if self.defers_reuse {
+            self.groups.retire(cached.block);
+        } else {
+            self.groups.vacate(cached.block, &self.regions);
+        }
         self.version += 1;
         steps.unmap(self.piece(cached, cached.bytes));
     }
@@ -109,6 +296,7 @@ impl Shard {
             self.need_map(cached);
             let range = range.intersection(cached.bytes);
             self.change_map(cached, range, steps, SectorMap::forget);
+            steps.mark(self.piece(cached, range), Sector::Missing);
             self.settle(cached, steps);
         }
         plan.keeps_maps()
@@ -134,19 +322,24 @@ impl Shard {
     ) {
         let is_whole = range.contains(self.within(part.plan, cached.volume, cached.bytes));
         let was_dirty = self.groups.is_dirty(cached.block);
-        if self.groups.is_partial(cached.block) {
-            self.change_map(cached, range, steps, |map, sectors| {
-                map.write(sectors, is_dirty)
-            });
+        let state = Sector::valid(is_dirty);
+        if let Some(map) = self.maps.get(cached.block) {
+            if !map.is_all(sectors_at(cached, range), is_dirty) {
+                self.write_map(cached, range, is_dirty, steps);
+                steps.mark(self.piece(cached, range), state);
+            }
         } else if is_whole || (is_dirty && !part.plan.keeps_maps()) {
             let before = self.dirty_bytes_of(cached.block);
             let after = if is_dirty { cached.bytes.len() } else { 0 };
             self.count_dirty(cached, before, after, steps);
+            if was_dirty != is_dirty {
+                let bytes = self.within(part.plan, cached.volume, cached.bytes);
+                steps.mark(self.piece(cached, bytes), state);
+            }
         } else if was_dirty != is_dirty && part.plan.keeps_maps() {
             self.need_map(cached);
-            self.change_map(cached, range, steps, |map, sectors| {
-                map.write(sectors, is_dirty)
-            });
+            self.write_map(cached, range, is_dirty, steps);
+            steps.mark(self.piece(cached, range), state);
         }
         if is_dirty {
             steps.policies.note_dirty(self.piece(cached, cached.bytes));
@@ -165,12 +358,24 @@ impl Shard {
         self.maps
             .insert(cached.block, sectors, SectorMap::empty(sectors));
         self.groups.set_partial(cached.block, true);
-        self.change_map(cached, range, steps, |map, sectors| {
-            map.write(sectors, is_dirty)
-        });
+        self.write_map(cached, range, is_dirty, steps);
+        let state = Sector::valid(is_dirty);
+        steps.mark(self.piece(cached, range), state);
         if is_dirty {
             steps.policies.note_dirty(self.piece(cached, cached.bytes));
         }
+    }
+
+    fn write_map(
+        &mut self,
+        cached: Cached,
+        range: ByteRange,
+        is_dirty: bool,
+        steps: &mut Steps<'_>,
+    ) {
+        self.change_map(cached, range, steps, |map, sectors| {
+            map.write(sectors, is_dirty)
+        });
     }
 
     /// Makes sure that a block has a map.
@@ -237,6 +442,7 @@ impl Shard {
         self.dirty_bytes = self.dirty_bytes + after - before;
         self.dirty_blocks = self.dirty_blocks + u64::from(after > 0) - u64::from(before > 0);
         self.groups.set_dirty(cached.block, after > 0);
+        steps.outcome.has_cleared_dirty |= after < before;
         if before > 0 && after == 0 {
             steps.policies.note_clean(self.piece(cached, cached.bytes));
         }

@@ -9,11 +9,11 @@ use super::greedy;
 use super::groups::Groups;
 use super::mode::{Mode, Read, Sector, Write};
 use super::plan::{Fill, Plan};
-use super::policies::Admits;
+use super::policies::{Admits, Policies};
 use super::regions::{RegionId, Regions};
 use super::request::Operation;
 use super::sectors::{SectorMap, SectorMaps, Sectors, sectors_in};
-use super::shape::{BlockId, Entry, RegionKey, Shape};
+use super::shape::{BlockId, CLASSES, Entry, RegionKey, Shape};
 use super::stats::{Memory, Occupancy};
 use super::steps::Steps;
 use crate::hash::KeyHash;
@@ -34,6 +34,11 @@ pub(super) struct Shard {
     version: u64,
     /// Blocks of a group that is being evicted.
     victims: Vec<BlockId>,
+    /// Places are used again only after they were released.
+    defers_reuse: bool,
+    /// The partition that last wanted a block of each size, until the reserve of that
+    /// size is there.
+    demand: [Option<usize>; CLASSES],
 }
 
 /// The part of a request in one region, and the policies in force.
@@ -88,6 +93,8 @@ impl Shard {
             dirty_bytes: 0,
             version: 0,
             victims: Vec::new(),
+            defers_reuse: plan.reserve_granules > 0,
+            demand: [None; CLASSES],
         }
     }
 
@@ -176,14 +183,74 @@ impl Shard {
         is_missing || at < end
     }
 
-    /// Writes the dirty bytes of the block at `granule` back, and keeps it.
-    /// Returns whether there were any.
-    pub(super) fn clean(&mut self, granule: u32, plan: &Plan, steps: &mut Steps<'_>) -> bool {
+    /// Notes a read of `range`, if a single block has all of it and `mode` reads from it.
+    pub(super) fn hit(
+        &mut self,
+        key: RegionKey,
+        hash: KeyHash,
+        range: ByteRange,
+        mode: Mode,
+        policies: &mut Policies,
+    ) -> Option<Piece> {
+        let region = self.regions.find(key, hash)?;
+        let (first, _) = self.shape.granules_of(range);
+        let Stretch::Cached(cached) = self.stretch(Some(region), key, first, first + 1) else {
+            return None;
+        };
+        let is_whole = !self.groups.is_partial(cached.block) && cached.bytes.contains(range);
+        let sector = Sector::valid(self.groups.is_dirty(cached.block));
+        if !is_whole || mode.read(sector) != Read::Cache {
+            return None;
+        }
+        let piece = self.piece(cached, range);
+        self.groups.touch(cached.block);
+        policies.note_hit(piece);
+        Some(piece)
+    }
+
+    /// True if every sector of `range` is valid.
+    pub(super) fn is_cached(&self, key: RegionKey, hash: KeyHash, range: ByteRange) -> bool {
+        let Some(region) = self.regions.find(key, hash) else {
+            return false;
+        };
+        let (first, end) = self.shape.granules_of(range);
+        let entries = self.regions.entries(region);
+        let from = entries.partition_point(|&entry| Entry(entry).end(self.shape) <= first);
+        let mut at = first;
+        for entry in entries[from..].iter().map(|&entry| Entry(entry)) {
+            if at >= end || entry.first(self.shape) > at {
+                break;
+            }
+            let cached = self.cached(key, entry);
+            if let Some(map) = self.maps.get(cached.block) {
+                let sectors = sectors_at(cached, range.intersection(cached.bytes));
+                if map.runs(sectors).any(|(_, state)| state.is_none()) {
+                    return false;
+                }
+            }
+            at = entry.end(self.shape);
+        }
+        at >= end
+    }
+
+    /// Writes the dirty bytes of the block at `granule` back, and keeps it, if
+    /// `may_clean` its bytes. Returns whether there were any.
+    pub(super) fn clean(
+        &mut self,
+        granule: u32,
+        plan: &Plan,
+        may_clean: &mut impl FnMut(Extent) -> bool,
+        steps: &mut Steps<'_>,
+    ) -> bool {
         let Some((_, cached)) = self.at(granule) else {
             return false;
         };
         let before = self.dirty_bytes_of(cached.block);
-        if before == 0 {
+        let extent = Extent {
+            volume: cached.volume,
+            range: cached.bytes,
+        };
+        if before == 0 || !may_clean(extent) {
             return false;
         }
         self.write_back(cached, plan, steps);
@@ -195,10 +262,92 @@ impl Shard {
         true
     }
 
+    /// Cleans dirty blocks of `volume`, or of all volumes, from group `from` on, until
+    /// `blocks_max` have been. Returns their number, and the group to go on with.
+    pub(super) fn clean_all(
+        &mut self,
+        volume: Option<VolumeId>,
+        (from, blocks_max): (u32, u64),
+        plan: &Plan,
+        may_clean: &mut impl FnMut(Extent) -> bool,
+        steps: &mut Steps<'_>,
+    ) -> (u64, Option<u32>) {
+        let (mut blocks, mut cleaned) = (Vec::new(), 0);
+        for group in from..self.groups.end() {
+            if cleaned >= blocks_max {
+                return (cleaned, Some(group));
+            }
+            self.groups.blocks_of(group, &mut blocks);
+            for block in blocks.drain(..) {
+                let granule = block.granule();
+                let is_wanted =
+                    |place: (VolumeId, u64)| volume.is_none_or(|volume| volume == place.0);
+                if self.groups.is_dirty(block) && self.place_of(granule).is_some_and(is_wanted) {
+                    cleaned += u64::from(self.clean(granule, plan, may_clean, steps));
+                }
+            }
+        }
+        (cleaned, None)
+    }
+
+    /// True if the block at `granule` is dirty.
+    pub(super) fn is_dirty(&self, granule: u32) -> bool {
+        self.at(granule)
+            .is_some_and(|(_, cached)| self.groups.is_dirty(cached.block))
+    }
+
+    /// Hands the bytes of `extent` in the block at `granule` that are valid and clean to
+    /// `each`.
+    pub(super) fn clean_runs(&self, granule: u32, extent: Extent, mut each: impl FnMut(Piece)) {
+        let Some((_, cached)) = self.at(granule) else {
+            return;
+        };
+        let range = extent.range.intersection(cached.bytes);
+        if cached.volume != extent.volume || range.is_empty() {
+            return;
+        }
+        if !self.groups.is_partial(cached.block) {
+            if !self.groups.is_dirty(cached.block) {
+                each(self.piece(cached, range));
+            }
+            return;
+        }
+        for run in self.runs(cached, range) {
+            if run.sector == Sector::Clean {
+                each(self.piece(cached, run.range));
+            }
+        }
+    }
+
+    /// Marks `range` of the block at `granule` dirty.
+    pub(super) fn mark_dirty(
+        &mut self,
+        granule: u32,
+        range: ByteRange,
+        part: Part<'_>,
+        steps: &mut Steps<'_>,
+    ) {
+        if let Some((_, cached)) = self.at(granule) {
+            self.mark_written(cached, range.intersection(cached.bytes), true, part, steps);
+        }
+    }
+
+    /// Removes the block at `granule` without writing it back.
+    pub(super) fn invalidate_at(&mut self, granule: u32, steps: &mut Steps<'_>) {
+        if let Some((_, cached)) = self.at(granule) {
+            self.invalidate(cached, steps);
+        }
+    }
+
     /// The first byte of the block at `granule` of this shard, and its volume.
     pub(super) fn place_of(&self, granule: u32) -> Option<(VolumeId, u64)> {
         let (_, cached) = self.at(granule)?;
         Some((cached.volume, cached.bytes.start))
+    }
+
+    /// The group after the last one that has been in use.
+    pub(super) fn groups_end(&self) -> u32 {
+        self.groups.end()
     }
 
     /// True if no group is free.
@@ -331,11 +480,7 @@ impl Shard {
         mut each: impl FnMut(&mut Shard, &Run, &mut Steps<'_>),
     ) {
         if !self.groups.is_partial(cached.block) {
-            let sector = if self.groups.is_dirty(cached.block) {
-                Sector::Dirty
-            } else {
-                Sector::Clean
-            };
+            let sector = Sector::valid(self.groups.is_dirty(cached.block));
             return each(self, &Run { range, sector }, steps);
         }
         for run in self.runs(cached, range) {
@@ -355,6 +500,7 @@ impl Shard {
                 steps.read_backing(cached.volume, run.range);
                 steps.fill(self.piece(cached, run.range));
                 self.change_map(cached, run.range, steps, SectorMap::fill);
+                steps.mark(self.piece(cached, run.range), Sector::Clean);
             }
         }
     }
@@ -381,6 +527,8 @@ impl Shard {
             steps.fill(self.piece(cached, filled));
             if filled != self.within(part.plan, cached.volume, bytes) {
                 self.begin_map(cached, filled, false, steps);
+            } else {
+                steps.mark(self.piece(cached, filled), Sector::Clean);
             }
         }
     }
@@ -476,8 +624,10 @@ impl Shard {
         }
         steps.write_cache(self.piece(cached, wanted));
         if part.plan.write_miss == Fill::Sector && !wanted.contains(bytes) {
-            self.begin_map(cached, wanted, is_dirty, steps);
-        } else if is_dirty {
+            return self.begin_map(cached, wanted, is_dirty, steps);
+        }
+        steps.mark(self.piece(cached, bytes), Sector::Clean);
+        if is_dirty {
             self.mark_written(cached, wanted, true, part, steps);
         }
     }
@@ -489,11 +639,7 @@ impl Shard {
         };
         let runs = map.runs(sectors_at(cached, range)).map(|(run, state)| Run {
             range: bytes_at(cached, run),
-            sector: match state {
-                None => Sector::Missing,
-                Some(false) => Sector::Clean,
-                Some(true) => Sector::Dirty,
-            },
+            sector: state.map_or(Sector::Missing, Sector::valid),
         });
         runs.collect()
     }

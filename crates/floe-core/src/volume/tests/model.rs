@@ -1,14 +1,15 @@
 //! A slow, obvious device under the cache: arrays of sectors with versions.
 //! It carries steps out, one by one, and checks the law after each request.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-use crate::Tick;
 use crate::policy::cleaning::Load;
+use crate::volume::mode::Sector;
 use crate::volume::{
-    ByteRange, Cache, Extent, Operation, Outcome, Piece, Plan, Request, SECTOR_BYTES, Step,
-    VolumeId,
+    ByteRange, Cache, Extent, Operation, Outcome, Piece, Plan, Request, Restored, SECTOR_BYTES,
+    Step, VolumeId,
 };
+use crate::{ByteSize, Tick};
 
 /// The content of a sector: the number of the request that wrote it, 0 for zeros.
 type Version = u32;
@@ -21,13 +22,20 @@ pub(super) struct Model {
     volume_bytes: u64,
     backing: BTreeMap<VolumeId, Vec<Version>>,
     device: Vec<Version>,
+    /// The state of each sector of the cache device, as steps tell it.
+    states: Vec<Sector>,
     /// The newest version of each sector; `None` where a trim left it open.
     newest: BTreeMap<VolumeId, Vec<Option<Version>>>,
     /// Blocks by place, and places by address.
     blocks: BTreeMap<u64, Extent>,
     addresses: BTreeMap<(VolumeId, u64), u64>,
+    /// Places that may not be used yet, if the cache defers their reuse.
+    retired: VecDeque<ByteRange>,
+    defers_reuse: bool,
     steps: Vec<Step>,
     requests: Version,
+    /// Blocks that a restart gave back.
+    restored: u64,
     traffic: [u64; 6],
 }
 
@@ -40,20 +48,26 @@ impl Model {
             volume_bytes,
             backing: numbers.clone().map(|v| (v, vec![0; sectors])).collect(),
             device: vec![POISON; (plan.capacity_bytes() / SECTOR_BYTES) as usize],
+            states: vec![Sector::Missing; (plan.capacity_bytes() / SECTOR_BYTES) as usize],
             newest: numbers.map(|v| (v, vec![Some(0); sectors])).collect(),
             blocks: BTreeMap::new(),
             addresses: BTreeMap::new(),
+            retired: VecDeque::new(),
+            defers_reuse: plan.config().reserve > ByteSize(0),
             steps: Vec::new(),
             requests: 0,
+            restored: 0,
             traffic: [0; 6],
         }
     }
 
     /// Grows the cache and its device.
-    pub(super) fn grow(&mut self, capacity: crate::ByteSize) {
+    pub(super) fn grow(&mut self, capacity: ByteSize) {
         self.cache.grow(capacity).expect("it may grow");
         let bytes = self.cache.plan().capacity_bytes();
-        self.device.resize((bytes / SECTOR_BYTES) as usize, POISON);
+        let sectors = (bytes / SECTOR_BYTES) as usize;
+        self.device.resize(sectors, POISON);
+        self.states.resize(sectors, Sector::Missing);
     }
 
     /// Passes a request to the cache, carries its steps out, and checks the
@@ -85,7 +99,7 @@ impl Model {
             },
         };
         let cleaned_from = steps.len();
-        let cleaned = self.cache.clean(now, load, &mut steps);
+        let cleaned = self.cache.clean(now, load, |_| true, &mut steps);
         assert!(is_due || cleaned == 0);
         let mut carried = Carried {
             answer: vec![None; self.sectors(range).len()],
@@ -96,6 +110,7 @@ impl Model {
             self.carry_out(*step, &request, &mut carried);
         }
         self.steps = steps;
+        self.reclaim();
         let wanted = self.sectors(range);
         let newest = self.newest.get_mut(&volume).unwrap();
         match operation {
@@ -114,6 +129,87 @@ impl Model {
             Operation::Flush => {}
         }
         outcome
+    }
+
+    /// Evicts ahead of the next requests, and releases places of earlier ones. Every
+    /// seventh block may not be evicted.
+    fn reclaim(&mut self) {
+        let now = Tick(u64::from(self.requests) * 5_000_000);
+        let mut steps = Vec::new();
+        let may_evict = |extent: Extent| !(extent.range.start >> 13).is_multiple_of(7);
+        let mut dirty = Vec::new();
+        self.cache
+            .reclaim(now, 8, may_evict, &mut dirty, &mut steps);
+        let places = dirty.iter().map(|piece| piece.place);
+        self.cache.clean_at_places(places, may_evict, &mut steps);
+        for step in steps {
+            assert!(self.defers_reuse);
+            match step {
+                Step::WriteBack(piece) => {
+                    self.traffic[3] += piece.extent.range.len();
+                    self.write_back(piece);
+                }
+                Step::Unmap(piece) => {
+                    assert!(may_evict(piece.extent));
+                    self.unmap(piece);
+                }
+                step => panic!("{step:?} evicts nothing"),
+            }
+        }
+        while self.retired.len() > usize::from(self.requests.is_multiple_of(16)) * 4 + 4 {
+            let place = self.retired.pop_front().expect("there are more than four");
+            self.cache.release(place.start);
+        }
+    }
+
+    /// Replaces the cache by one that gets the blocks back.
+    pub(super) fn restart(&mut self) {
+        let (plan, maps) = (self.cache.plan().clone(), self.cache.plan().keeps_maps());
+        let mut cache = Cache::new(&plan);
+        let mut groups: BTreeMap<u64, Vec<(Piece, Runs)>> = BTreeMap::new();
+        for (&place, &extent) in &self.blocks {
+            let whole = ByteRange::at(0, self.volume_bytes);
+            let range = extent.range.intersection(whole);
+            let sectors = self.sectors(range);
+            let places = sectors_of(ByteRange::at(place, range.len()));
+            let mut valid = Runs::new();
+            let mut is_dirty = false;
+            for (sector, place) in sectors.zip(places) {
+                let dirty = match self.states[place] {
+                    Sector::Missing => continue,
+                    state => state == Sector::Dirty,
+                };
+                is_dirty |= dirty;
+                let one = ByteRange::at(sector as u64 * SECTOR_BYTES, SECTOR_BYTES);
+                match valid.last_mut() {
+                    Some((run, of_run)) if run.end == one.start && *of_run == dirty => {
+                        run.end = one.end;
+                    }
+                    _ => valid.push((one, dirty)),
+                }
+            }
+            if !maps {
+                valid = vec![(range, is_dirty)];
+            }
+            let group = place / plan.group_bytes();
+            groups
+                .entry(group)
+                .or_default()
+                .push((Piece { extent, place }, valid));
+        }
+        for blocks in groups.values() {
+            let restored = blocks.iter().map(|(block, valid)| Restored {
+                block: *block,
+                valid,
+            });
+            cache.restore(&restored.collect::<Vec<_>>()).unwrap();
+        }
+        self.retired.clear();
+        assert_eq!(cache.occupancy().blocks, self.cache.occupancy().blocks);
+        cache.set_mode(self.cache.mode());
+        self.cache = cache;
+        self.traffic = [0; 6];
+        self.restored = self.blocks.len() as u64;
     }
 
     /// Reads all of every volume, and checks the accounts.
@@ -136,6 +232,8 @@ impl Model {
                 self.traffic[0] += piece.extent.range.len();
                 let (volume, place) = self.check_piece(piece);
                 assert_eq!(volume, request.volume);
+                let mut states = self.states[place.clone()].iter();
+                assert!(states.all(|&state| state != Sector::Missing));
                 let versions = self.device[place].to_vec();
                 carried.answer(request.range, piece.extent.range, &versions);
             }
@@ -155,15 +253,7 @@ impl Model {
             }
             Step::WriteBack(piece) => {
                 self.traffic[3] += piece.extent.range.len();
-                let (volume, place) = self.check_piece(piece);
-                let sectors = self.sectors(piece.extent.range);
-                assert!(
-                    self.device[place.clone()]
-                        .iter()
-                        .all(|&version| version != POISON)
-                );
-                self.backing.get_mut(&volume).unwrap()[sectors]
-                    .copy_from_slice(&self.device[place]);
+                self.write_back(piece);
             }
             Step::ReadBacking(extent) => {
                 self.traffic[4] += extent.range.len();
@@ -184,12 +274,28 @@ impl Model {
             }
             Step::TrimBacking(_) | Step::Flush(_) => {}
             Step::Map(piece) => self.map(piece),
+            Step::Mark(piece, state) => {
+                let (_, place) = self.check_piece(piece);
+                self.states[place].fill(state);
+            }
             Step::Unmap(piece) => self.unmap(piece),
         }
     }
 
+    fn write_back(&mut self, piece: Piece) {
+        let (volume, place) = self.check_piece(piece);
+        let sectors = self.sectors(piece.extent.range);
+        let versions = &self.device[place.clone()];
+        assert!(versions.iter().all(|&version| version != POISON));
+        self.backing.get_mut(&volume).unwrap()[sectors].copy_from_slice(versions);
+        self.states[place].fill(Sector::Clean);
+    }
+
     fn map(&mut self, piece: Piece) {
         let extent = piece.extent;
+        let place = ByteRange::at(piece.place, extent.range.len());
+        let mut retired = self.retired.iter();
+        assert!(retired.all(|range| range.intersection(place).is_empty()));
         let (start, end) = (extent.range.start, extent.range.end);
         let after = self
             .addresses
@@ -208,7 +314,9 @@ impl Model {
         assert!(below.is_none_or(|(place, e)| place + e.range.len() <= piece.place));
         let above = self.blocks.range(piece.place..).next();
         assert!(above.is_none_or(|(place, _)| piece.place + extent.range.len() <= *place));
-        self.device[sectors_of(ByteRange::at(piece.place, extent.range.len()))].fill(POISON);
+        let sectors = sectors_of(ByteRange::at(piece.place, extent.range.len()));
+        self.device[sectors.clone()].fill(POISON);
+        self.states[sectors].fill(Sector::Missing);
         self.blocks.insert(piece.place, extent);
         self.addresses.insert((extent.volume, start), piece.place);
     }
@@ -217,6 +325,10 @@ impl Model {
         assert_eq!(self.blocks.remove(&piece.place), Some(piece.extent));
         self.addresses
             .remove(&(piece.extent.volume, piece.extent.range.start));
+        if self.defers_reuse {
+            let place = ByteRange::at(piece.place, piece.extent.range.len());
+            self.retired.push_back(place);
+        }
     }
 
     /// The volume of a piece, and its sectors on the cache device, where the
@@ -246,7 +358,8 @@ impl Model {
         let blocks = self.blocks.len() as u64;
         let turnover = statistics.turnover;
         assert_eq!(occupancy.blocks.iter().sum::<u64>(), blocks);
-        assert_eq!(turnover.promotions() - turnover.demotions(), blocks);
+        let entered = self.restored + turnover.promotions();
+        assert_eq!(entered - turnover.demotions(), blocks);
         let bytes = self
             .blocks
             .values()
@@ -286,6 +399,7 @@ impl Model {
                 let is_only_copy = newest.is_some()
                     && newest == Some(self.device[place])
                     && newest != Some(self.backing[&extent.volume][sector]);
+                assert!(!is_only_copy || self.states[place] == Sector::Dirty);
                 count += u64::from(is_only_copy);
             }
         }
@@ -300,6 +414,9 @@ impl Model {
         sectors_of(range)
     }
 }
+
+/// Valid bytes of a block, and whether they are dirty.
+type Runs = Vec<(ByteRange, bool)>;
 
 /// Results of the steps of one request.
 struct Carried {

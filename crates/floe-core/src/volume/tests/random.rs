@@ -99,7 +99,12 @@ fn every_policy_keeps_the_newest_version(read_miss: Fill, write_miss: Fill) {
                 config.sequential.cut_off =
                     [CutOff::Never, CutOff::Full, CutOff::Always][number % 3];
                 config.sequential.threshold = ByteSize::kib(64);
-                run(&config, number as u64, |_, _| {});
+                config.reserve = [ByteSize(0), ByteSize::kib(64)][number / 2 % 2];
+                run(&config, number as u64, |at, model| {
+                    if at % 1500 == 1499 {
+                        model.restart();
+                    }
+                });
             }
         }
     }
@@ -137,6 +142,9 @@ fn every_order_keeps_the_newest_version() {
                 ..config("4KiB,16KiB,32KiB", 512)
             };
             run(&config, 2, |_, _| {});
+            let reserve = ByteSize::kib(96);
+            let config = Config { reserve, ..config };
+            run(&config, 2, |_, _| {});
         }
     }
 }
@@ -152,6 +160,13 @@ fn every_set_of_sizes_keeps_the_newest_version() {
         ("32KiB..256KiB", 256),
     ] {
         run(&config(sizes, kib), 3, |_, _| {});
+        let mut config = config(sizes, kib);
+        config.reserve = ByteSize::kib(kib / 4);
+        run(&config, 3, |number, model| {
+            if number % 1000 == 999 {
+                model.restart();
+            }
+        });
     }
 }
 
@@ -160,7 +175,8 @@ fn shards_that_grow_and_change_modes_keep_the_newest_version() {
     let config = Config {
         shards: 3,
         read_miss: Fill::Sector,
-        ..config("4KiB..32KiB", 200)
+        reserve: ByteSize::kib(96),
+        ..config("4KiB..32KiB", 400)
     };
     run(&config, 4, |number, model| {
         if number % 500 == 0 {

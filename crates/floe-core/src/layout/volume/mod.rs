@@ -1,0 +1,36 @@
+//! The structures that a cache of volumes writes to its device.
+//!
+//! The device is a flat range: two copies of the superblock, the log, the table
+//! of blocks with two copies of each page, and the places of blocks. The table
+//! names the block at each place. The log has the changes since: a record says
+//! what a place holds from now on, so that applying a record twice does no harm.
+//!
+//! Blocks themselves carry no checksum, because a write in place must not
+//! need another one: one logical sector of the device is written whole or not at
+//! all. Everything else is framed as the chunk engine's structures are.
+//! `docs/format.md`, chapter "Volumes", describes the same in prose.
+//!
+//! | file | structure |
+//! |---|---|
+//! | `superblock` | identity, plan, write-intent bitmap, volumes |
+//! | `log` | a batch of records |
+//! | `record` | the change of one place |
+//! | `table`, `shape` | a page of the table of blocks, and its entries |
+
+mod log;
+mod record;
+mod shape;
+mod superblock;
+mod table;
+
+#[cfg(test)]
+mod tests;
+
+pub use log::{BATCH_BYTES_MAX, BlockBatch, LOG_HEADER_BYTES, batch_bytes};
+pub use record::{BlockRecord, Edit, MappedBlock, RECORD_BYTES};
+pub use shape::{TABLE_ENTRY_BYTES, TABLE_HEADER_BYTES, TABLE_PAGE_BYTES, TableShape};
+pub use superblock::{
+    INTENT_BITS, IntentBitmap, VOLUME_ENTRY_BYTES, VOLUME_FIXED_BYTES, VOLUME_SUPERBLOCK_BYTES,
+    VOLUMES_MAX, VolumeEntry, VolumeFormatPlan, VolumeSuperblock, intent_bits,
+};
+pub use table::TablePage;

@@ -1,0 +1,214 @@
+//! Writing dirty blocks back.
+//!
+//! A block that is being cleaned may be read and not written. Once the backing device
+//! has its data durably, the table of blocks hears that it is clean, unless a write has
+//! made it dirty again meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Duration;
+
+use floe_core::Tick;
+use floe_core::policy::cleaning::Load;
+use floe_core::volume::mode::Sector;
+use floe_core::volume::{CleanCursor, Extent, Piece, Step, VolumeId};
+
+use super::decide::{RangeLock, mark};
+use super::error::VolumeError;
+use super::locks::{Hold, RangeLocks};
+use super::state::{Shared, VolumeState};
+
+/// Blocks that are written back at once.
+const BLOCKS_AT_ONCE: u64 = 32;
+
+/// The time after which blocks that could not be written back are tried again.
+const RETRY_TIME: Duration = Duration::from_secs(1);
+
+/// Blocks of a shard that are being cleaned.
+struct Batch {
+    steps: Vec<Step>,
+    locks: Vec<RangeLock>,
+}
+
+impl Shared {
+    /// Runs the cleaning policy of every shard until the cache is closed.
+    pub(super) async fn clean_ahead(self: Arc<Self>) {
+        while !self.is_closing.load(SeqCst) {
+            let mut wake_at = Tick::MAX;
+            for shard in 0..self.shards.len() {
+                let load = Load {
+                    in_flight: self.in_flight.load(Relaxed).min(u64::from(u32::MAX)) as u32,
+                    last_request: Tick(self.last_request.load(Relaxed)),
+                };
+                let batch = self.begin(shard, |shared, state, may_clean, steps| {
+                    let now = shared.clock.now();
+                    state.clean(now, load, may_clean, steps);
+                });
+                if self.finish(batch).await.is_err() {
+                    self.clock.sleep(RETRY_TIME).await;
+                }
+                wake_at = wake_at.min(self.shards[shard].lock().cache.clean_at());
+            }
+            // The shutdown aborts this task.
+            let longest = self.clock.now() + Duration::from_secs(3600);
+            self.clock.sleep_until(wake_at.min(longest)).await;
+        }
+    }
+
+    /// Writes all dirty blocks of `volume` back, or those of all volumes, durably.
+    pub(super) async fn clean_all(
+        self: &Arc<Self>,
+        volume: Option<VolumeId>,
+    ) -> Result<(), VolumeError> {
+        for shard in 0..self.shards.len() {
+            let mut cursor = CleanCursor::default();
+            loop {
+                let mut next = None;
+                let mut skipped = false;
+                let batch = self.begin(shard, |_, state, may_clean, steps| {
+                    let may_clean = |extent| {
+                        let may = may_clean(extent);
+                        skipped |= !may;
+                        may
+                    };
+                    let cleaned = state.clean_all(volume, cursor, BLOCKS_AT_ONCE, may_clean, steps);
+                    next = cleaned.1;
+                });
+                self.finish(batch).await?;
+                if skipped {
+                    // A request has the block: it will be free soon.
+                    self.clock.sleep(Duration::from_millis(1)).await;
+                    continue;
+                }
+                match next {
+                    Some(next) => cursor = next,
+                    None => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the blocks at these places back, as far as no request has them.
+    pub(super) async fn clean_pieces(
+        self: &Arc<Self>,
+        shard: usize,
+        pieces: &[Piece],
+    ) -> Result<(), VolumeError> {
+        for some in pieces.chunks(BLOCKS_AT_ONCE as usize) {
+            let batch = self.begin(shard, |_, state, may_clean, steps| {
+                let places = some.iter().map(|piece| piece.place);
+                state.clean_at_places(places, may_clean, steps);
+            });
+            self.finish(batch).await?;
+        }
+        Ok(())
+    }
+
+    /// Lets `clean` choose blocks of a shard, and locks them.
+    fn begin(
+        self: &Arc<Self>,
+        shard: usize,
+        clean: impl FnOnce(
+            &Shared,
+            &mut floe_core::volume::Cache,
+            &mut dyn FnMut(Extent) -> bool,
+            &mut Vec<Step>,
+        ),
+    ) -> Batch {
+        let mut steps = Vec::new();
+        let mut ids = Vec::new();
+        {
+            let mut state = self.shards[shard].lock();
+            let state = &mut *state;
+            let locks: &mut RangeLocks = &mut state.locks;
+            let mut may_clean = |extent: Extent| {
+                // A volume that is not attached keeps its dirty blocks.
+                let is_attached = self.volume(extent.volume).is_some();
+                let id = match is_attached {
+                    true => locks.try_lock(extent, Hold::Shared),
+                    false => None,
+                };
+                ids.extend(id);
+                id.is_some()
+            };
+            clean(self, &mut state.cache, &mut may_clean, &mut steps);
+        }
+        let locks = ids.into_iter().map(|id| RangeLock::new(self, shard, id));
+        Batch {
+            locks: locks.collect(),
+            steps,
+        }
+    }
+
+    /// Copies the blocks of a batch to their backing devices, and makes them durable
+    /// there. If that fails, they are dirty again.
+    async fn finish(self: &Arc<Self>, batch: Batch) -> Result<(), VolumeError> {
+        let shared = Arc::clone(self);
+        super::finish::Finish::new(async move { shared.finish_batch(batch).await }).await
+    }
+
+    async fn finish_batch(self: &Arc<Self>, batch: Batch) -> Result<(), VolumeError> {
+        let pieces: Vec<Piece> = batch
+            .steps
+            .iter()
+            .filter_map(|step| match *step {
+                Step::WriteBack(piece) => Some(piece),
+                _ => None,
+            })
+            .collect();
+        if pieces.is_empty() {
+            return Ok(());
+        }
+        let result = self.copy(&pieces, &batch.locks).await;
+        for piece in pieces {
+            let shard = self.plan.shard_of_place(piece.place);
+            let mut state = self.shards[shard].lock();
+            match &result {
+                // Writes may have made sectors dirty again, and others forgotten some.
+                Ok(()) => state.cache.clean_runs(piece, |piece| {
+                    let record = mark(&self.plan, piece, Sector::Clean);
+                    self.table.enqueue([record]);
+                }),
+                Err(_) => state.cache.mark_dirty(piece),
+            }
+        }
+        result
+    }
+
+    async fn copy(&self, pieces: &[Piece], locks: &[RangeLock]) -> Result<(), VolumeError> {
+        let mut volumes: Vec<Arc<VolumeState>> = Vec::new();
+        let mut reads = Vec::new();
+        for piece in pieces {
+            let id = piece.extent.volume;
+            if !volumes.iter().any(|volume| volume.id == id) {
+                volumes.push(self.volume(id).ok_or(VolumeError::Closed)?);
+            }
+            let buf = self.device.allocate(piece.extent.range.len() as usize);
+            reads.push(self.device.read(self.offset(piece.place), buf));
+        }
+        let mut result = Ok(());
+        let mut writes = Vec::new();
+        for (piece, read) in pieces.iter().zip(reads) {
+            let volume = volumes.iter().find(|v| v.id == piece.extent.volume);
+            match (read.await, volume) {
+                (Ok(buf), Some(volume)) => {
+                    volume.needs_flush.store(true, SeqCst);
+                    let start = piece.extent.range.start;
+                    writes.push(volume.backing.write(start, buf.freeze()));
+                }
+                (Err(error), _) => result = Err(VolumeError::cache(error)),
+                (Ok(_), None) => {}
+            }
+        }
+        result = result.and(super::write::all(writes, VolumeError::backing).await);
+        // Writes may go on; the blocks stay until the table has heard.
+        locks.iter().for_each(|lock| lock.downgrade(Hold::Pin));
+        result?;
+        for volume in volumes {
+            volume.needs_flush.store(true, SeqCst);
+            volume.flush_backing().await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! The settings of a cache of volumes.
+
+use floe_core::ByteSize;
+use floe_core::policy::cleaning::CleaningConfig;
+use floe_core::policy::promotion::PromotionConfig;
+use floe_core::volume::mode::Mode;
+use floe_core::volume::sequential::{CutOff, SequentialConfig};
+use floe_core::volume::{BlockSizes, Config, Fill, Level, Replacement, WhenDirty};
+use serde::{Deserialize, Serialize};
+
+/// How a cache device is used by all volumes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct VolumeCacheConfig {
+    /// The sizes that blocks can have. They cannot change without formatting anew.
+    pub sizes: BlockSizes,
+    /// The policy that admits missing blocks.
+    pub promotion: PromotionConfig,
+    /// When dirty blocks are written back before their room is needed.
+    pub cleaning: CleaningConfig,
+    /// Long sequential streams that go past the cache.
+    pub sequential: SequentialConfig,
+    /// The part of a block that a read miss brings in.
+    pub read_miss: Fill,
+    /// The part of a block that a write miss brings in.
+    pub write_miss: Fill,
+    /// The levels of replacement.
+    pub level: Level,
+    /// The order in which blocks are replaced.
+    pub block_replacement: Replacement,
+    /// The order in which groups are replaced.
+    pub group_replacement: Replacement,
+    /// Parts of the cache with a lock each; 0 chooses by the size of the device. They
+    /// cannot change without formatting anew.
+    pub shards: u32,
+}
+
+impl Default for VolumeCacheConfig {
+    fn default() -> Self {
+        let core = Config::default();
+        VolumeCacheConfig {
+            sizes: core.sizes,
+            promotion: PromotionConfig::Always,
+            cleaning: "alru".parse().unwrap_or_default(),
+            sequential: SequentialConfig {
+                cut_off: CutOff::Never,
+                ..SequentialConfig::default()
+            },
+            read_miss: Fill::Fetch,
+            write_miss: Fill::Sector,
+            level: core.level,
+            block_replacement: core.block_replacement,
+            group_replacement: core.group_replacement,
+            shards: 0,
+        }
+    }
+}
+
+impl VolumeCacheConfig {
+    /// The settings of the decisions for `capacity` in so many shards.
+    pub(super) fn core(&self, capacity: u64, shards: u32, seed: u64) -> Config {
+        let group = self.sizes.largest().bytes();
+        // An eighth at most, and enough for the requests of a short while.
+        let reserve = (capacity / 8).min((group * u64::from(shards) * 4).max(capacity / 100));
+        Config {
+            capacity: ByteSize(capacity),
+            sizes: self.sizes,
+            mode: Mode::WriteThrough,
+            read_miss: self.read_miss,
+            write_miss: self.write_miss,
+            level: self.level,
+            block_replacement: self.block_replacement,
+            group_replacement: self.group_replacement,
+            promotion: self.promotion.clone(),
+            cleaning: self.cleaning.clone(),
+            sequential: self.sequential,
+            when_dirty: WhenDirty::Evict,
+            shards,
+            reserve: ByteSize(reserve),
+            volumes: Vec::new(),
+            seed,
+        }
+    }
+}
+
+/// How one volume is cached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct VolumeConfig {
+    /// The cache mode.
+    pub mode: Mode,
+    /// Refuse writes.
+    pub read_only: bool,
+}
+
+impl Default for VolumeConfig {
+    fn default() -> Self {
+        VolumeConfig {
+            mode: Mode::WriteThrough,
+            read_only: false,
+        }
+    }
+}

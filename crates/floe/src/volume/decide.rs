@@ -1,0 +1,218 @@
+//! Deciding about requests: the locks that they need, and what they leave for the table
+//! of blocks.
+
+use std::sync::Arc;
+
+use floe_core::layout::volume::{BlockRecord, MappedBlock};
+use floe_core::volume::mode::{Mode, Sector};
+use floe_core::volume::{
+    ByteRange, Cache, Extent, Operation, Outcome, Piece, Plan, Request, SECTOR_BYTES, Step,
+};
+
+use super::locks::{Hold, LockId};
+use super::shard::State;
+use super::state::Shared;
+use super::table::Ticket;
+
+/// The steps of a request in one region, and the lock that they need.
+#[derive(Debug)]
+pub(super) struct Decision {
+    pub(super) steps: Vec<Step>,
+    pub(super) outcome: Outcome,
+    pub(super) lock: RangeLock,
+}
+
+/// A range lock that is held, or waited for.
+#[derive(Debug)]
+pub(super) struct RangeLock {
+    shared: Arc<Shared>,
+    shard: usize,
+    id: LockId,
+}
+
+impl RangeLock {
+    /// A lock that the shard's state has granted.
+    pub(super) fn new(shared: &Arc<Shared>, shard: usize, id: LockId) -> Self {
+        RangeLock {
+            shared: Arc::clone(shared),
+            shard,
+            id,
+        }
+    }
+
+    /// Lets the lock keep others from less.
+    pub(super) fn downgrade(&self, to: Hold) {
+        self.shared.shards[self.shard]
+            .lock()
+            .locks
+            .downgrade(self.id, to);
+    }
+}
+
+impl Drop for RangeLock {
+    fn drop(&mut self) {
+        self.shared.shards[self.shard].lock().locks.release(self.id);
+    }
+}
+
+impl Shared {
+    /// Decides about a request that lies within one region, once no other request has
+    /// its bytes.
+    pub(super) async fn decide(self: &Arc<Self>, request: Request) -> Decision {
+        let shard = self.plan.shard_of(request.volume, request.range.start);
+        loop {
+            let (lock, granted, needed) = {
+                let mut state = self.shards[shard].lock();
+                let needed = needs(&state.cache, &self.plan, request);
+                match state.locks.lock(needed.0, needed.1) {
+                    (id, None) => {
+                        let lock = RangeLock::new(self, shard, id);
+                        return self.decided(&mut state, request, lock);
+                    }
+                    (id, Some(granted)) => (RangeLock::new(self, shard, id), granted, needed),
+                }
+            };
+            // The sender is dropped only with the locks.
+            let _ = granted.await;
+            let mut state = self.shards[shard].lock();
+            // Another request may have changed the blocks since.
+            let (extent, hold) = needs(&state.cache, &self.plan, request);
+            let is_enough = needed.0.range.contains(extent.range)
+                && (needed.1 == hold || needed.1 == Hold::Exclusive);
+            if is_enough {
+                return self.decided(&mut state, request, lock);
+            }
+            drop(state);
+        }
+    }
+
+    fn decided(&self, state: &mut State, request: Request, lock: RangeLock) -> Decision {
+        let mut steps = Vec::new();
+        let now = self.clock.now();
+        let outcome = state.cache.request(&request, now, &mut steps);
+        if state.cache.is_short() {
+            self.short.notify_one();
+        }
+        Decision {
+            steps,
+            outcome,
+            lock,
+        }
+    }
+
+    /// Enqueues the records of steps that have been carried out.
+    pub(super) fn settle(&self, steps: &[Step], lock: &RangeLock) -> Settled {
+        let mut state = self.shards[lock.shard].lock();
+        self.settle_in(&mut state, steps)
+    }
+
+    pub(super) fn settle_in(&self, state: &mut State, steps: &[Step]) -> Settled {
+        let mut needs_writing = false;
+        let mut records = Vec::new();
+        for step in steps {
+            match *step {
+                Step::Map(block) => records.push(map(&self.plan, block)),
+                Step::Mark(piece, sector) => {
+                    needs_writing |= sector != Sector::Clean;
+                    records.push(mark(&self.plan, piece, sector));
+                }
+                Step::Unmap(block) => {
+                    needs_writing = true;
+                    state.retired.push(block);
+                    let granule = granule(&self.plan, block.place);
+                    records.push(BlockRecord::Unmap { granule });
+                }
+                _ => {}
+            }
+        }
+        if records.is_empty() {
+            return Settled::default();
+        }
+        let ticket = self.table.enqueue(records);
+        Settled {
+            ticket,
+            needs_writing,
+        }
+    }
+
+    /// Undoes the steps of a request that has failed: new blocks leave, and so do those
+    /// that it wrote to and that are clean. A dirty block stays: its sectors have old
+    /// or new data.
+    pub(super) fn undo(&self, steps: &[Step], lock: &RangeLock) {
+        let mut state = self.shards[lock.shard].lock();
+        let mut undone = Vec::new();
+        for step in steps {
+            match *step {
+                Step::Map(block) => state.cache.invalidate(block.place, &mut undone),
+                Step::Unmap(_) => undone.push(*step),
+                Step::WriteCache(piece) | Step::Fill(piece) | Step::ZeroCache(piece)
+                    if !state.cache.is_dirty(piece.place) =>
+                {
+                    state.cache.invalidate(piece.place, &mut undone);
+                }
+                _ => {}
+            }
+        }
+        self.settle_in(&mut state, &undone);
+    }
+}
+
+/// What settling a request has left to wait for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Settled {
+    pub(super) ticket: Ticket,
+    /// An answer must not precede the records: they tell where the only copy is, or
+    /// that there is none any more.
+    pub(super) needs_writing: bool,
+}
+
+/// The lock that a request needs.
+fn needs(cache: &Cache, plan: &Plan, request: Request) -> (Extent, Hold) {
+    let exact = Extent {
+        volume: request.volume,
+        range: request.range,
+    };
+    let is_cached = cache.is_cached(exact);
+    let granules = Extent {
+        volume: request.volume,
+        range: request.range.aligned_to(plan.granule_bytes()),
+    };
+    match request.operation {
+        Operation::Read if is_cached && cache.mode_of(request.volume) != Mode::PassThrough => {
+            (exact, Hold::Shared)
+        }
+        Operation::Write | Operation::Trim | Operation::WriteZeroes if is_cached => {
+            (exact, Hold::Exclusive)
+        }
+        _ => (granules, Hold::Exclusive),
+    }
+}
+
+fn granule(plan: &Plan, place: u64) -> u32 {
+    (place / plan.granule_bytes()) as u32
+}
+
+fn map(plan: &Plan, block: Piece) -> BlockRecord {
+    let bytes = plan.granule_bytes();
+    let ByteRange { start, .. } = block.extent.range;
+    BlockRecord::Map {
+        granule: granule(plan, block.place),
+        block: MappedBlock {
+            volume: block.extent.volume,
+            class: (block.extent.range.len() / bytes).ilog2() as u8,
+            address: start / bytes,
+        },
+    }
+}
+
+pub(super) fn mark(plan: &Plan, piece: Piece, state: Sector) -> BlockRecord {
+    let granule = granule(plan, piece.place);
+    let within = piece.place % plan.granule_bytes() / SECTOR_BYTES;
+    let sectors = piece.extent.range.len().div_ceil(SECTOR_BYTES);
+    BlockRecord::Mark {
+        granule,
+        first: within as u16,
+        end: (within + sectors) as u16,
+        state,
+    }
+}

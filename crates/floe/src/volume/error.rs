@@ -1,0 +1,128 @@
+//! Errors of volumes.
+
+use std::sync::Arc;
+
+use floe_core::layout::LayoutError;
+use floe_core::volume::{ConfigError, RestoreError};
+use floe_device::DeviceError;
+
+/// Why a request of a volume failed. A clone tells every caller that waited.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum VolumeError {
+    /// The request passes the end of the volume.
+    #[error("bytes {at} to {end} pass the end of the volume, which has {size} bytes")]
+    OutOfRange {
+        /// The first byte of the request.
+        at: u64,
+        /// The byte after its last.
+        end: u64,
+        /// Bytes of the volume.
+        size: u64,
+    },
+    /// The request does not begin and end at blocks.
+    #[error("bytes {at} to {end} are not whole blocks of {block} bytes")]
+    Unaligned {
+        /// The first byte of the request.
+        at: u64,
+        /// The byte after its last.
+        end: u64,
+        /// Bytes of a block.
+        block: u32,
+    },
+    /// The volume was opened for reading only.
+    #[error("the volume is read-only")]
+    ReadOnly,
+    /// Data that was acknowledged could not be kept: reads go on, writes are refused.
+    #[error("the volume is poisoned, so that writes are refused: {0}")]
+    Poisoned(Arc<str>),
+    /// The backing device failed the request.
+    #[error("the backing device failed: {0}")]
+    Backing(Arc<DeviceError>),
+    /// The cache device failed the request.
+    #[error("the cache device failed: {0}")]
+    Cache(Arc<DeviceError>),
+    /// The table of blocks on the cache device cannot be written.
+    #[error("the table of blocks cannot be written: {0}")]
+    Table(Arc<str>),
+    /// The volume was closed.
+    #[error("the volume is closed")]
+    Closed,
+}
+
+impl VolumeError {
+    pub(super) fn backing(error: DeviceError) -> Self {
+        VolumeError::Backing(Arc::new(error))
+    }
+
+    pub(super) fn cache(error: DeviceError) -> Self {
+        VolumeError::Cache(Arc::new(error))
+    }
+}
+
+/// Why a cache of volumes cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenVolumesError {
+    /// A setting cannot work.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The device is too small for a cache.
+    #[error(
+        "the cache device has {size} bytes; a cache of volumes needs {needed} at least: make it larger"
+    )]
+    TooSmall {
+        /// Bytes of the device.
+        size: u64,
+        /// Bytes that are needed.
+        needed: u64,
+    },
+    /// The device has something else.
+    #[error(
+        "{device} is not blank, and has no cache of volumes: {source}; format it only if nothing on it is needed"
+    )]
+    NotBlank {
+        /// The device.
+        device: String,
+        /// What its first bytes are.
+        source: LayoutError,
+    },
+    /// The device was laid out with other settings.
+    #[error(
+        "the cache was formatted with {field} {on_device}, and the settings say {wanted}: set it back, or write all dirty data back and format the cache anew"
+    )]
+    PlanDiffers {
+        /// The setting.
+        field: &'static str,
+        /// Its value on the device.
+        on_device: String,
+        /// Its value in the settings.
+        wanted: String,
+    },
+    /// The metadata is damaged where acknowledged writes may have been.
+    #[error("the metadata of the cache is damaged: {0}; `floe check` shows the extent")]
+    Damaged(String),
+    /// A block cannot be put back.
+    #[error("the table of blocks contradicts itself: {0}")]
+    Restore(#[from] RestoreError),
+    /// The backing device of a volume with dirty data is not the one it had.
+    #[error(
+        "volume {name} has dirty data for another backing device ({difference}): attach that one, or discard the dirty data"
+    )]
+    OtherBacking {
+        /// The volume.
+        name: String,
+        /// What differs.
+        difference: String,
+    },
+    /// There are as many volumes as a cache can have.
+    #[error("the cache has {0} volumes, and can have no more")]
+    TooManyVolumes(usize),
+    /// A device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A structure cannot be encoded.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// The table of blocks cannot be written.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+}

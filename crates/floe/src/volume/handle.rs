@@ -1,0 +1,233 @@
+//! One volume: the operations of a disk.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use floe_core::volume::ByteRange;
+use floe_core::volume::mode::Mode;
+use floe_device::{IoBuf, IoData};
+
+use super::error::VolumeError;
+use super::state::{Shared, VolumeState};
+use super::write::Change;
+
+/// A volume of a [`VolumeCache`](super::VolumeCache). Clones share it.
+///
+/// It behaves as a disk does. A read returns the newest acknowledged write. An
+/// acknowledged [`flush`](Volume::flush) survives anything. Requests at one time on the
+/// same bytes take effect in some order. A request whose future is dropped goes on, and
+/// later requests on the same bytes wait for it.
+#[derive(Clone, Debug)]
+pub struct Volume {
+    pub(super) shared: Arc<Shared>,
+    pub(super) state: Arc<VolumeState>,
+}
+
+/// The state of a volume.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct VolumeStatus {
+    /// Its name.
+    pub name: String,
+    /// Bytes of the volume.
+    pub size_bytes: u64,
+    /// The cache mode.
+    pub mode: Mode,
+    /// Writes are refused by configuration.
+    pub is_read_only: bool,
+    /// Why writes are refused, if acknowledged data could not be kept.
+    pub poisoned: Option<String>,
+    /// The backing device.
+    pub backing: String,
+}
+
+impl Volume {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.state.name
+    }
+
+    /// Bytes of the volume.
+    pub fn size_bytes(&self) -> u64 {
+        self.state.backing.size_bytes()
+    }
+
+    /// Bytes of a block: requests begin and end at multiples.
+    pub fn block_bytes(&self) -> u32 {
+        self.state.block_bytes
+    }
+
+    /// True if the volume refuses writes by configuration.
+    pub fn is_read_only(&self) -> bool {
+        self.state.is_read_only
+    }
+
+    /// Its state.
+    pub fn status(&self) -> VolumeStatus {
+        let mode = self.shared.shards.first();
+        let mode = mode.map(|shard| shard.lock().cache.mode_of(self.state.id));
+        VolumeStatus {
+            name: self.state.name.clone(),
+            size_bytes: self.size_bytes(),
+            mode: mode.unwrap_or_default(),
+            is_read_only: self.state.is_read_only,
+            poisoned: self.state.poisoned().map(|reason| reason.to_string()),
+            backing: self.state.backing.describe(),
+        }
+    }
+
+    /// Reads `len` bytes from `at`.
+    ///
+    /// # Errors
+    /// The range is not whole blocks of the volume, or a device failed and the other
+    /// does not have the newest data.
+    pub async fn read_at(&self, at: u64, len: usize) -> Result<IoBuf, VolumeError> {
+        let range = self.check(at, len as u64)?;
+        if range.is_empty() {
+            return Ok(self.shared.device.allocate(0));
+        }
+        let _request = self.begin()?;
+        self.shared.read(&self.state, range).await
+    }
+
+    /// Writes `data` at `at`. If `is_durable`, it survives anything once the call
+    /// returns, otherwise after the next [`flush`](Volume::flush).
+    ///
+    /// # Errors
+    /// As for [`read_at`](Volume::read_at); the volume refuses writes. After an error the
+    /// bytes have their old or their new content, block by block.
+    pub async fn write_at(
+        &self,
+        at: u64,
+        data: IoData,
+        is_durable: bool,
+    ) -> Result<(), VolumeError> {
+        let len = data.len() as u64;
+        self.change(at, len, Change::Write(data), is_durable).await
+    }
+
+    /// Makes `len` bytes from `at` read as zeros.
+    ///
+    /// # Errors
+    /// As for [`write_at`](Volume::write_at).
+    pub async fn write_zeroes(
+        &self,
+        at: u64,
+        len: u64,
+        is_durable: bool,
+    ) -> Result<(), VolumeError> {
+        self.change(at, len, Change::Zeroes, is_durable).await
+    }
+
+    /// Declares the content of `len` bytes from `at` of no use: they read as before or
+    /// as zeros until they are written.
+    ///
+    /// # Errors
+    /// As for [`write_at`](Volume::write_at).
+    pub async fn discard(&self, at: u64, len: u64) -> Result<(), VolumeError> {
+        self.change(at, len, Change::Discard, false).await
+    }
+
+    /// Brings `len` bytes from `at` into the cache, as a read does.
+    ///
+    /// # Errors
+    /// As for [`read_at`](Volume::read_at).
+    pub async fn prefetch(&self, at: u64, len: u64) -> Result<(), VolumeError> {
+        let range = self.check(at, len)?;
+        let mut start = range.start;
+        while start < range.end {
+            let end = range.end.min(start + PREFETCH_BYTES);
+            self.read_at(start, (end - start) as usize).await?;
+            start = end;
+        }
+        Ok(())
+    }
+
+    /// Makes every write that was acknowledged before the call survive anything.
+    ///
+    /// # Errors
+    /// A device failed: the volume is poisoned, because acknowledged data may be lost.
+    pub async fn flush(&self) -> Result<(), VolumeError> {
+        let _request = self.begin()?;
+        let (shared, state) = (Arc::clone(&self.shared), Arc::clone(&self.state));
+        super::finish::Finish::new(async move { shared.flush(&state).await }).await
+    }
+
+    /// Changes the cache mode. With a mode that makes nothing dirty, returns once all
+    /// dirty blocks are written back.
+    ///
+    /// # Errors
+    /// A dirty block cannot be written back. It stays, and is served.
+    pub async fn set_mode(&self, mode: Mode) -> Result<(), VolumeError> {
+        for shard in &self.shared.shards {
+            shard.lock().cache.set_mode_of(self.state.id, mode);
+        }
+        if mode.makes_dirty() {
+            return Ok(());
+        }
+        self.clean().await
+    }
+
+    /// Writes all dirty blocks back, durably.
+    ///
+    /// # Errors
+    /// A device failed. Blocks that could not be written back stay dirty.
+    pub async fn clean(&self) -> Result<(), VolumeError> {
+        self.shared.clean_all(Some(self.state.id)).await
+    }
+
+    async fn change(
+        &self,
+        at: u64,
+        len: u64,
+        change: Change,
+        is_durable: bool,
+    ) -> Result<(), VolumeError> {
+        let range = self.check(at, len)?;
+        self.state.check_writable()?;
+        let _request = self.begin()?;
+        if !range.is_empty() {
+            self.shared.change(&self.state, range, change).await?;
+        }
+        match is_durable {
+            true => self.flush().await,
+            false => Ok(()),
+        }
+    }
+
+    fn check(&self, at: u64, len: u64) -> Result<ByteRange, VolumeError> {
+        let range = ByteRange::at(at, len);
+        let (size, block) = (self.size_bytes(), self.block_bytes());
+        if range.end > size || range.len() != len {
+            let end = range.end;
+            return Err(VolumeError::OutOfRange { at, end, size });
+        }
+        let unit = u64::from(block);
+        if !at.is_multiple_of(unit) || !len.is_multiple_of(unit) {
+            let end = range.end;
+            return Err(VolumeError::Unaligned { at, end, block });
+        }
+        Ok(range)
+    }
+
+    /// Counts a request while it runs.
+    fn begin(&self) -> Result<InFlight<'_>, VolumeError> {
+        if self.shared.is_closing.load(SeqCst) {
+            return Err(VolumeError::Closed);
+        }
+        let now = self.shared.clock.now();
+        self.shared.last_request.store(now.0, Relaxed);
+        self.shared.in_flight.fetch_add(1, SeqCst);
+        Ok(InFlight(&self.shared))
+    }
+}
+
+/// Bytes that a prefetch reads at once.
+const PREFETCH_BYTES: u64 = 1 << 20;
+
+struct InFlight<'a>(&'a Shared);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, SeqCst);
+    }
+}

@@ -1,0 +1,49 @@
+//! Block caches of volumes: a fast device in front of slow ones.
+//!
+//! A [`VolumeCache`] owns a cache device. Each [`Volume`] is a backing device behind
+//! it. The decisions are those of [`floe_core::volume`]; this module carries them out.
+//!
+//! | file | content |
+//! |---|---|
+//! | `cache.rs` | opening, volumes, closing |
+//! | `handle.rs` | one volume: the public operations |
+//! | `state.rs` | the shared state; flushing, poison |
+//! | `shard.rs`, `decide.rs` | a part of the addresses; deciding about a request there |
+//! | `locks.rs` | range locks |
+//! | `read.rs`, `write.rs` | the way of a request |
+//! | `clean.rs`, `reclaim.rs` | writing dirty blocks back, room for new ones |
+//! | `table/` | the table of blocks on the cache device, and its log |
+//! | `layout.rs` | the places of things on the cache device |
+//! | `finish.rs` | futures that end even if their callers go |
+//!
+//! **An acknowledged flush survives anything.** A write-back volume's dirty block is
+//! the only copy: its place is used again only once the backing device has the data
+//! durably, and the table of blocks says so durably.
+//!
+//! Must not depend on: protocols, other engines.
+
+mod cache;
+mod clean;
+mod config;
+mod decide;
+mod error;
+mod finish;
+mod handle;
+mod layout;
+mod locks;
+mod read;
+mod reclaim;
+mod shard;
+mod state;
+mod table;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+pub use cache::{VolumeCache, VolumeCacheStats};
+pub use config::{VolumeCacheConfig, VolumeConfig};
+pub use error::{OpenVolumesError, VolumeError};
+pub use floe_core::volume::BlockSizes;
+pub use floe_core::volume::mode::Mode;
+pub use handle::{Volume, VolumeStatus};

@@ -1,0 +1,34 @@
+//! A part of the addresses: its blocks and its range locks behind one lock.
+
+use floe_core::volume::{Cache, Piece};
+use parking_lot::Mutex;
+
+use super::locks::RangeLocks;
+
+/// A part of the addresses.
+#[derive(Debug)]
+pub(super) struct Shard(Mutex<State>);
+
+/// What the lock of a shard guards.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) cache: Cache,
+    pub(super) locks: RangeLocks,
+    /// Blocks that have left, whose places are not released.
+    pub(super) retired: Vec<Piece>,
+}
+
+impl Shard {
+    pub(super) fn new(cache: Cache) -> Self {
+        let region_bytes = cache.plan().region_bytes();
+        Shard(Mutex::new(State {
+            cache,
+            locks: RangeLocks::new(region_bytes),
+            retired: Vec::new(),
+        }))
+    }
+
+    pub(super) fn lock(&self) -> parking_lot::MutexGuard<'_, State> {
+        self.0.lock()
+    }
+}

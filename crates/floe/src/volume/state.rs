@@ -1,0 +1,160 @@
+//! The state of an open cache and of its volumes. Must not depend on: requests.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+
+use floe_core::volume::{Plan, VolumeId};
+use floe_device::{Clock, SharedBlockDevice};
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{Notify, Semaphore};
+
+use super::error::VolumeError;
+use super::shard::Shard;
+use super::table::BlockTable;
+
+/// An open cache.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) device: SharedBlockDevice,
+    pub(super) clock: Clock,
+    pub(super) table: Arc<BlockTable>,
+    pub(super) plan: Plan,
+    pub(super) shards: Vec<Shard>,
+    pub(super) volumes: RwLock<Vec<Arc<VolumeState>>>,
+    /// Wakes the task that makes room.
+    pub(super) short: Notify,
+    /// Fills that may run behind the answers of their requests.
+    pub(super) fills: Arc<Semaphore>,
+    /// Writes of dirty data to the cache device that have ended, and those of them that
+    /// a flush covers.
+    pub(super) dirty_writes: AtomicU64,
+    pub(super) flushed_writes: AtomicU64,
+    pub(super) is_closing: AtomicBool,
+    /// The time of the last request, in ticks.
+    pub(super) last_request: AtomicU64,
+    pub(super) in_flight: AtomicU64,
+}
+
+/// A volume of an open cache.
+#[derive(Debug)]
+pub(super) struct VolumeState {
+    pub(super) id: VolumeId,
+    pub(super) name: String,
+    pub(super) backing: SharedBlockDevice,
+    pub(super) block_bytes: u32,
+    pub(super) is_read_only: bool,
+    /// The backing device was written to since its last flush.
+    pub(super) needs_flush: AtomicBool,
+    poison: Mutex<Option<Arc<str>>>,
+    is_poisoned: AtomicBool,
+}
+
+impl VolumeState {
+    pub(super) fn new(
+        id: VolumeId,
+        name: String,
+        backing: SharedBlockDevice,
+        block_bytes: u32,
+        is_read_only: bool,
+    ) -> Self {
+        VolumeState {
+            id,
+            name,
+            backing,
+            block_bytes,
+            is_read_only,
+            needs_flush: AtomicBool::new(false),
+            poison: Mutex::new(None),
+            is_poisoned: AtomicBool::new(false),
+        }
+    }
+
+    /// Refuses writes from now on, because acknowledged data could not be kept.
+    pub(super) fn poison(&self, reason: &dyn std::fmt::Display) {
+        let mut poison = self.poison.lock();
+        if poison.is_none() {
+            tracing::error!(volume = %self.name, %reason, "the volume is poisoned: reads go on, writes are refused");
+            *poison = Some(reason.to_string().into());
+            self.is_poisoned.store(true, SeqCst);
+        }
+    }
+
+    pub(super) fn poisoned(&self) -> Option<Arc<str>> {
+        self.poison.lock().clone()
+    }
+
+    /// Fails if writes are refused.
+    pub(super) fn check_writable(&self) -> Result<(), VolumeError> {
+        if self.is_read_only {
+            return Err(VolumeError::ReadOnly);
+        }
+        match self.is_poisoned.load(SeqCst) {
+            false => Ok(()),
+            true => Err(VolumeError::Poisoned(self.poisoned().unwrap_or_default())),
+        }
+    }
+
+    /// Makes what was written to the backing device durable, if anything was.
+    pub(super) async fn flush_backing(&self) -> Result<(), VolumeError> {
+        if !self.needs_flush.swap(false, SeqCst) {
+            return Ok(());
+        }
+        self.backing.flush().await.map_err(|error| {
+            self.needs_flush.store(true, SeqCst);
+            self.poison(&format!("a flush of the backing device failed: {error}"));
+            VolumeError::backing(error)
+        })
+    }
+}
+
+impl Shared {
+    pub(super) fn volume(&self, id: VolumeId) -> Option<Arc<VolumeState>> {
+        let volumes = self.volumes.read();
+        volumes.iter().find(|volume| volume.id == id).cloned()
+    }
+
+    /// Byte offset of `place` on the cache device.
+    pub(super) fn offset(&self, place: u64) -> u64 {
+        self.table.places_offset() + place
+    }
+
+    /// Makes everything that the volume's writes have acknowledged durable.
+    pub(super) async fn flush(&self, volume: &VolumeState) -> Result<(), VolumeError> {
+        volume.check_poison()?;
+        volume.flush_backing().await?;
+        let ended = self.dirty_writes.load(SeqCst);
+        let result = if self.table.unstable() > 0 {
+            self.table.commit().await
+        } else if self.flushed_writes.load(SeqCst) < ended {
+            self.device.flush().await.map_err(VolumeError::cache)
+        } else {
+            return Ok(());
+        };
+        match result {
+            Ok(()) => {
+                self.flushed_writes.fetch_max(ended, SeqCst);
+                Ok(())
+            }
+            Err(error) => {
+                self.poison_all(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// The cache device cannot keep what was acknowledged.
+    pub(super) fn poison_all(&self, reason: &dyn std::fmt::Display) {
+        for volume in self.volumes.read().iter() {
+            volume.poison(reason);
+        }
+    }
+}
+
+impl VolumeState {
+    fn check_poison(&self) -> Result<(), VolumeError> {
+        match self.poisoned() {
+            None => Ok(()),
+            Some(reason) => Err(VolumeError::Poisoned(reason)),
+        }
+    }
+}

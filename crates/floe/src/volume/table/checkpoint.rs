@@ -1,0 +1,127 @@
+//! Moving records from the log to the pages of the table.
+//!
+//! The log makes room only once both copies of every changed page are durable. A
+//! crash on the way leaves pages with some of the records; recovery applies them
+//! again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use floe_core::layout::LayoutError;
+use floe_core::layout::volume::{BlockRecord, Edit, TABLE_PAGE_BYTES, TablePage};
+use floe_device::{DeviceError, IoBuf};
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+
+use super::BlockTable;
+use super::disk::Disk;
+use crate::volume::error::VolumeError;
+
+/// Pages that are read or written at once.
+const PAGES_AT_ONCE: usize = 16;
+
+/// Bytes of both copies of a page.
+pub(super) const COPIES_BYTES: usize = 2 * TABLE_PAGE_BYTES;
+
+/// Changes of entries by page.
+pub(super) type Edits = BTreeMap<u32, Vec<(u32, Edit)>>;
+
+impl BlockTable {
+    /// Moves the records of the log to the table.
+    pub(super) async fn checkpoint(self: &Arc<Self>) -> Result<(), VolumeError> {
+        let _one = self.checkpoint.lock().await;
+        let snapshot = {
+            let mut log = self.log.lock().await;
+            if !log.is_half_full() {
+                return Ok(());
+            }
+            self.watch(log.append(Vec::new(), true).await)?;
+            let mut queue = self.queue.lock();
+            queue.stable = queue.written;
+            log.snapshot()
+        };
+        let edits = edits_of(&self.disk, &snapshot.records);
+        let pages = read_pages(&self.disk, edits).await;
+        let pages = pages.map_err(|error| self.fail(&error))?;
+        self.watch(write_pages(&self.disk, pages).await)?;
+        let mut log = self.log.lock().await;
+        self.watch(log.forget(&snapshot).await)
+    }
+}
+
+pub(super) fn edits_of(disk: &Disk, records: &[BlockRecord]) -> Edits {
+    let mut edits = Edits::new();
+    for record in records {
+        record.edits(disk.shape, |granule, edit| {
+            let (page, entry) = disk.shape.locate(granule);
+            edits.entry(page).or_default().push((entry, edit));
+        });
+    }
+    edits
+}
+
+/// Why a page cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PageError {
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    #[error("page {0} of the table of blocks: {1}")]
+    Layout(u32, LayoutError),
+}
+
+/// Reads the pages that have edits, and applies these.
+async fn read_pages(disk: &Disk, edits: Edits) -> Result<Vec<TablePage>, PageError> {
+    let read = |(number, edits): (u32, Vec<(u32, Edit)>)| async move {
+        let buf = disk.allocate(COPIES_BYTES);
+        let bytes = disk.device.read(page_offset(disk, number), buf).await?;
+        let mut page = newest(disk, number, &bytes)?;
+        for (entry, edit) in edits {
+            page.apply(entry, edit);
+        }
+        Ok(page)
+    };
+    let pages = stream::iter(edits).map(read);
+    pages.buffered(PAGES_AT_ONCE).try_collect().await
+}
+
+/// The newer of two copies of a page. A page that was never written has no blocks.
+pub(super) fn newest(disk: &Disk, number: u32, copies: &[u8]) -> Result<TablePage, PageError> {
+    let (first, second) = copies.split_at(TABLE_PAGE_BYTES.min(copies.len()));
+    let decode = |bytes| TablePage::decode(disk.id, disk.shape, number, bytes);
+    match (decode(first), decode(second)) {
+        (Ok(first), Ok(second)) if second.sequence > first.sequence => Ok(second),
+        (Ok(page), _) | (_, Ok(page)) => Ok(page),
+        (Err(LayoutError::Blank), Err(LayoutError::Blank)) => {
+            Ok(TablePage::empty(disk.shape, number))
+        }
+        // The first copy is written first, and alone for the first time.
+        (Err(_), Err(LayoutError::Blank)) => Ok(TablePage::empty(disk.shape, number)),
+        (Err(error), Err(_)) => Err(PageError::Layout(number, error)),
+    }
+}
+
+/// Writes both copies of pages, and makes one durable before the other is written.
+pub(super) async fn write_pages(disk: &Disk, mut pages: Vec<TablePage>) -> Result<(), DeviceError> {
+    for page in &mut pages {
+        page.sequence += 1;
+    }
+    for copy in 0..2 {
+        let write = |page: &TablePage| {
+            let mut buf: IoBuf = disk.allocate(TABLE_PAGE_BYTES);
+            let encoded = page.encode(disk.id, &mut buf);
+            debug_assert!(encoded.is_ok(), "the buffer has a page");
+            let at = page_offset(disk, page.number) + copy * TABLE_PAGE_BYTES as u64;
+            disk.device.write(at, buf.freeze())
+        };
+        let writes = stream::iter(pages.iter().map(write));
+        writes
+            .buffer_unordered(PAGES_AT_ONCE)
+            .try_collect::<()>()
+            .await?;
+        disk.flush().await?;
+    }
+    Ok(())
+}
+
+fn page_offset(disk: &Disk, number: u32) -> u64 {
+    disk.plan.table_offset + u64::from(number) * COPIES_BYTES as u64
+}

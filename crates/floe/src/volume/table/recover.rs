@@ -1,0 +1,442 @@
+//! Reading the table and the log when a cache is opened.
+//!
+//! The table's pages with the records of the log applied say what each place holds.
+//! If the machine has started anew since the cache was last written, only stable
+//! batches count: blocks of later records may never have reached the medium. After an
+//! unclean stop, sectors that are clean and lie at addresses with a write-intent bit
+//! are left out. The result is durable, and the log begins anew, before a request is
+//! served.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use floe_core::hash::HashSeed;
+use floe_core::layout::volume::{
+    BlockBatch, BlockRecord, MappedBlock, TablePage, TableShape, VOLUME_SUPERBLOCK_BYTES,
+    VolumeFormatPlan, VolumeSuperblock, batch_bytes, intent_bits,
+};
+use floe_core::layout::{CacheId, FRAME_BYTES, Identified, LayoutError, Structure, identify};
+use floe_core::volume::mode::Sector;
+use floe_core::volume::{ByteRange, Extent, SECTOR_BYTES};
+use floe_device::{DeviceError, SharedBlockDevice};
+
+use super::BlockTable;
+use super::checkpoint::{COPIES_BYTES, PageError, edits_of, newest, write_pages};
+use super::disk::Disk;
+use super::log::{Log, write_superblock};
+use crate::volume::error::OpenVolumesError;
+
+/// Bytes that are read at once.
+const READ_BYTES: u64 = 1 << 20;
+
+/// Bytes that are zeroed at once.
+const ZERO_BYTES: u64 = 64 << 20;
+
+/// The boot of the machine: with another one, what was not flushed may be lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Boot(pub(crate) [u8; 16]);
+
+/// A block that an earlier run left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FoundBlock {
+    /// The place, in granules.
+    pub(crate) granule: u32,
+    pub(crate) block: MappedBlock,
+    /// Its valid bytes of the volume, and whether they are dirty.
+    pub(crate) valid: Vec<(ByteRange, bool)>,
+}
+
+/// An open table, and what it says.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) table: Arc<BlockTable>,
+    pub(crate) superblock: VolumeSuperblock,
+    /// In the order of places.
+    pub(crate) blocks: Vec<FoundBlock>,
+}
+
+/// The newer copy of the superblock.
+///
+/// # Errors
+/// The device's, or what the first copy is if neither is sound.
+pub(crate) async fn read_superblock(
+    device: &SharedBlockDevice,
+) -> Result<Result<VolumeSuperblock, LayoutError>, DeviceError> {
+    let buf = device.allocate(2 * VOLUME_SUPERBLOCK_BYTES);
+    let bytes = device.read(0, buf).await?;
+    let (first, second) = bytes.split_at(VOLUME_SUPERBLOCK_BYTES);
+    let order = |superblock: &VolumeSuperblock| (superblock.epoch, superblock.sequence);
+    Ok(
+        match (
+            VolumeSuperblock::decode(first),
+            VolumeSuperblock::decode(second),
+        ) {
+            (Ok(first), Ok(second)) if order(&second) > order(&first) => Ok(second),
+            (Ok(superblock), _) | (_, Ok(superblock)) => Ok(superblock),
+            (Err(error), Err(LayoutError::Blank)) => Err(error),
+            (Err(LayoutError::Blank), Err(error)) => Err(error),
+            (Err(error), Err(_)) => Err(error),
+        },
+    )
+}
+
+/// Lays a cache out. The superblock comes last.
+pub(crate) async fn format(
+    device: SharedBlockDevice,
+    plan: VolumeFormatPlan,
+    (id, seed): (CacheId, HashSeed),
+    formatted_at: u64,
+    boot: Boot,
+) -> Result<Opened, OpenVolumesError> {
+    let superblock = VolumeSuperblock {
+        cache_id: id,
+        seed,
+        formatted_at,
+        epoch: 1,
+        sequence: 0,
+        plan,
+        first_batch: 1,
+        log_position: 0,
+        boot: boot.0,
+        is_clean: false,
+        intents: Box::new([0; 4096]),
+        volumes: Vec::new(),
+    };
+    let disk = disk(device, &superblock);
+    let mut at = plan.table_offset;
+    while at < plan.places_offset {
+        let end = plan.places_offset.min(at + ZERO_BYTES);
+        disk.device.write_zeroes(at..end).await?;
+        at = end;
+    }
+    disk.flush().await?;
+    write_superblock(&disk, &superblock).await?;
+    Ok(Opened {
+        table: Arc::new(BlockTable::new(disk, superblock.clone())),
+        superblock,
+        blocks: Vec::new(),
+    })
+}
+
+/// Opens the cache of `superblock`.
+pub(crate) async fn open(
+    device: SharedBlockDevice,
+    mut superblock: VolumeSuperblock,
+    boot: Boot,
+) -> Result<Opened, OpenVolumesError> {
+    let disk = disk(device, &superblock);
+    let lost_power = boot.0 != superblock.boot;
+    let batches = read_log(&disk, &superblock).await?;
+    let following = following(batches, &superblock, lost_power)?;
+    let records = following.records;
+    if let Some((number, position)) = following.unstable {
+        // The pages get these records: no later recovery may leave them out.
+        let mut log = Log::resumed(disk.clone(), superblock.clone(), number, position);
+        log.append(Vec::new(), true).await?;
+    }
+    for record in &records {
+        if let BlockRecord::Intent { bit } = record
+            && let Some(byte) = superblock.intents.get_mut(*bit as usize / 8)
+        {
+            *byte |= 1 << (bit % 8);
+        }
+    }
+    let is_clean = superblock.is_clean;
+    let (pages, blocks) = read_table(&disk, &superblock, &records, is_clean).await?;
+    write_pages(&disk, pages).await?;
+    superblock.epoch += 1;
+    superblock.sequence += 1;
+    superblock.first_batch = 1;
+    superblock.log_position = 0;
+    superblock.boot = boot.0;
+    superblock.is_clean = false;
+    superblock.intents.fill(0);
+    write_superblock(&disk, &superblock).await?;
+    Ok(Opened {
+        table: Arc::new(BlockTable::new(disk, superblock.clone())),
+        superblock,
+        blocks,
+    })
+}
+
+fn disk(device: SharedBlockDevice, superblock: &VolumeSuperblock) -> Disk {
+    Disk {
+        device,
+        id: superblock.cache_id,
+        plan: superblock.plan,
+        shape: TableShape::new(superblock.plan.granule_bytes),
+    }
+}
+
+/// Every sound batch of the log's epoch that the table lacks, by number, with the
+/// offset of its end.
+async fn read_log(
+    disk: &Disk,
+    superblock: &VolumeSuperblock,
+) -> Result<BTreeMap<u64, (BlockBatch, u64)>, OpenVolumesError> {
+    let plan = &disk.plan;
+    let mut ring = Vec::with_capacity(plan.log_bytes as usize);
+    while (ring.len() as u64) < plan.log_bytes {
+        let at = ring.len() as u64;
+        let len = READ_BYTES.min(plan.log_bytes - at) as usize;
+        let buf = disk
+            .device
+            .read(plan.log_offset + at, disk.allocate(len))
+            .await?;
+        ring.extend_from_slice(&buf);
+    }
+    let mut batches = BTreeMap::new();
+    for at in (0..ring.len()).step_by(plan.block_size as usize) {
+        let head = ring.get(at..at + FRAME_BYTES).unwrap_or_default();
+        if identify(head) != Identified::Claims(Structure::BlockLog) {
+            continue;
+        }
+        let Ok(batch) = BlockBatch::decode(disk.id, &ring[at..]) else {
+            continue;
+        };
+        if batch.epoch == superblock.epoch && batch.number >= superblock.first_batch {
+            let end = at + batch_bytes(batch.records.len(), plan.block_size);
+            batches.insert(batch.number, (batch, end as u64));
+        }
+    }
+    Ok(batches)
+}
+
+/// The records to follow.
+struct Following {
+    records: Vec<BlockRecord>,
+    /// The number and the offset of the next batch, if the last ones are not stable.
+    unstable: Option<(u64, u64)>,
+}
+
+fn following(
+    batches: BTreeMap<u64, (BlockBatch, u64)>,
+    superblock: &VolumeSuperblock,
+    lost_power: bool,
+) -> Result<Following, OpenVolumesError> {
+    let first = superblock.first_batch;
+    let stable = batches.values().map(|(batch, _)| batch.stable);
+    let stable = stable.max().unwrap_or(first).max(first);
+    if let Some(missing) = (first..stable).find(|number| !batches.contains_key(number)) {
+        let what = format!("batch {missing} of the log is missing or damaged");
+        return Err(OpenVolumesError::Damaged(what));
+    }
+    let mut following = Following {
+        records: Vec::new(),
+        unstable: None,
+    };
+    let mut number = first;
+    for (batch, end) in batches.into_values() {
+        if batch.number != number || (lost_power && number >= stable) {
+            break;
+        }
+        following.records.extend(batch.records);
+        number += 1;
+        following.unstable = (number > stable).then_some((number, end));
+    }
+    Ok(following)
+}
+
+/// Reads the table with `records` applied. Returns the pages that changed, and the
+/// blocks.
+async fn read_table(
+    disk: &Disk,
+    superblock: &VolumeSuperblock,
+    records: &[BlockRecord],
+    is_clean: bool,
+) -> Result<(Vec<TablePage>, Vec<FoundBlock>), OpenVolumesError> {
+    let mut reader = TableReader {
+        disk,
+        superblock,
+        is_clean,
+        changed: BTreeSet::new(),
+        blocks: Vec::new(),
+        pending: Vec::new(),
+    };
+    let mut edits = edits_of(disk, records);
+    let pages = disk.shape.pages(disk.plan.granules());
+    let at_once = (READ_BYTES / COPIES_BYTES as u64) as u32;
+    let mut kept: BTreeMap<u32, TablePage> = BTreeMap::new();
+    let mut first = 0;
+    while first < pages {
+        let end = pages.min(first + at_once);
+        let len = (end - first) as usize * COPIES_BYTES;
+        let at = disk.plan.table_offset + u64::from(first) * COPIES_BYTES as u64;
+        let bytes = disk.device.read(at, disk.allocate(len)).await?;
+        for (number, copies) in (first..end).zip(bytes.chunks_exact(COPIES_BYTES)) {
+            let page = newest(disk, number, copies);
+            let mut page = page.map_err(|error| match error {
+                PageError::Device(error) => OpenVolumesError::Device(error),
+                error => OpenVolumesError::Damaged(error.to_string()),
+            })?;
+            for (entry, edit) in edits.remove(&number).unwrap_or_default() {
+                page.apply(entry, edit);
+                reader.changed.insert(number);
+            }
+            reader.read(&page)?;
+            if reader.changed.contains(&number) {
+                kept.insert(number, page);
+            }
+        }
+        first = end;
+    }
+    reader.finish()?;
+    // Blocks that are left out, in part or whole.
+    let dropped = std::mem::take(&mut reader.pending);
+    let blocks = std::mem::take(&mut reader.blocks);
+    for (number, edits) in edits_of(disk, &dropped) {
+        let mut page = match kept.remove(&number) {
+            Some(page) => page,
+            None => {
+                let at = disk.plan.table_offset + u64::from(number) * COPIES_BYTES as u64;
+                let bytes = disk.device.read(at, disk.allocate(COPIES_BYTES)).await?;
+                let page = newest(disk, number, &bytes);
+                page.map_err(|error| OpenVolumesError::Damaged(error.to_string()))?
+            }
+        };
+        for (entry, edit) in edits {
+            page.apply(entry, edit);
+        }
+        kept.insert(number, page);
+    }
+    Ok((kept.into_values().collect(), blocks))
+}
+
+/// Collects blocks from pages in their order. A block's entries may lie in two pages.
+struct TableReader<'a> {
+    disk: &'a Disk,
+    superblock: &'a VolumeSuperblock,
+    is_clean: bool,
+    changed: BTreeSet<u32>,
+    blocks: Vec<FoundBlock>,
+    /// Records of what is left out.
+    pending: Vec<BlockRecord>,
+}
+
+impl TableReader<'_> {
+    fn read(&mut self, page: &TablePage) -> Result<(), OpenVolumesError> {
+        let shape = self.disk.shape;
+        let granules = self.disk.plan.granules();
+        for entry in 0..shape.entries() {
+            let granule = page.number * shape.entries() + entry;
+            if granule >= granules {
+                break;
+            }
+            if let Some(block) = page.block(entry) {
+                self.end_block()?;
+                self.blocks.push(FoundBlock {
+                    granule,
+                    block,
+                    valid: Vec::new(),
+                });
+            }
+            self.read_sectors(page, entry, granule);
+        }
+        Ok(())
+    }
+
+    /// Adds the sectors of a granule to the block that has it.
+    fn read_sectors(&mut self, page: &TablePage, entry: u32, granule: u32) {
+        let Some(found) = self.blocks.last_mut() else {
+            return;
+        };
+        let within = granule - found.granule;
+        if within >= 1 << found.block.class {
+            return;
+        }
+        let granule_bytes = u64::from(self.disk.plan.granule_bytes);
+        let base = (found.block.address + u64::from(within)) * granule_bytes;
+        let sectors = self.disk.shape.sectors();
+        let mut first = 0;
+        while first < sectors {
+            let state = page.sector(entry, first);
+            let alike = |&sector: &u32| page.sector(entry, sector) == state;
+            let end = (first..sectors).take_while(alike).last().unwrap_or(first) + 1;
+            if state != Sector::Missing {
+                let range = ByteRange {
+                    start: base + u64::from(first) * SECTOR_BYTES,
+                    end: base + u64::from(end) * SECTOR_BYTES,
+                };
+                push(&mut found.valid, range, state == Sector::Dirty);
+            }
+            first = end;
+        }
+    }
+
+    fn finish(&mut self) -> Result<(), OpenVolumesError> {
+        self.end_block()
+    }
+
+    /// Checks the last block, now that all of its sectors are known, and leaves out
+    /// what may not be served.
+    fn end_block(&mut self) -> Result<(), OpenVolumesError> {
+        let Some(found) = self.blocks.last_mut() else {
+            return Ok(());
+        };
+        let MappedBlock {
+            volume,
+            class,
+            address,
+        } = found.block;
+        let granule_bytes = u64::from(self.disk.plan.granule_bytes);
+        let Some(start) = address.checked_mul(granule_bytes) else {
+            let what = format!("the block at granule {} has no address", found.granule);
+            return Err(OpenVolumesError::Damaged(what));
+        };
+        let extent = Extent {
+            volume,
+            range: ByteRange::at(start, granule_bytes << class),
+        };
+        let mut volumes = self.superblock.volumes.iter();
+        let is_known = volumes.any(|known| known.volume == volume);
+        let has_intent = intent_bits(extent).any(|bit| {
+            let byte = self.superblock.intents.get(bit as usize / 8);
+            byte.is_some_and(|byte| byte >> (bit % 8) & 1 == 1)
+        });
+        if is_known && (self.is_clean || !has_intent) {
+            if found.valid.is_empty() {
+                self.drop_last();
+            }
+            return Ok(());
+        }
+        let granule = found.granule;
+        let dirty = found.valid.iter().any(|(_, is_dirty)| *is_dirty);
+        if !is_known && dirty {
+            let what = format!("the block at granule {granule} belongs to no volume");
+            return Err(OpenVolumesError::Damaged(what));
+        }
+        if !dirty {
+            self.drop_last();
+            return Ok(());
+        }
+        for (range, is_dirty) in &found.valid {
+            if !is_dirty {
+                self.pending.push(BlockRecord::Mark {
+                    granule,
+                    first: ((range.start - start) / SECTOR_BYTES) as u16,
+                    end: ((range.end - start) / SECTOR_BYTES) as u16,
+                    state: Sector::Missing,
+                });
+            }
+        }
+        found.valid.retain(|(_, is_dirty)| *is_dirty);
+        Ok(())
+    }
+
+    fn drop_last(&mut self) {
+        if let Some(found) = self.blocks.pop() {
+            let granule = found.granule;
+            self.pending.push(BlockRecord::Unmap { granule });
+        }
+    }
+}
+
+/// Adds a run, and joins it with the last one if it can.
+fn push(valid: &mut Vec<(ByteRange, bool)>, range: ByteRange, is_dirty: bool) {
+    match valid.last_mut() {
+        Some((last, of_last)) if last.end == range.start && *of_last == is_dirty => {
+            last.end = range.end;
+        }
+        _ => valid.push((range, is_dirty)),
+    }
+}

@@ -1,0 +1,387 @@
+//! A sector oracle: the versions that each sector may read as, under requests that run
+//! at once and overlap in any way.
+
+use std::time::Duration;
+
+use floe_core::volume::SECTOR_BYTES;
+use floe_device::{Clock, IoBuf, SharedBlockDevice, Sleep};
+use futures::stream::{FuturesUnordered, StreamExt as _};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::volume::{Volume, VolumeError};
+
+const SECTOR: usize = SECTOR_BYTES as usize;
+
+/// A write of a sector.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// `None` after a discard: the sector has any content.
+    version: Option<u64>,
+    /// When it was issued and acknowledged, counted in events.
+    issued: u64,
+    acknowledged: u64,
+    /// It was acknowledged as durable.
+    is_durable: bool,
+}
+
+const PENDING: u64 = u64::MAX;
+
+/// The writes that a sector's content may come from.
+#[derive(Clone, Debug)]
+struct Sector(Vec<Entry>);
+
+/// The sectors of one volume.
+pub(super) struct Oracle {
+    sectors: Vec<Sector>,
+    random: Xoshiro256PlusPlus,
+    version: u64,
+    /// Counts requests issued and acknowledged.
+    events: u64,
+    /// When the last flush that was acknowledged had been issued.
+    flushed: u64,
+    /// Issue of each request that runs.
+    running: Vec<u64>,
+    /// After a power loss only flushed writes must be there: keep what that needs.
+    keeps_flushed: bool,
+    /// Requests begin after a while, so that background tasks run between them.
+    clock: Option<Clock>,
+}
+
+/// A request of the oracle.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Read,
+    Write { is_durable: bool },
+    Zeroes,
+    Discard,
+    Flush,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Issued {
+    kind: Kind,
+    first: usize,
+    count: usize,
+    version: u64,
+    issued: u64,
+}
+
+impl Oracle {
+    pub(super) fn new(bytes: u64, seed: u64) -> Self {
+        let zero = Sector(vec![Entry {
+            version: Some(0),
+            issued: 0,
+            acknowledged: 0,
+            is_durable: true,
+        }]);
+        Oracle {
+            sectors: vec![zero; bytes as usize / SECTOR],
+            random: Xoshiro256PlusPlus::seed_from_u64(seed),
+            version: 0,
+            events: 0,
+            flushed: 0,
+            running: Vec::new(),
+            keeps_flushed: false,
+            clock: None,
+        }
+    }
+
+    /// An oracle that can also tell what a power loss may leave.
+    pub(super) fn with_power_loss(bytes: u64, seed: u64) -> Self {
+        Oracle {
+            keeps_flushed: true,
+            ..Oracle::new(bytes, seed)
+        }
+    }
+
+    /// Lets requests begin a random time after they are issued.
+    pub(super) fn slowed_by(self, clock: &Clock) -> Self {
+        let clock = Some(clock.clone());
+        Oracle { clock, ..self }
+    }
+
+    /// Issues `requests`, of which `depth` run at once, and checks every answer. Ends
+    /// early if a device is gone; returns whether it did.
+    pub(super) async fn run(&mut self, volume: &Volume, requests: usize, depth: usize) -> bool {
+        let mut running = FuturesUnordered::new();
+        let (mut issued, mut is_gone) = (0, false);
+        while (issued < requests && !is_gone) || !running.is_empty() {
+            while issued < requests && running.len() < depth && !is_gone {
+                let request = self.issue();
+                issued += 1;
+                running.push(self.carry_out(volume, request));
+            }
+            let (request, answer) = running.next().await.expect("one runs");
+            match answer {
+                Ok(answer) => self.end(request, answer),
+                Err(error) => {
+                    assert!(self.keeps_flushed, "{error}");
+                    is_gone = true;
+                }
+            }
+        }
+        is_gone
+    }
+
+    /// Issues `requests`, of which `depth` run at once, and drops those that still run.
+    pub(super) async fn run_and_leave(&mut self, volume: &Volume, requests: usize, depth: usize) {
+        let mut running = FuturesUnordered::new();
+        for _ in 0..requests {
+            let request = self.issue();
+            running.push(self.carry_out(volume, request));
+            while running.len() >= depth {
+                let (request, answer) = running.next().await.expect("one runs");
+                self.end(request, answer.expect("no device fails"));
+            }
+        }
+    }
+
+    fn carry_out(
+        &mut self,
+        volume: &Volume,
+        request: Issued,
+    ) -> impl Future<Output = (Issued, Result<Option<IoBuf>, VolumeError>)> + use<> {
+        let micros = match self.random.random_range(0..50) {
+            0 => 1_000_000,
+            _ => self.random.random_range(0..500),
+        };
+        let time = Duration::from_micros(micros);
+        let sleep = self.clock.as_ref().map(|clock| clock.sleep(time));
+        carry_out(volume.clone(), request, sleep)
+    }
+
+    fn issue(&mut self) -> Issued {
+        let total = self.sectors.len();
+        // Half of the requests go to a sixteenth of the volume.
+        let span = match self.random.random_range(0..2) {
+            0 => total / 16,
+            _ => total,
+        };
+        let unit = [1, 8, 8, 64][self.random.random_range(0..4)];
+        let longest = [8, 64, 200][self.random.random_range(0..3)];
+        let first = self.random.random_range(0..span) / unit * unit;
+        let count = self.random.random_range(1..=longest / unit + 1) * unit;
+        let count = count.min(total - first);
+        let kind = match self.random.random_range(0..40) {
+            0 => Kind::Discard,
+            1 => Kind::Zeroes,
+            2 => Kind::Flush,
+            3 => Kind::Write { is_durable: true },
+            4..20 => Kind::Write { is_durable: false },
+            _ => Kind::Read,
+        };
+        self.version += 1;
+        self.events += 1;
+        let request = Issued {
+            kind,
+            first,
+            count,
+            version: self.version,
+            issued: self.events,
+        };
+        self.running.push(request.issued);
+        if let Some(version) = request.written() {
+            for sector in &mut self.sectors[first..first + count] {
+                sector.0.push(Entry {
+                    version,
+                    issued: request.issued,
+                    acknowledged: PENDING,
+                    is_durable: false,
+                });
+            }
+        }
+        request
+    }
+
+    fn end(&mut self, request: Issued, answer: Option<IoBuf>) {
+        self.events += 1;
+        self.running.retain(|issued| *issued != request.issued);
+        let oldest = self.running.iter().copied().min().unwrap_or(self.events);
+        let is_durable = matches!(request.kind, Kind::Write { is_durable: true });
+        if is_durable || matches!(request.kind, Kind::Flush) {
+            self.flushed = self.flushed.max(request.issued);
+        }
+        let needed_since = match self.keeps_flushed {
+            true => oldest.min(self.flushed),
+            false => oldest,
+        };
+        let sectors = &mut self.sectors[request.first..request.first + request.count];
+        if let (Kind::Read, Some(buf)) = (request.kind, &answer) {
+            for (at, (sector, bytes)) in sectors.iter().zip(buf.chunks_exact(SECTOR)).enumerate() {
+                sector.check(bytes, request.issued, request.first + at);
+            }
+        }
+        if request.written().is_some() {
+            for sector in sectors {
+                let mut entries = sector.0.iter_mut();
+                let entry = entries.find(|entry| entry.issued == request.issued);
+                let entry = entry.expect("it was issued");
+                entry.acknowledged = self.events;
+                entry.is_durable = is_durable;
+                sector.forget_before(needed_since);
+            }
+        }
+    }
+
+    /// The power was lost, or the process died: requests that ran may have taken effect
+    /// or not. Only flushed writes must be there after a power loss.
+    pub(super) fn crash(&mut self, lost_power: bool) {
+        let since = if lost_power {
+            self.flushed
+        } else {
+            self.events
+        };
+        self.events += 1;
+        self.running.clear();
+        for sector in &mut self.sectors {
+            // Of its own sectors a durable write is as good as a flush.
+            sector.forget(|entry| entry.acknowledged <= since || entry.is_durable);
+            // All that may be there has the same age from now on: a read that returns
+            // one of them is right.
+            for entry in &mut sector.0 {
+                entry.acknowledged = self.events;
+                entry.is_durable = true;
+            }
+        }
+        self.flushed = self.events;
+    }
+
+    /// Reads all of the volume.
+    pub(super) async fn verify(&mut self, volume: &Volume) {
+        let step = 1 << 20;
+        for at in (0..volume.size_bytes()).step_by(step) {
+            let len = step.min((volume.size_bytes() - at) as usize);
+            let buf = volume.read_at(at, len).await.expect("no device fails");
+            self.settle_all(at, &buf);
+        }
+    }
+
+    /// Reads all of the backing device, which must have everything.
+    pub(super) async fn verify_backing(&mut self, backing: &SharedBlockDevice) {
+        let step = 1 << 20;
+        for at in (0..backing.size_bytes()).step_by(step) {
+            let buf = backing.read(at, IoBuf::zeroed(step)).await;
+            self.check_all(at, &buf.expect("no device fails"));
+        }
+    }
+
+    fn check_all(&self, at: u64, buf: &[u8]) {
+        let first = at as usize / SECTOR;
+        for (at, bytes) in buf.chunks_exact(SECTOR).enumerate() {
+            self.sectors[first + at].check(bytes, self.events, first + at);
+        }
+    }
+
+    /// Checks sectors while no request runs: what they read as now they must read as
+    /// until they are written.
+    fn settle_all(&mut self, at: u64, buf: &[u8]) {
+        self.check_all(at, buf);
+        let first = at as usize / SECTOR;
+        for (at, bytes) in buf.chunks_exact(SECTOR).enumerate() {
+            let sector = &mut self.sectors[first + at];
+            if sector.0.iter().any(|entry| entry.version.is_none()) {
+                continue;
+            }
+            let version = version_of(bytes);
+            let last = sector.0.iter().rev();
+            let found = last.copied().find(|entry| entry.version == Some(version));
+            sector
+                .0
+                .retain(|entry| Some(entry.issued) == found.map(|found| found.issued));
+        }
+    }
+}
+
+impl Issued {
+    /// The content that it writes, if it writes: a version, or any after a discard.
+    fn written(&self) -> Option<Option<u64>> {
+        match self.kind {
+            Kind::Write { .. } => Some(Some(self.version)),
+            Kind::Zeroes => Some(Some(0)),
+            Kind::Discard => Some(None),
+            Kind::Read | Kind::Flush => None,
+        }
+    }
+}
+
+impl Sector {
+    /// True if no write that `is_there` was issued after this one was acknowledged.
+    fn is_possible(&self, entry: &Entry, is_there: impl Fn(&Entry) -> bool) -> bool {
+        let acknowledged = self.0.iter().filter(|other| other.acknowledged != PENDING);
+        let mut later = acknowledged.filter(|other| other.issued > entry.acknowledged);
+        !later.any(is_there)
+    }
+
+    fn check(&self, bytes: &[u8], since: u64, number: usize) {
+        let possible: Vec<_> = self
+            .0
+            .iter()
+            .filter(|entry| self.is_possible(entry, |other| other.acknowledged <= since))
+            .map(|entry| entry.version)
+            .collect();
+        if possible.contains(&None) {
+            return;
+        }
+        let found = version_of(bytes);
+        assert!(
+            possible.contains(&Some(found)),
+            "sector {number} reads as version {found}, not one of {possible:?}"
+        );
+    }
+
+    /// Forgets writes that are superseded for every reader from `since` on.
+    fn forget_before(&mut self, since: u64) {
+        self.forget(|entry| entry.acknowledged <= since);
+    }
+
+    fn forget(&mut self, is_there: impl Fn(&Entry) -> bool) {
+        let before = self.clone();
+        self.0.retain(|entry| before.is_possible(entry, &is_there));
+    }
+}
+
+/// The version that fills `bytes`: a mixture is no version.
+fn version_of(bytes: &[u8]) -> u64 {
+    let (words, _) = bytes.as_chunks::<8>();
+    let version = u64::from_le_bytes(words[0]);
+    assert!(
+        words
+            .iter()
+            .all(|word| u64::from_le_bytes(*word) == version),
+        "a sector is torn"
+    );
+    version
+}
+
+fn filled(version: u64, count: usize) -> IoBuf {
+    let mut buf = IoBuf::zeroed(count * SECTOR);
+    let (words, _) = buf.as_chunks_mut::<8>();
+    words.fill(version.to_le_bytes());
+    buf
+}
+
+async fn carry_out(
+    volume: Volume,
+    request: Issued,
+    sleep: Option<Sleep>,
+) -> (Issued, Result<Option<IoBuf>, VolumeError>) {
+    if let Some(sleep) = sleep {
+        sleep.await;
+    }
+    let (at, len) = ((request.first * SECTOR) as u64, request.count * SECTOR);
+    let result = match request.kind {
+        Kind::Read => volume.read_at(at, len).await.map(Some),
+        Kind::Write { is_durable } => {
+            let data = filled(request.version, request.count).freeze();
+            volume.write_at(at, data, is_durable).await.map(|()| None)
+        }
+        Kind::Zeroes => volume
+            .write_zeroes(at, len as u64, false)
+            .await
+            .map(|()| None),
+        Kind::Discard => volume.discard(at, len as u64).await.map(|()| None),
+        Kind::Flush => volume.flush().await.map(|()| None),
+    };
+    (request, result)
+}
