@@ -18,10 +18,15 @@ def has(*tools):
     return not missing
 
 
-def tool(*words, code=0):
-    """Runs a program, and returns its output."""
+def tool(*words, code=0, path=None):
+    """Runs a program, and returns its output. It finds others in `path`."""
     done = subprocess.run(
-        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=TOOL_SECONDS, check=False
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=TOOL_SECONDS,
+        check=False,
+        env={**os.environ, "PATH": path or os.environ["PATH"]},
     )
     output = done.stdout.decode("utf-8", "replace")
     check(f"{os.path.basename(words[0])} ends with {code}", done.returncode == code, output)
@@ -111,7 +116,8 @@ fixed.connect_uri({uri("fixed")!r})
 refused("EPERM", fixed.pwrite, bytes(512), 0)
 refused("EPERM", fixed.trim, 512, 0)
 """
-    tool("nbdsh", "-c", script)
+    # Debian's Python has libnbd, that of the scripts has not.
+    tool("nbdsh", "-c", script, path="/usr/bin:/bin")
 
 
 def qemu(uri):
