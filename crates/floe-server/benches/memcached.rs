@@ -7,11 +7,13 @@
 //! disturbance affects both. The load has a fixed number of connections and
 //! time.
 
-use std::io::{BufRead, BufReader, Read, Write};
+mod support;
+
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use floe::cache::TinyTierConfig;
@@ -21,6 +23,7 @@ use floe::{Cache, CacheConfig};
 use floe_core::ByteSize;
 use floe_device::{Clock, DeviceConfig};
 use floe_server::{MemcachedConfig, Server, ServerConfig};
+use support::{AnyError, Arguments, Cost, Process};
 
 const KEYS: usize = 10_000;
 const VALUE_BYTES: usize = 100;
@@ -28,15 +31,12 @@ const CONNECTIONS: usize = 4;
 const SLICES: usize = 6;
 const DEPTHS: [usize; 2] = [1, 32];
 
-type AnyError = Box<dyn std::error::Error + Send + Sync>;
-
 fn main() -> Result<(), AnyError> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let has = |word: &str| arguments.iter().any(|argument| argument == word);
-    if let Some(at) = arguments.iter().position(|argument| argument == "--serve") {
-        return serve(Path::new(&arguments[at + 1]));
+    let arguments = Arguments::read();
+    if let Some(path) = &arguments.serve {
+        return serve(path);
     }
-    let slice = Duration::from_millis(if has("--quick") { 200 } else { 1000 });
+    let slice = arguments.slice();
     let folder = tempfile::tempdir()?;
     let ours = Peer::floe(&folder.path().join("floe.sock"))?;
     let theirs = Peer::memcached(&folder.path().join("memcached.sock"));
@@ -48,7 +48,10 @@ fn main() -> Result<(), AnyError> {
         let mut costs = vec![Cost::default(); peers.len()];
         for _ in 0..SLICES {
             for (peer, cost) in peers.iter().zip(&mut costs) {
-                cost.add(&measure(peer, depth, slice)?);
+                let more = measure(peer, depth, slice)?;
+                cost.requests += more.requests;
+                cost.cpu_seconds += more.cpu_seconds;
+                cost.seconds += more.seconds;
             }
         }
         for (peer, cost) in peers.iter().zip(&costs) {
@@ -61,7 +64,7 @@ fn main() -> Result<(), AnyError> {
                 "requests_per_second": (cost.requests as f64 / cost.seconds).round(),
                 "of_memcached": (peers.len() > 1).then_some((of * 100.0).round() / 100.0),
             });
-            match has("--json") {
+            match arguments.json {
                 true => println!("{row}"),
                 false => println!(
                     "{:<38} {:<10} {:>10.0} requests per CPU second, {of:.2} of the last",
@@ -75,28 +78,18 @@ fn main() -> Result<(), AnyError> {
     Ok(())
 }
 
-/// A server process, killed on drop.
+/// A server.
 struct Peer {
     name: &'static str,
-    child: Child,
+    process: Process,
     path: PathBuf,
 }
 
 impl Peer {
-    /// Starts this program as a server.
     fn floe(path: &Path) -> Result<Self, AnyError> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .arg("--serve")
-            .arg(path)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let mut line = String::new();
-        let stdout = child.stdout.take().ok_or("it is piped")?;
-        BufReader::new(stdout).read_line(&mut line)?;
         Ok(Peer {
             name: "floe",
-            child,
+            process: Process::own(path)?,
             path: path.to_owned(),
         })
     }
@@ -114,41 +107,17 @@ impl Peer {
             eprintln!("memcached is not installed: nothing to compare with");
             return None;
         };
-        let peer = Peer {
+        Some(Peer {
             name: "memcached",
-            child,
+            process: Process::listening(child, path),
             path: path.to_owned(),
-        };
-        while UnixStream::connect(path).is_err() {
-            std::thread::yield_now();
-        }
-        Some(peer)
-    }
-
-    /// CPU time of the process so far.
-    fn cpu_seconds(&self) -> Result<f64, AnyError> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        let fields = stat.rsplit_once(')').ok_or("no name")?.1;
-        let mut fields = fields.split_whitespace().skip(11);
-        let mut next = || -> Result<u64, AnyError> { Ok(fields.next().ok_or("short")?.parse()?) };
-        let ticks = next()? + next()?;
-        Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        })
     }
 }
 
 /// Serves until standard input ends.
 fn serve(path: &Path) -> Result<(), AnyError> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?;
-    let _server = runtime.block_on(async {
+    support::serve(async {
         let clock = Clock::real();
         // As in `floe serve`: small items in the tiny engine.
         let config = CacheConfig {
@@ -176,10 +145,7 @@ fn serve(path: &Path) -> Result<(), AnyError> {
             ..ServerConfig::default()
         };
         Ok::<_, AnyError>(Server::start(config, objects, items, clock, None).await?)
-    })?;
-    println!("ready");
-    std::io::stdin().read_to_end(&mut Vec::new())?;
-    Ok(())
+    })
 }
 
 fn memory(size: ByteSize, zone_size: ByteSize) -> DeviceConfig {
@@ -199,27 +165,8 @@ fn fill(path: &Path) -> Result<(), AnyError> {
     Ok(())
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Cost {
-    requests: u64,
-    cpu_seconds: f64,
-    seconds: f64,
-}
-
-impl Cost {
-    fn add(&mut self, other: &Cost) {
-        self.requests += other.requests;
-        self.cpu_seconds += other.cpu_seconds;
-        self.seconds += other.seconds;
-    }
-
-    fn requests_per_cpu_second(&self) -> f64 {
-        self.requests as f64 / self.cpu_seconds.max(1e-9)
-    }
-}
-
 fn measure(peer: &Peer, depth: usize, time: Duration) -> Result<Cost, AnyError> {
-    let before = peer.cpu_seconds()?;
+    let before = peer.process.cpu_seconds()?;
     let began = Instant::now();
     let clients: Vec<_> = (0..CONNECTIONS)
         .map(|number| {
@@ -233,7 +180,7 @@ fn measure(peer: &Peer, depth: usize, time: Duration) -> Result<Cost, AnyError> 
     }
     Ok(Cost {
         requests,
-        cpu_seconds: peer.cpu_seconds()? - before,
+        cpu_seconds: peer.process.cpu_seconds()? - before,
         seconds: began.elapsed().as_secs_f64(),
     })
 }

@@ -243,6 +243,7 @@ fn summary(figures: &Map<String, Value>) -> String {
         against_foyer(&mut text, &rows("peers"), kib);
     }
     against_memcached(&mut text, &rows("memcached"));
+    against_nbd_servers(&mut text, &rows("nbd"));
     for bytes in [246, 4096] {
         rivals::compare(&mut text, &rows("rivals"), bytes);
     }
@@ -346,6 +347,28 @@ fn against_memcached(text: &mut String, rows: &[&Value]) {
             format!("{} ×", cell(&row["of_memcached"])),
             "≥ 1 ×",
         );
+    }
+}
+
+/// Reads and writes over NBD: CPU cost in parallel, latency one by one.
+fn against_nbd_servers(text: &mut String, rows: &[&Value]) {
+    for row in rows.iter().filter(|row| row["peer"] == "floe memory") {
+        let case = row["case"].as_str().unwrap_or_default();
+        let (figure, field, goal) = match case.ends_with("depth 1") {
+            true => ("mean latency, over", "mean_us", "≤ 1 ×"),
+            false => ("per CPU second, over", "requests_per_cpu_second", "≥ 1 ×"),
+        };
+        for peer in ["nbdkit", "qemu-nbd"] {
+            let same = |other: &&&Value| other["peer"] == peer && other["case"] == row["case"];
+            let theirs = rows
+                .iter()
+                .find(same)
+                .and_then(|other| other[field].as_f64());
+            if let (Some(ours), Some(theirs)) = (row[field].as_f64(), theirs) {
+                let figure = format!("NBD, {case}, {figure} {peer}");
+                entry(text, figure, format!("{:.2} ×", ours / theirs), goal);
+            }
+        }
     }
 }
 
