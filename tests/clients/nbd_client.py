@@ -144,7 +144,7 @@ def verified_load(uri):
             "fio", "--name=floe", "--ioengine=nbd", f"--uri={uri('disk')}", "--rw=randrw",
             f"--bsrange={sizes if '-' in sizes else f'{sizes}-{sizes}'}", "--bs_unaligned=0",
             f"--iodepth={depth}", "--size=48m", "--io_size=96m", "--verify=crc32c",
-            "--verify_backlog=256", "--verify_fatal=1", "--randseed=7", "--output-format=terse",
+            "--verify_backlog=256", "--verify_fatal=1", "--verify_state_save=0", "--randseed=7", "--output-format=terse",
         )
 
 
