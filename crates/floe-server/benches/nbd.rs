@@ -13,6 +13,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use floe::object::{ObjectCache, ObjectConfig};
@@ -72,21 +73,22 @@ fn main() -> Result<(), AnyError> {
 }
 
 /// An export of a server.
-struct Peer<'a> {
+struct Peer {
     name: &'static str,
-    process: &'a Process,
+    /// Shared by the exports of one server, and killed with the last of them.
+    process: Rc<Process>,
     path: PathBuf,
     export: &'static str,
 }
 
-impl Peer<'_> {
+impl Peer {
     /// Floe's exports, `floe memory` first, and those of the installed servers.
-    fn all(folder: &Path) -> Result<Vec<Peer<'static>>, AnyError> {
+    fn all(folder: &Path) -> Result<Vec<Peer>, AnyError> {
         let socket = |name: &str| folder.join(format!("{name}.sock"));
-        let floe: &'static Process = Box::leak(Box::new(Process::own(&socket("floe"))?));
+        let floe = Rc::new(Process::own(&socket("floe"))?);
         let own = |name, export| Peer {
             name,
-            process: floe,
+            process: Rc::clone(&floe),
             path: socket("floe"),
             export,
         };
@@ -115,7 +117,7 @@ impl Peer<'_> {
                     let process = Process::listening(child, &path);
                     peers.push(Peer {
                         name,
-                        process: Box::leak(Box::new(process)),
+                        process: Rc::new(process),
                         path,
                         export: "",
                     });
@@ -183,7 +185,7 @@ fn serve(path: &Path) -> Result<(), AnyError> {
 }
 
 /// Writes every block once, so that no read finds a hole.
-fn fill(peer: &Peer<'_>) -> Result<(), AnyError> {
+fn fill(peer: &Peer) -> Result<(), AnyError> {
     let blocks = EXPORT.bytes() / u64::from(BLOCK_BYTES);
     let mut load = Load::new(peer.connect()?, true, 32);
     (0..blocks).try_for_each(|block| load.request(block))?;
@@ -191,7 +193,7 @@ fn fill(peer: &Peer<'_>) -> Result<(), AnyError> {
 }
 
 fn measure(
-    peer: &Peer<'_>,
+    peer: &Peer,
     is_write: bool,
     depth: usize,
     time: Duration,
