@@ -117,7 +117,7 @@ const EXPECTED_SKIPS: &[&str] = &[
     "book: mdbook",
 ];
 
-/// Steps that `--full` adds: SQL through the cache, longer tests of the core of
+/// Steps that `--full` adds: SQL through the cache, longer tests of
 /// volumes, and the papers' experiments, which fail if a verdict differs from
 /// `experiments/known-to-differ.toml`.
 const FULL: &[Step] = &[
@@ -134,6 +134,11 @@ const FULL: &[Step] = &[
     Step {
         name: "volume",
         cargo: &["test", "--package", "floe-core", "--lib", "volume::"],
+        environment: &[("FLOE_FULL", "1")],
+    },
+    Step {
+        name: "volume-crashes",
+        cargo: &["test", "--package", "floe", "--lib", "volume::tests"],
         environment: &[("FLOE_FULL", "1")],
     },
     judged!("zncache-table5"),

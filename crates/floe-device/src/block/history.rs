@@ -126,6 +126,11 @@ impl History {
         })
     }
 
+    /// The number of starts and completions so far: the crash point of this moment.
+    pub fn now(&self) -> usize {
+        self.0.lock().events.len()
+    }
+
     /// The crash points of the operations so far.
     pub fn replay(&self) -> Replay {
         let log = self.0.lock().clone();

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use floe_core::volume::SECTOR_BYTES;
+use floe_device::block::history::History;
 use floe_device::{Clock, IoBuf, SharedBlockDevice, Sleep};
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use rand::{RngExt as _, SeedableRng as _};
@@ -33,7 +34,11 @@ struct Sector(Vec<Entry>);
 
 /// The sectors of one volume.
 pub(super) struct Oracle {
+    /// Bytes of the volume before its first sector here.
+    base: u64,
     sectors: Vec<Sector>,
+    /// Only sectors before this one are written.
+    written_end: usize,
     random: Xoshiro256PlusPlus,
     version: u64,
     /// Counts requests issued and acknowledged.
@@ -46,6 +51,25 @@ pub(super) struct Oracle {
     keeps_flushed: bool,
     /// Requests begin after a while, so that background tasks run between them.
     clock: Option<Clock>,
+    recording: Option<Recording>,
+}
+
+/// The events of requests, each with the moment of a history at which it happened.
+pub(super) struct Recording {
+    history: History,
+    events: Vec<(usize, Event)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Issued(Issued),
+    Acknowledged(Issued),
+}
+
+/// An oracle that goes through the events of a recording.
+pub(super) struct Playback {
+    oracle: Oracle,
+    events: std::iter::Peekable<std::vec::IntoIter<(usize, Event)>>,
 }
 
 /// A request of the oracle.
@@ -76,7 +100,9 @@ impl Oracle {
             is_durable: true,
         }]);
         Oracle {
+            base: 0,
             sectors: vec![zero; bytes as usize / SECTOR],
+            written_end: usize::MAX,
             random: Xoshiro256PlusPlus::seed_from_u64(seed),
             version: 0,
             events: 0,
@@ -84,6 +110,7 @@ impl Oracle {
             running: Vec::new(),
             keeps_flushed: false,
             clock: None,
+            recording: None,
         }
     }
 
@@ -99,6 +126,41 @@ impl Oracle {
     pub(super) fn slowed_by(self, clock: &Clock) -> Self {
         let clock = Some(clock.clone());
         Oracle { clock, ..self }
+    }
+
+    /// Has the bytes of the volume from `base` on.
+    pub(super) fn based_at(self, base: u64) -> Self {
+        Oracle { base, ..self }
+    }
+
+    /// Leaves the sectors from `written_end` on as they are.
+    pub(super) fn writes_below(self, written_end: usize) -> Self {
+        Oracle {
+            written_end,
+            ..self
+        }
+    }
+
+    /// Records the events of requests beside those of devices.
+    pub(super) fn recorded_with(self, history: &History) -> Self {
+        let recording = Some(Recording {
+            history: history.clone(),
+            events: Vec::new(),
+        });
+        Oracle { recording, ..self }
+    }
+
+    /// An oracle in the state before the first recorded event.
+    ///
+    /// # Panics
+    /// If nothing was recorded.
+    pub(super) fn playback(self) -> Playback {
+        let recording = self.recording.expect("events were recorded");
+        let bytes = self.sectors.len() * SECTOR;
+        Playback {
+            oracle: Oracle::with_power_loss(bytes as u64, 0).based_at(self.base),
+            events: recording.events.into_iter().peekable(),
+        }
     }
 
     /// Issues `requests`, of which `depth` run at once, and checks every answer. Ends
@@ -148,7 +210,7 @@ impl Oracle {
         };
         let time = Duration::from_micros(micros);
         let sleep = self.clock.as_ref().map(|clock| clock.sleep(time));
-        carry_out(volume.clone(), request, sleep)
+        carry_out(volume.clone(), self.base, request, sleep)
     }
 
     fn issue(&mut self) -> Issued {
@@ -163,7 +225,7 @@ impl Oracle {
         let first = self.random.random_range(0..span) / unit * unit;
         let count = self.random.random_range(1..=longest / unit + 1) * unit;
         let count = count.min(total - first);
-        let kind = match self.random.random_range(0..40) {
+        let mut kind = match self.random.random_range(0..40) {
             0 => Kind::Discard,
             1 => Kind::Zeroes,
             2 => Kind::Flush,
@@ -171,18 +233,28 @@ impl Oracle {
             4..20 => Kind::Write { is_durable: false },
             _ => Kind::Read,
         };
+        if first + count > self.written_end && !matches!(kind, Kind::Flush) {
+            kind = Kind::Read;
+        }
         self.version += 1;
-        self.events += 1;
         let request = Issued {
             kind,
             first,
             count,
             version: self.version,
-            issued: self.events,
+            issued: self.events + 1,
         };
+        self.begin(request);
+        request
+    }
+
+    fn begin(&mut self, request: Issued) {
+        self.record(Event::Issued(request));
+        self.events += 1;
         self.running.push(request.issued);
         if let Some(version) = request.written() {
-            for sector in &mut self.sectors[first..first + count] {
+            let sectors = request.first..request.first + request.count;
+            for sector in &mut self.sectors[sectors] {
                 sector.0.push(Entry {
                     version,
                     issued: request.issued,
@@ -191,10 +263,16 @@ impl Oracle {
                 });
             }
         }
-        request
+    }
+
+    fn record(&mut self, event: Event) {
+        if let Some(Recording { history, events }) = &mut self.recording {
+            events.push((history.now(), event));
+        }
     }
 
     fn end(&mut self, request: Issued, answer: Option<IoBuf>) {
+        self.record(Event::Acknowledged(request));
         self.events += 1;
         self.running.retain(|issued| *issued != request.issued);
         let oldest = self.running.iter().copied().min().unwrap_or(self.events);
@@ -209,7 +287,7 @@ impl Oracle {
         let sectors = &mut self.sectors[request.first..request.first + request.count];
         if let (Kind::Read, Some(buf)) = (request.kind, &answer) {
             for (at, (sector, bytes)) in sectors.iter().zip(buf.chunks_exact(SECTOR)).enumerate() {
-                sector.check(bytes, request.issued, request.first + at);
+                sector.check(bytes, acknowledged_by(request.issued), request.first + at);
             }
         }
         if request.written().is_some() {
@@ -269,7 +347,7 @@ impl Oracle {
     fn check_all(&self, at: u64, buf: &[u8]) {
         let first = at as usize / SECTOR;
         for (at, bytes) in buf.chunks_exact(SECTOR).enumerate() {
-            self.sectors[first + at].check(bytes, self.events, first + at);
+            self.sectors[first + at].check(bytes, acknowledged_by(self.events), first + at);
         }
     }
 
@@ -285,11 +363,40 @@ impl Oracle {
             }
             let version = version_of(bytes);
             let last = sector.0.iter().rev();
-            let found = last.copied().find(|entry| entry.version == Some(version));
+            let found = last.copied().find(|entry| entry.version == version);
             sector
                 .0
                 .retain(|entry| Some(entry.issued) == found.map(|found| found.issued));
         }
+    }
+}
+
+impl Playback {
+    /// Goes on to the moment `point` of the history. Points ascend.
+    pub(super) fn go_to(&mut self, point: usize) {
+        while let Some((_, event)) = self.events.next_if(|(at, _)| *at <= point) {
+            match event {
+                Event::Issued(request) => self.oracle.begin(request),
+                Event::Acknowledged(request) => self.oracle.end(request, None),
+            }
+        }
+    }
+
+    /// The bytes of the volume that are known.
+    pub(super) fn range(&self) -> std::ops::Range<u64> {
+        let start = self.oracle.base;
+        start..start + (self.oracle.sectors.len() * SECTOR) as u64
+    }
+
+    /// Judges the content of the volume after a power loss at this moment.
+    pub(super) fn judge(&self, content: &[u8]) -> Result<(), String> {
+        let since = self.oracle.flushed;
+        let is_there = |entry: &Entry| entry.acknowledged <= since || entry.is_durable;
+        let sectors = self.oracle.sectors.iter().zip(content.chunks_exact(SECTOR));
+        for (number, (sector, bytes)) in sectors.enumerate() {
+            sector.judge(bytes, is_there, number)?;
+        }
+        Ok(())
     }
 }
 
@@ -313,21 +420,36 @@ impl Sector {
         !later.any(is_there)
     }
 
-    fn check(&self, bytes: &[u8], since: u64, number: usize) {
+    /// Checks the content of a sector, which later writes than those that `is_there`
+    /// may have changed.
+    fn check(&self, bytes: &[u8], is_there: impl Fn(&Entry) -> bool, number: usize) {
+        if let Err(violation) = self.judge(bytes, is_there, number) {
+            panic!("{violation}");
+        }
+    }
+
+    fn judge(
+        &self,
+        bytes: &[u8],
+        is_there: impl Fn(&Entry) -> bool,
+        number: usize,
+    ) -> Result<(), String> {
         let possible: Vec<_> = self
             .0
             .iter()
-            .filter(|entry| self.is_possible(entry, |other| other.acknowledged <= since))
+            .filter(|entry| self.is_possible(entry, &is_there))
             .map(|entry| entry.version)
             .collect();
         if possible.contains(&None) {
-            return;
+            return Ok(());
         }
-        let found = version_of(bytes);
-        assert!(
-            possible.contains(&Some(found)),
-            "sector {number} reads as version {found}, not one of {possible:?}"
-        );
+        match version_of(bytes) {
+            None => Err(format!("sector {number} is torn")),
+            Some(found) if possible.contains(&Some(found)) => Ok(()),
+            Some(found) => Err(format!(
+                "sector {number} reads as version {found}, not one of {possible:?}"
+            )),
+        }
     }
 
     /// Forgets writes that are superseded for every reader from `since` on.
@@ -341,17 +463,16 @@ impl Sector {
     }
 }
 
+fn acknowledged_by(since: u64) -> impl Fn(&Entry) -> bool {
+    move |entry| entry.acknowledged <= since
+}
+
 /// The version that fills `bytes`: a mixture is no version.
-fn version_of(bytes: &[u8]) -> u64 {
-    let (words, _) = bytes.as_chunks::<8>();
-    let version = u64::from_le_bytes(words[0]);
-    assert!(
-        words
-            .iter()
-            .all(|word| u64::from_le_bytes(*word) == version),
-        "a sector is torn"
-    );
-    version
+fn version_of(bytes: &[u8]) -> Option<u64> {
+    let (version, rest) = bytes.split_first_chunk::<8>()?;
+    // Every word equals the next one.
+    let is_alike = bytes.get(..rest.len()) == Some(rest);
+    is_alike.then(|| u64::from_le_bytes(*version))
 }
 
 fn filled(version: u64, count: usize) -> IoBuf {
@@ -363,13 +484,15 @@ fn filled(version: u64, count: usize) -> IoBuf {
 
 async fn carry_out(
     volume: Volume,
+    base: u64,
     request: Issued,
     sleep: Option<Sleep>,
 ) -> (Issued, Result<Option<IoBuf>, VolumeError>) {
     if let Some(sleep) = sleep {
         sleep.await;
     }
-    let (at, len) = ((request.first * SECTOR) as u64, request.count * SECTOR);
+    let at = base + (request.first * SECTOR) as u64;
+    let len = request.count * SECTOR;
     let result = match request.kind {
         Kind::Read => volume.read_at(at, len).await.map(Some),
         Kind::Write { is_durable } => {
