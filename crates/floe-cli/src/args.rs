@@ -18,7 +18,8 @@ pub(crate) enum Action {
         floe serve                                           built-in defaults under ./floe-data\n  \
         floe serve --data-dir /var/tmp/floe --s3-listen 127.0.0.1:9001\n  \
         floe serve --config /etc/floe/floe.toml              as configured\n  \
-        floe serve --origin-kind s3 --origin-endpoint https://s3.example.com --s3-keys me:mysecret\n\n\
+        floe serve --origin-kind s3 --origin-endpoint https://s3.example.com --s3-keys me:mysecret\n  \
+        floe serve --volume disk=/dev/sdb,mode=write-back    a volume, served over NBD\n\n\
         SIGINT and SIGTERM finish the requests in flight and stop; a second one stops at once. SIGHUP reads\n\
         the configuration again and takes the log level, keys, users and certificates.")]
     Serve(ServeArgs),
@@ -94,6 +95,9 @@ pub(crate) struct ServeArgs {
     /// Fail if the cache of tiny objects cannot be opened, instead of serving without it
     #[arg(long)]
     pub(crate) strict: bool,
+    /// Cache a file or block device as a volume, and serve it over NBD
+    #[arg(long, value_name = "NAME=BACKING[,mode=MODE][,read-only]")]
+    pub(crate) volume: Vec<String>,
 }
 
 #[derive(Debug, Args)]

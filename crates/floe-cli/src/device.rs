@@ -63,11 +63,23 @@ pub(crate) async fn open_patiently(
     config: &DeviceConfig,
     clock: &Clock,
 ) -> Result<SharedDevice, Failure> {
+    let opened = patiently(clock, || floe_device::open(config, clock)).await;
+    opened.map_err(|error| explain(part, error))
+}
+
+/// Opens something, and retries for a while if it is in use.
+///
+/// # Errors
+/// As `open`.
+pub(crate) async fn patiently<T>(
+    clock: &Clock,
+    open: impl Fn() -> Result<T, OpenDeviceError>,
+) -> Result<T, OpenDeviceError> {
     const PATIENCE: Duration = Duration::from_secs(10);
     let began = clock.now();
     let mut is_announced = false;
     loop {
-        match floe_device::open(config, clock) {
+        match open() {
             Err(OpenDeviceError::InUse(path)) if clock.now().since(began) < PATIENCE => {
                 if !is_announced {
                     tracing::warn!(path = %path.display(), "the device is in use; waiting for it");
@@ -75,7 +87,7 @@ pub(crate) async fn open_patiently(
                 }
                 clock.sleep(Duration::from_millis(20)).await;
             }
-            opened => return opened.map_err(|error| explain(part, error)),
+            opened => return opened,
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use floe::config::{Choice, Effective, Key, Kind, Limits, Section};
+use floe::config::{Choice, Effective, Key, Kind, Limits, Section, VolumesSettings};
 use floe_server::{
     AdminConfig, Anonymous, MemcachedConfig, NbdConfig, OxCacheConfig, S3Config, ServerConfig,
 };
@@ -295,7 +295,7 @@ fn memcached() -> Result<Section, String> {
 fn nbd() -> Result<Section, String> {
     Section::adopt(
         "nbd",
-        "Block devices over the NBD protocol. Opened when there is an export.",
+        "Block devices over the NBD protocol. Opened when there is a volume or an export.",
         &NbdConfig::default(),
         &[],
         vec![
@@ -483,8 +483,9 @@ fn memcached_config(effective: &Effective<'_>) -> Result<Option<MemcachedConfig>
 
 fn nbd_config(effective: &Effective<'_>, data_dir: &Path) -> Result<Option<NbdConfig>, Failure> {
     let mut config: NbdConfig = effective.section("nbd")?;
-    if config.exports.is_empty() {
-        reject_without_effect(effective, "nbd.", "nbd.exports")?;
+    let volumes: VolumesSettings = effective.section("volumes")?;
+    if config.exports.is_empty() && volumes.attach.is_empty() {
+        reject_without_effect(effective, "nbd.", "a volume or nbd.exports")?;
         return Ok(None);
     }
     if !effective.is_given("nbd.path") {

@@ -22,6 +22,7 @@ mod reload;
 pub mod settings;
 pub mod style;
 mod version;
+mod volumes;
 
 use std::panic::UnwindSafe;
 use std::process::ExitCode;

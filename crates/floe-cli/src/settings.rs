@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
 use floe::cache::TinyTierConfig;
-use floe::config::{AdmissionSettings, ChunkSettings, TinySettings};
+use floe::config::{AdmissionSettings, ChunkSettings, TinySettings, VolumesSettings};
 use floe::config::{Effective, Key, Kind, Overlay, Schema, Section, Source, Sources};
 use floe::object::ObjectConfig;
 use floe::origin::{OriginConfig, OriginKind};
@@ -23,6 +23,7 @@ use floe_server::ServerConfig;
 use crate::failure::Failure;
 use crate::frontends;
 use crate::logging::{self, LogConfig};
+use crate::volumes;
 
 /// Variables that start with `FLOE_` but are no settings.
 const OTHER_VARIABLES: [&str; 3] = ["FLOE_CONFIG", "FLOE_DATA_DIR", "FLOE_TRACES"];
@@ -122,6 +123,8 @@ pub(crate) struct Plan {
     pub(crate) ram: RamConfig,
     /// The tiny engine, if enabled.
     pub(crate) tiny: Option<TinyTierConfig>,
+    /// The cache of volumes; it has none if it is not to be opened.
+    pub(crate) volumes: VolumesSettings,
     pub(crate) object: ObjectConfig,
     pub(crate) origin: OriginConfig,
     pub(crate) server: ServerConfig,
@@ -169,6 +172,7 @@ impl Plan {
             admission: admission.config(),
             ram: effective.section("ram")?,
             tiny,
+            volumes: volumes::settings(effective, &request.places.data_dir)?,
             object,
             origin,
             server,
@@ -436,6 +440,14 @@ fn flags(schema: &Schema, matches: &ArgMatches) -> Result<Vec<Overlay>, Failure>
             setting: setting.trim().to_owned(),
             text: text.to_owned(),
             source: Source::Flag(format!("--set {}", setting.trim())),
+        });
+    }
+    let volumes = many(matches, "volume");
+    if !volumes.is_empty() {
+        overlays.push(Overlay {
+            setting: "volumes.attach".to_owned(),
+            text: volumes::attached(&volumes)?,
+            source: Source::Flag("--volume".to_owned()),
         });
     }
     for (setting, _) in schema.keys() {

@@ -22,7 +22,7 @@ use floe::origin::{Origin, OriginConfig};
 use floe::{Cache, CacheConfig};
 use floe_core::ByteSize;
 use floe_device::{Clock, DeviceConfig};
-use floe_server::{MemcachedConfig, Server, ServerConfig};
+use floe_server::{Caches, MemcachedConfig, Server, ServerConfig};
 use support::{AnyError, Arguments, Cost, Process};
 
 const KEYS: usize = 10_000;
@@ -144,7 +144,11 @@ fn serve(path: &Path) -> Result<(), AnyError> {
             }),
             ..ServerConfig::default()
         };
-        Ok::<_, AnyError>(Server::start(config, objects, items, clock, None).await?)
+        let caches = Caches {
+            items,
+            ..objects.into()
+        };
+        Ok::<_, AnyError>(Server::start(config, caches, clock, None).await?)
     })
 }
 

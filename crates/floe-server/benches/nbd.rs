@@ -22,7 +22,7 @@ use floe::{Cache, CacheConfig};
 use floe_core::ByteSize;
 use floe_device::{Clock, DeviceConfig};
 use floe_server::nbd::{ExportConfig, ExportKind};
-use floe_server::{NbdConfig, Server, ServerConfig};
+use floe_server::{Caches, NbdConfig, Server, ServerConfig};
 use support::{AnyError, Arguments, Cost, Process};
 
 /// Bytes of the export, and of one request.
@@ -180,7 +180,11 @@ fn serve(path: &Path) -> Result<(), AnyError> {
             nbd: Some(nbd),
             ..ServerConfig::default()
         };
-        Ok(Server::start(config, objects, items, clock, None).await?)
+        let caches = Caches {
+            items,
+            ..objects.into()
+        };
+        Ok(Server::start(config, caches, clock, None).await?)
     })
 }
 

@@ -30,4 +30,4 @@ pub use frontends::nbd::{self, NbdConfig};
 pub use frontends::oxcache::{self, OxCacheConfig};
 pub use frontends::s3::{self, AccessKey, S3Config};
 pub use net::BindError;
-pub use server::{Drained, Server};
+pub use server::{Caches, Drained, Server};

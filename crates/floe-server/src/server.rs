@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use floe::object::ObjectCache;
+use floe::volume::Volume;
 use floe::{Cache, Origin, Store};
 use floe_device::Clock;
 use floe_device::metered::Meters;
@@ -38,6 +39,28 @@ pub struct Server {
     operators: Shutdown,
 }
 
+/// The caches that frontends serve.
+#[derive(Clone, Debug)]
+pub struct Caches {
+    /// Objects, read through from their origin.
+    pub objects: ObjectCache,
+    /// Keys and values without an origin. May share the store of `objects`.
+    pub items: Cache,
+    /// Cached block volumes.
+    pub volumes: Vec<Volume>,
+}
+
+impl From<ObjectCache> for Caches {
+    /// Objects, and items in the same store; no volumes.
+    fn from(objects: ObjectCache) -> Self {
+        Caches {
+            items: Cache::over(objects.store().clone()),
+            objects,
+            volumes: Vec::new(),
+        }
+    }
+}
+
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut server = f.debug_struct("Server");
@@ -48,17 +71,14 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// Opens the configured frontends: objects on `cache`, memcached's items on
-    /// `items`, which may share its store. Requires a tokio runtime with I/O
-    /// and time. `device` are the device's meters, if there are any, for the
-    /// metrics.
+    /// Opens the configured frontends on `caches`. Requires a tokio runtime with I/O and
+    /// time. `device` are the device's meters, if there are any, for the metrics.
     ///
     /// # Errors
     /// A setting is invalid, or an address cannot be bound.
     pub async fn start(
         config: ServerConfig,
-        cache: ObjectCache,
-        items: Cache,
+        caches: Caches,
         clock: Clock,
         device: Option<Arc<Meters>>,
     ) -> Result<Self, StartError> {
@@ -66,18 +86,24 @@ impl Server {
         for exposed in config.exposed() {
             tracing::warn!("{exposed}");
         }
+        let Caches {
+            objects,
+            items,
+            volumes,
+        } = caches;
         let mut server = Server {
             addresses: Addresses::default(),
             clock: clock.clone(),
             drain_timeout_seconds: AtomicU32::new(config.drain_timeout_seconds),
-            objects: cache.clone(),
+            objects: objects.clone(),
             reloaders: Vec::new(),
             clients: Shutdown::default(),
             operators: Shutdown::default(),
         };
         let host = Host {
-            objects: cache,
+            objects,
             items,
+            volumes,
             device,
             clock,
             draining: server.clients.drain.clone(),

@@ -10,6 +10,7 @@ use floe::config::Schema;
 use floe::object::ObjectCache;
 use floe::origin::Origin;
 use floe::store::StoreConfig;
+use floe::volume::VolumeCache;
 use floe::{Cache, CacheBuilder, CacheConfig, OpenCacheError};
 use floe_core::ByteSize;
 use floe_device::metered::Meters;
@@ -27,6 +28,7 @@ use crate::logging;
 use crate::notify;
 use crate::reload::Reloader;
 use crate::settings::{DEFAULT_SIZE, Plan, Request};
+use crate::volumes;
 
 /// Serves until SIGINT or SIGTERM.
 pub(crate) fn run(
@@ -55,7 +57,8 @@ fn prepare(request: &Request, plan: &mut Plan) -> Result<bool, Failure> {
     let data_dir = &request.places.data_dir;
     let nbd = plan.server.nbd.as_ref();
     let has_socket = nbd.is_some_and(|nbd| nbd.path.starts_with(data_dir));
-    if plan.origin_is_default || plan.path_is_default || has_socket {
+    let has_volumes = !plan.volumes.attach.is_empty();
+    if plan.origin_is_default || plan.path_is_default || has_socket || has_volumes {
         create_folder(data_dir)?;
     }
     let mut demo = false;
@@ -128,11 +131,13 @@ async fn serve(
     let clock = Clock::real();
     let device = open_device(&plan, &clock).await?;
     let cache = open_cache(&plan, &device, strict, &clock).await?;
-    let server = start_frontends(&plan, &cache, device.meters(), &clock).await?;
+    let volumes = open_volumes(&plan, &cache, &clock).await?;
+    let caches = Caches { cache, volumes };
+    let server = start_frontends(&plan, &caches, device.meters(), &clock).await?;
     let announcement = Announcement {
         plan: &plan,
         device: &device.describe(),
-        cache: &cache,
+        cache: &caches.cache,
         addresses: server.addresses(),
         demo,
     };
@@ -145,7 +150,26 @@ async fn serve(
         "stopping; a second signal stops at once"
     );
     notify::stopping();
-    Ok(stop(server, &cache, &mut signals).await)
+    Ok(stop(server, &caches, &mut signals).await)
+}
+
+/// The caches that are open.
+struct Caches {
+    cache: Cache,
+    volumes: Option<VolumeCache>,
+}
+
+/// Opens the volumes; if one cannot be opened, closes the cache.
+async fn open_volumes(
+    plan: &Plan,
+    cache: &Cache,
+    clock: &Clock,
+) -> Result<Option<VolumeCache>, Failure> {
+    let opened = volumes::open(&plan.volumes, clock).await;
+    if opened.is_err() {
+        close(cache).await;
+    }
+    opened
 }
 
 /// Opens the device of chunks, and measures it.
@@ -157,12 +181,12 @@ async fn open_device(plan: &Plan, clock: &Clock) -> Result<Arc<Metered>, Failure
 
 /// Finishes running requests and closes the cache, or stops at once on a second
 /// signal.
-async fn stop(server: Server, cache: &Cache, signals: &mut Signals) -> ExitCode {
+async fn stop(server: Server, caches: &Caches, signals: &mut Signals) -> ExitCode {
     let end = async {
         if server.shutdown().await == Drained::BrokenOff {
             tracing::warn!("requests were pending at the deadline and were aborted");
         }
-        close(cache).await;
+        caches.close().await;
     };
     tokio::select! {
         biased;
@@ -174,26 +198,27 @@ async fn stop(server: Server, cache: &Cache, signals: &mut Signals) -> ExitCode 
     }
 }
 
-/// Starts the frontends; if one cannot start, closes the cache.
+/// Starts the frontends; if one cannot start, closes the caches.
 async fn start_frontends(
     plan: &Plan,
-    cache: &Cache,
+    caches: &Caches,
     meters: &Arc<Meters>,
     clock: &Clock,
 ) -> Result<Server, Failure> {
-    let started = start_server(plan, cache, Arc::clone(meters), clock).await;
+    let started = start_server(plan, caches, Arc::clone(meters), clock).await;
     if started.is_err() {
-        close(cache).await;
+        caches.close().await;
     }
     started
 }
 
 async fn start_server(
     plan: &Plan,
-    cache: &Cache,
+    caches: &Caches,
     meters: Arc<Meters>,
     clock: &Clock,
 ) -> Result<Server, Failure> {
+    let cache = &caches.cache;
     let origin = Origin::open(&plan.origin, clock.clone())
         .map_err(|error| Failure::environment("the origin cannot be opened").because(error))?;
     let objects = ObjectCache::new(
@@ -204,7 +229,13 @@ async fn start_server(
     )
     .map_err(|error| Failure::usage("the settings of objects are invalid").because(error))?;
     let frontends = plan.frontends(cache.store().value_bytes_max());
-    Server::start(frontends, objects, cache.clone(), clock.clone(), Some(meters))
+    let volumes = caches.volumes.as_ref().map(VolumeCache::volumes);
+    let served = floe_server::Caches {
+        objects,
+        items: cache.clone(),
+        volumes: volumes.unwrap_or_default(),
+    };
+    Server::start(frontends, served, clock.clone(), Some(meters))
         .await
         .map_err(|error| match error {
             StartError::Prepare { frontend, .. } | StartError::Thread { frontend, .. } => {
@@ -290,6 +321,18 @@ async fn tiny_device(plan: &Plan, clock: &Clock) -> Result<Option<SharedDevice>,
     Ok(Some(
         device::open_patiently(Part::Tiny, &tier.device, clock).await?,
     ))
+}
+
+impl Caches {
+    async fn close(&self) {
+        if let Some(volumes) = &self.volumes
+            && let Err(error) = volumes.close().await
+        {
+            // The next start recovers every acknowledged write that a device kept.
+            tracing::error!(%error, "the volumes were not closed cleanly");
+        }
+        close(&self.cache).await;
+    }
 }
 
 async fn close(cache: &Cache) {

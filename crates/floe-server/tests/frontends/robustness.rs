@@ -378,15 +378,9 @@ async fn an_address_in_use_is_named() {
         ..Default::default()
     };
     let clock = floe_device::Clock::real();
-    let error = Server::start(
-        config,
-        first.cache.clone(),
-        floe::Cache::over(first.cache.store().clone()),
-        clock,
-        None,
-    )
-    .await
-    .unwrap_err();
+    let error = Server::start(config, first.cache.clone().into(), clock, None)
+        .await
+        .unwrap_err();
     assert!(matches!(error, StartError::Bind(_)));
     assert!(
         error.to_string().contains(&first.s3().to_string()),

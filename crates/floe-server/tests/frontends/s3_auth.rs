@@ -320,14 +320,7 @@ async fn anonymous_frontends_listen_only_on_loopback_by_default() {
         }),
         ..Default::default()
     };
-    let rejected = floe_server::Server::start(
-        config,
-        cache.clone(),
-        floe::Cache::over(cache.store().clone()),
-        clock,
-        None,
-    )
-    .await;
+    let rejected = floe_server::Server::start(config, cache.clone().into(), clock, None).await;
     assert!(matches!(rejected, Err(StartError::Config(_))));
 }
 

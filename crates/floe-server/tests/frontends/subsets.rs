@@ -95,10 +95,9 @@ async fn admin_alone() {
 #[tokio::test]
 async fn a_configuration_without_frontends_is_rejected_with_the_sections_to_add() {
     let rig = rig().await;
-    let items = floe::Cache::over(rig.cache.store().clone());
     let clock = floe_device::Clock::real();
     let none = ServerConfig::default();
-    let error = Server::start(none, rig.cache.clone(), items, clock, None)
+    let error = Server::start(none, rig.cache.clone().into(), clock, None)
         .await
         .unwrap_err();
     assert!(matches!(error, StartError::Config(_)));

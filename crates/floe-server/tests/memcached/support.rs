@@ -74,14 +74,7 @@ pub(crate) fn try_rig_with(
             }),
             ..ServerConfig::default()
         };
-        let server = Server::start(
-            config,
-            cache.clone(),
-            floe::Cache::over(cache.store().clone()),
-            clock,
-            None,
-        )
-        .await?;
+        let server = Server::start(config, cache.clone().into(), clock, None).await?;
         Ok::<_, StartError>((server, store))
     })?;
     Ok(Rig {

@@ -31,7 +31,8 @@ pub use key::{Choice, Key, Kind, Limits, Section, Setting};
 pub use load::{Effective, Entry, Overlay, Sources};
 pub use schema::Schema;
 pub use sections::{
-    AdmissionChoice, AdmissionSettings, ChunkSettings, TinySettings, library_sections,
+    AdmissionChoice, AdmissionSettings, ChunkSettings, TinySettings, VolumeSettings,
+    VolumesSettings, library_sections,
 };
 pub use source::{Place, Source};
 

@@ -105,7 +105,16 @@ impl Schema {
             .map(|(name, _)| name)
             .chain(self.sections.iter().map(|s| s.name.to_owned()))
             .collect();
-        // First looks for a key of this name in another section.
+        // First looks for a slip of the pen, then for a key of this name in another
+        // section.
+        let slips = |name: &&String| strsim::levenshtein(name, setting) == 1;
+        if let Some(near) = known.iter().find(slips) {
+            return ConfigError::UnknownKey {
+                place,
+                key: setting.to_owned(),
+                nearest: Some(near.clone()),
+            };
+        }
         let own_name = setting.rsplit('.').next().unwrap_or(setting);
         let same_name: Vec<&String> = known
             .iter()

@@ -56,6 +56,11 @@ impl Volume {
         self.state.block_bytes
     }
 
+    /// A buffer of `len` zeroed or stale bytes for the data of a write.
+    pub fn allocate(&self, len: usize) -> IoBuf {
+        self.shared.device.allocate(len)
+    }
+
     /// True if the volume refuses writes by configuration.
     pub fn is_read_only(&self) -> bool {
         self.state.is_read_only

@@ -199,20 +199,28 @@ impl NbdConfig {
                 return invalid("needs a size that is a multiple of 4KiB");
             }
         }
-        if self.exports.is_empty() {
-            let cure = "add one, such as { name = \"disk\", kind = \"memory\", size = \"1GiB\" }";
-            return Err(problem("nbd.exports", "it is empty", cure));
+        Ok(())
+    }
+
+    /// Checks the names of all exports: those of the settings, and those of `volumes`.
+    pub(super) fn check_names(&self, volumes: &[&str]) -> Result<(), ServerConfigError> {
+        let own = self.exports.iter().map(|export| &*export.name);
+        let names: Vec<_> = own.clone().chain(volumes.iter().copied()).collect();
+        if names.is_empty() {
+            let cure = "cache a volume, such as --volume disk=/dev/sdb, or add an export in memory";
+            return Err(problem("nbd.exports", "there is nothing to export", cure));
         }
-        let default = &self.default_export;
-        if default.is_empty() || self.exports.iter().any(|export| export.name == *default) {
+        if let Some(name) = own.into_iter().find(|name| volumes.contains(name)) {
+            let what = format!("the export `{name}` has the name of a volume");
+            return Err(problem("nbd.exports", &what, "give it another name"));
+        }
+        let default = &*self.default_export;
+        if default.is_empty() || names.contains(&default) {
             return Ok(());
         }
         let what = format!("there is no export `{default}`");
-        Err(problem(
-            "nbd.default_export",
-            &what,
-            "name one of nbd.exports",
-        ))
+        let cure = "name a volume, or one of nbd.exports";
+        Err(problem("nbd.default_export", &what, cure))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use floe::volume::{Volume, VolumeError};
 use floe_device::{DeviceError, DeviceErrorKind, IoBuf, IoData, SharedBlockDevice};
 
 use super::protocol::{Errno, Rejection};
@@ -24,17 +25,42 @@ pub(super) enum Export {
     },
     /// A block device in memory.
     Memory(SharedBlockDevice),
+    /// A cached volume.
+    Volume(Volume),
 }
 
 /// A failed operation of an export.
 #[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-pub(super) struct ExportError(#[from] DeviceError);
+pub(super) enum ExportError {
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+}
 
 impl ExportError {
     /// The answer for the client.
     pub(super) fn rejection(&self) -> Rejection {
-        match self.0.kind {
+        let error = match self {
+            ExportError::Device(error) => error,
+            ExportError::Volume(VolumeError::Backing(error) | VolumeError::Cache(error)) => error,
+            ExportError::Volume(VolumeError::ReadOnly) => {
+                return Rejection::new(Errno::Perm, "the volume is read-only");
+            }
+            ExportError::Volume(VolumeError::OutOfRange { .. } | VolumeError::Unaligned { .. }) => {
+                return Rejection::new(
+                    Errno::Inval,
+                    "the request is not within blocks of the volume",
+                );
+            }
+            ExportError::Volume(VolumeError::Poisoned(_) | VolumeError::Table(_)) => {
+                return Rejection::new(Errno::Io, "the volume is poisoned: it refuses writes");
+            }
+            ExportError::Volume(VolumeError::Closed) => {
+                return Rejection::new(Errno::Shutdown, "the volume is closed");
+            }
+        };
+        match error.kind {
             DeviceErrorKind::NoSpace => Rejection::new(Errno::NoSpace, "the device is full"),
             DeviceErrorKind::Invalid(_) | DeviceErrorKind::Unsupported(_) => {
                 Rejection::new(Errno::Inval, "the device does not know this request")
@@ -57,6 +83,7 @@ impl Export {
         match self {
             Export::Null { size_bytes, .. } => *size_bytes,
             Export::Memory(device) => device.size_bytes(),
+            Export::Volume(volume) => volume.size_bytes(),
         }
     }
 
@@ -64,6 +91,7 @@ impl Export {
         match self {
             Export::Null { .. } => NULL_BLOCK_BYTES,
             Export::Memory(device) => device.block_bytes(),
+            Export::Volume(volume) => volume.block_bytes(),
         }
     }
 
@@ -75,6 +103,7 @@ impl Export {
         match self {
             Export::Null { .. } => "null".to_owned(),
             Export::Memory(device) => device.describe(),
+            Export::Volume(volume) => format!("volume {}", volume.name()),
         }
     }
 
@@ -89,6 +118,7 @@ impl Export {
         match self {
             Export::Null { .. } => IoBuf::zeroed(len),
             Export::Memory(device) => device.allocate(len),
+            Export::Volume(volume) => volume.allocate(len),
         }
     }
 
@@ -96,6 +126,7 @@ impl Export {
         match self {
             Export::Null { zeros, .. } => Ok(zeros.slice(0..len)),
             Export::Memory(device) => Ok(device.read(at, device.allocate(len)).await?.freeze()),
+            Export::Volume(volume) => Ok(volume.read_at(at, len).await?.freeze()),
         }
     }
 
@@ -108,6 +139,7 @@ impl Export {
         match self {
             Export::Null { .. } => {}
             Export::Memory(device) => device.write(at, data).await?,
+            Export::Volume(volume) => return Ok(volume.write_at(at, data, durable).await?),
         }
         self.settle(durable).await
     }
@@ -121,21 +153,24 @@ impl Export {
         match self {
             Export::Null { .. } => {}
             Export::Memory(device) => device.write_zeroes(at..at + len).await?,
+            Export::Volume(volume) => return Ok(volume.write_zeroes(at, len, durable).await?),
         }
         self.settle(durable).await
     }
 
     pub(super) async fn discard(&self, at: u64, len: u64) -> Result<(), ExportError> {
-        if let Export::Memory(device) = self {
-            device.discard(at..at + len).await?;
+        match self {
+            Export::Null { .. } => Ok(()),
+            Export::Memory(device) => Ok(device.discard(at..at + len).await?),
+            Export::Volume(volume) => Ok(volume.discard(at, len).await?),
         }
-        Ok(())
     }
 
     /// Reads a range ahead, where that makes a later read faster.
-    pub(super) async fn prefetch(&self, _at: u64, _len: u64) -> Result<(), ExportError> {
+    pub(super) async fn prefetch(&self, at: u64, len: u64) -> Result<(), ExportError> {
         match self {
             Export::Null { .. } | Export::Memory(_) => Ok(()),
+            Export::Volume(volume) => Ok(volume.prefetch(at, len).await?),
         }
     }
 
@@ -144,6 +179,7 @@ impl Export {
         match self {
             Export::Null { .. } => Ok(()),
             Export::Memory(device) => Ok(device.flush().await?),
+            Export::Volume(volume) => Ok(volume.flush().await?),
         }
     }
 

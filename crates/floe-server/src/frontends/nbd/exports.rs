@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use floe::volume::Volume;
 use floe_device::{MemoryBlocks, OpenDeviceError};
 
 use super::config::{ExportConfig, ExportKind, NbdConfig};
@@ -38,18 +39,25 @@ pub(super) struct Exports {
 }
 
 impl Exports {
-    /// Opens the exports of `config`.
+    /// Opens the exports of `config`, after those of `volumes`.
     ///
     /// # Errors
     /// An export in memory has an invalid size.
-    pub(super) fn open(config: &NbdConfig) -> Result<Self, OpenDeviceError> {
+    pub(super) fn open(config: &NbdConfig, volumes: &[Volume]) -> Result<Self, OpenDeviceError> {
+        let of_volume = |volume: &Volume| {
+            let export = Export::Volume(volume.clone());
+            Served::new(volume.name(), export, volume.is_read_only())
+        };
         let read_bytes_max = config.payload_bytes_max();
         let open = |export: &ExportConfig| {
             let opened = open(export, read_bytes_max)?;
             Ok(Served::new(&export.name, opened, export.read_only))
         };
-        let served = config.exports.iter().map(open);
-        Ok(Exports::new(config, served.collect::<Result<_, _>>()?))
+        let mut served: Vec<_> = volumes.iter().map(of_volume).collect();
+        for export in &config.exports {
+            served.push(open(export)?);
+        }
+        Ok(Exports::new(config, served))
     }
 
     pub(super) fn new(config: &NbdConfig, served: Vec<Arc<Served>>) -> Self {

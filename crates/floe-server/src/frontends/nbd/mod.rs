@@ -29,6 +29,8 @@ mod tests;
 
 use std::sync::Arc;
 
+use floe::volume::Volume;
+
 use crate::config::ServerConfigError;
 use crate::frontend::{Bound, Frontend, Host, Reload, Serving, StartError};
 use crate::net::{Listeners, Service};
@@ -44,12 +46,15 @@ impl Frontend for NbdFrontend {
     type Config = NbdConfig;
 
     async fn bind(config: &NbdConfig, host: &Host) -> Result<Bound<Self>, StartError> {
+        let volumes: Vec<_> = host.volumes.iter().map(Volume::name).collect();
+        config.check_names(&volumes)?;
         let threads = config.thread_count();
         let listeners = Listeners::bind(Self::NAME, config.listen, &config.path, threads).await?;
-        let exports = Exports::open(config).map_err(|error| StartError::Prepare {
-            frontend: Self::NAME,
-            source: error.into(),
-        })?;
+        let exports =
+            Exports::open(config, &host.volumes).map_err(|error| StartError::Prepare {
+                frontend: Self::NAME,
+                source: error.into(),
+            })?;
         let (clock, draining) = (host.clock.clone(), host.draining.clone());
         Ok(Bound {
             frontend: NbdFrontend::new(config, exports, clock, draining)?,

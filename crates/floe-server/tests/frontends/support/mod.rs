@@ -99,15 +99,9 @@ pub(crate) async fn rig_on(
         drain_timeout_seconds: 10,
     };
     change(&mut config);
-    let server = Server::start(
-        config,
-        cache.clone(),
-        floe::Cache::over(cache.store().clone()),
-        clock,
-        Some(meters),
-    )
-    .await
-    .unwrap();
+    let server = Server::start(config, cache.clone().into(), clock, Some(meters))
+        .await
+        .unwrap();
     Rig {
         server,
         origin,

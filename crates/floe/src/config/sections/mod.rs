@@ -10,14 +10,16 @@ mod origin;
 mod ram;
 mod tiny;
 mod tiny_engines;
+mod volumes;
 
 use super::Section;
 
 pub use admission::{AdmissionChoice, AdmissionSettings};
 pub use chunk::ChunkSettings;
 pub use tiny::TinySettings;
+pub use volumes::{VolumeSettings, VolumesSettings};
 
-/// The sections of the library: device, engine, RAM tier, objects, origin.
+/// The sections of the library: device, engine, RAM tier, objects, origin, volumes.
 ///
 /// # Errors
 /// A bug, described in text: a struct and its table disagree.
@@ -29,6 +31,6 @@ pub fn library_sections() -> Result<Vec<Section>, String> {
         tiny::section()?,
     ];
     sections.extend(tiny_engines::sections()?);
-    sections.extend([object::section()?, origin::section()?]);
+    sections.extend([object::section()?, origin::section()?, volumes::section()?]);
     Ok(sections)
 }

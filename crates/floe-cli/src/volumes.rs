@@ -1,0 +1,185 @@
+//! Volumes: their settings, and opening them.
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::path::Path;
+use std::sync::Arc;
+
+use floe::config::{Effective, VolumeSettings, VolumesSettings};
+use floe::volume::{OpenVolumesError, VolumeCache};
+use floe_device::block::file::{FileBlocks, FileBlocksConfig};
+use floe_device::{Clock, SharedBlockDevice};
+
+use crate::device;
+use crate::failure::Failure;
+
+/// The values of `--volume` as the value of `volumes.attach`.
+///
+/// # Errors
+/// A value is malformed.
+pub(crate) fn attached(flags: &[String]) -> Result<String, Failure> {
+    let mut volumes = BTreeMap::new();
+    for flag in flags {
+        let (name, volume) = attach(flag)?;
+        if volumes.insert(name, volume).is_some() {
+            return Err(Failure::usage(format!(
+                "`--volume {flag}` names a volume twice"
+            )));
+        }
+    }
+    let table = toml::Value::try_from(&volumes)
+        .map_err(|error| Failure::bug("volumes cannot be written as TOML").because(error))?;
+    Ok(table.to_string())
+}
+
+fn attach(flag: &str) -> Result<(String, VolumeSettings), Failure> {
+    let malformed = |why: &str| {
+        Failure::usage(format!("`--volume {flag}` {why}"))
+            .cure("write it as --volume NAME=BACKING[,mode=write-back][,read-only]")
+    };
+    let (name, rest) = flag
+        .split_once('=')
+        .ok_or_else(|| malformed("has no `=`"))?;
+    let mut parts = rest.split(',');
+    let backing = parts.next().unwrap_or_default();
+    if name.is_empty() || backing.is_empty() {
+        return Err(malformed("lacks a name or a backing device"));
+    }
+    let mut volume = VolumeSettings {
+        backing: backing.into(),
+        mode: floe::volume::VolumeConfig::default().mode,
+        read_only: false,
+    };
+    for option in parts {
+        match option.split_once('=') {
+            Some(("mode", mode)) => {
+                volume.mode = mode
+                    .parse()
+                    .map_err(|error| malformed("has no such mode").because(error))?;
+            }
+            None if option == "read-only" => volume.read_only = true,
+            _ => {
+                return Err(malformed(
+                    "has an option that is neither mode=… nor read-only",
+                ));
+            }
+        }
+    }
+    Ok((name.to_owned(), volume))
+}
+
+/// The settings of volumes; by default their cache is in the data directory.
+///
+/// # Errors
+/// A setting is invalid.
+pub(crate) fn settings(
+    effective: &Effective<'_>,
+    data_dir: &Path,
+) -> Result<VolumesSettings, Failure> {
+    let mut settings: VolumesSettings = effective.section("volumes")?;
+    if settings.path.is_none() {
+        settings.path = Some(data_dir.join("volumes.floe"));
+    }
+    Ok(settings)
+}
+
+/// Opens the cache of volumes, and its volumes; `None` if there are none.
+///
+/// # Errors
+/// The cause and the remedy.
+pub(crate) async fn open(
+    settings: &VolumesSettings,
+    clock: &Clock,
+) -> Result<Option<VolumeCache>, Failure> {
+    let Some(path) = settings
+        .path
+        .as_deref()
+        .filter(|_| !settings.attach.is_empty())
+    else {
+        return Ok(None);
+    };
+    create(path, settings)?;
+    let device = open_blocks(path, false, clock).await?;
+    let cache = VolumeCache::open(device, clock.clone(), &settings.cache).await;
+    let cache = cache.map_err(|error| explain(path, error))?;
+    for (name, volume) in &settings.attach {
+        let backing = open_blocks(&volume.backing, volume.read_only, clock).await?;
+        let attached = cache.attach(name, backing, &volume.config()).await;
+        attached.map_err(|error| explain(path, error))?;
+        tracing::info!(
+            volume = %name, backing = %volume.backing.display(), mode = %volume.mode,
+            "the volume is attached"
+        );
+    }
+    Ok(Some(cache))
+}
+
+/// Creates the cache file if it does not exist.
+fn create(path: &Path, settings: &VolumesSettings) -> Result<(), Failure> {
+    if path.exists() {
+        return Ok(());
+    }
+    let file = OpenOptions::new().write(true).create_new(true).open(path);
+    let created = file.and_then(|file| file.set_len(settings.size.bytes()));
+    created.map_err(|error| {
+        Failure::environment(format!("cannot create the cache `{}`", path.display()))
+            .because(error)
+            .cure("choose another path with --volumes-path, or give this user permission to write there")
+    })
+}
+
+async fn open_blocks(
+    path: &Path,
+    read_only: bool,
+    clock: &Clock,
+) -> Result<SharedBlockDevice, Failure> {
+    let config = FileBlocksConfig {
+        read_only,
+        ..FileBlocksConfig::new(path)
+    };
+    let opened = device::patiently(clock, || FileBlocks::open(&config)).await;
+    let device = opened.map_err(|error| {
+        Failure::environment(format!("`{}` cannot be opened", path.display())).because(error)
+    })?;
+    Ok(Arc::new(device))
+}
+
+fn explain(path: &Path, error: OpenVolumesError) -> Failure {
+    let what = format!("the cache of volumes `{}` cannot be opened", path.display());
+    match error {
+        OpenVolumesError::Config(_)
+        | OpenVolumesError::TooSmall { .. }
+        | OpenVolumesError::PlanDiffers { .. }
+        | OpenVolumesError::TooManyVolumes(_) => Failure::usage(what).because(error),
+        error => Failure::environment(what).because(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_has_a_name_a_backing_device_and_options() {
+        let flags = [
+            "disk=/dev/sdb,mode=write-back".into(),
+            "b=x.img,read-only".into(),
+        ];
+        let text = attached(&flags).expect("both are well formed");
+        let table: toml::Table = format!("v = {text}").parse().expect("it is TOML");
+        let disk = &table["v"]["disk"];
+        assert_eq!(disk["backing"].as_str(), Some("/dev/sdb"));
+        assert_eq!(disk["mode"].as_str(), Some("write-back"));
+        assert_eq!(table["v"]["b"]["read_only"].as_bool(), Some(true));
+    }
+
+    #[test]
+    fn malformed_volumes_are_usage_errors() {
+        for flag in ["disk", "=x", "disk=", "disk=x,mode=fast", "disk=x,rw"] {
+            let failure = attach(flag).expect_err(flag);
+            assert!(failure.is_usage(), "{flag}");
+        }
+        let twice = ["a=x".to_owned(), "a=y".to_owned()];
+        assert!(attached(&twice).is_err());
+    }
+}

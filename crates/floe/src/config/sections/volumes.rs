@@ -1,0 +1,180 @@
+//! `[volumes]`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use floe_core::ByteSize;
+use floe_core::volume::mode::Mode;
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Choice, Key, Kind, Limits, Section};
+use crate::volume::{VolumeCacheConfig, VolumeConfig};
+
+const FILL: &[Choice] = &[
+    Choice {
+        word: "fetch",
+        doc: "The whole block: the rest is fetched from the backing device.",
+    },
+    Choice {
+        word: "sector",
+        doc: "The sectors of the request.",
+    },
+];
+
+const LEVEL: &[Choice] = &[
+    Choice {
+        word: "both",
+        doc: "Blocks where the size is the wanted one, else groups (AdaCache).",
+    },
+    Choice {
+        word: "block",
+        doc: "The order of blocks alone.",
+    },
+    Choice {
+        word: "group",
+        doc: "The order of groups alone.",
+    },
+];
+
+const ORDER: &[Choice] = &[
+    Choice {
+        word: "lru",
+        doc: "Least recently used.",
+    },
+    Choice {
+        word: "sieve",
+        doc: "SIEVE (NSDI '24).",
+    },
+    Choice {
+        word: "lfu",
+        doc: "Least frequently used.",
+    },
+    Choice {
+        word: "clock",
+        doc: "CLOCK: as LRU within a few percent, with less memory.",
+    },
+];
+
+/// The cache device of volumes, and the volumes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct VolumesSettings {
+    /// File or block device of the cache.
+    pub path: Option<PathBuf>,
+    /// Size of a new cache file.
+    pub size: ByteSize,
+    /// The volumes, by name.
+    pub attach: BTreeMap<String, VolumeSettings>,
+    /// How the cache device is used.
+    #[serde(flatten)]
+    pub cache: VolumeCacheConfig,
+}
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeSettings {
+    /// The file or block device behind the cache. It must exist.
+    pub backing: PathBuf,
+    /// The cache mode.
+    #[serde(default = "default_mode")]
+    pub mode: Mode,
+    /// Refuse writes.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+fn default_mode() -> Mode {
+    VolumeConfig::default().mode
+}
+
+impl VolumeSettings {
+    /// How the volume is cached.
+    pub fn config(&self) -> VolumeConfig {
+        VolumeConfig {
+            mode: self.mode,
+            read_only: self.read_only,
+        }
+    }
+}
+
+impl Default for VolumesSettings {
+    fn default() -> Self {
+        VolumesSettings {
+            path: None,
+            size: ByteSize::gib(4),
+            attach: BTreeMap::new(),
+            cache: VolumeCacheConfig::default(),
+        }
+    }
+}
+
+pub(super) fn section() -> Result<Section, String> {
+    Section::adopt(
+        "volumes",
+        "Block volumes: a cache device in front of slow files and block devices. Opened when there is a volume.",
+        &VolumesSettings::default(),
+        &[],
+        vec![
+            Key::new(
+                "path",
+                Kind::Path,
+                "File or block device of the cache. When not set: `volumes.floe` in the data directory. A file that does not exist is created.",
+            ),
+            Key::new("size", Kind::Size, "Size of a new cache file.")
+                .limits(Limits::at_least(8 << 20)),
+            Key::new(
+                "attach",
+                Kind::Toml,
+                "The volumes by name: tables with `backing`, the file or block device behind the cache; `mode`, one of write-through (the default), write-back, write-around, write-invalidate, write-only and pass-through; and `read_only`. In a file, `[volumes.attach.NAME]`; as a flag, `--volume NAME=BACKING[,mode=MODE][,read-only]`.",
+            ),
+            Key::new(
+                "sizes",
+                Kind::Text,
+                "The sizes of blocks: powers of two from 4KiB to 1MiB, as a range or a list. They are fixed when the cache is formatted.",
+            ),
+            Key::new(
+                "promotion",
+                Kind::Toml,
+                "The policy that admits missing blocks: `{ kind = \"always\" }`, `nhit`, `smq` or `sketch`.",
+            ),
+            Key::new(
+                "cleaning",
+                Kind::Toml,
+                "When dirty blocks are written back before their room is needed: `{ kind = \"alru\" }`, `acp`, `lazy` or `none`.",
+            ),
+            Key::new(
+                "sequential",
+                Kind::Toml,
+                "Long sequential streams that go past the cache.",
+            ),
+            Key::new(
+                "read_miss",
+                Kind::Choice(FILL),
+                "The part of a block that a read miss brings in.",
+            ),
+            Key::new(
+                "write_miss",
+                Kind::Choice(FILL),
+                "The part of a block that a write miss brings in. With `fetch`, a write waits for a read of the backing device.",
+            ),
+            Key::new("level", Kind::Choice(LEVEL), "The levels of replacement."),
+            Key::new(
+                "block_replacement",
+                Kind::Choice(ORDER),
+                "The order in which blocks are replaced.",
+            ),
+            Key::new(
+                "group_replacement",
+                Kind::Choice(ORDER),
+                "The order in which groups of blocks are replaced.",
+            ),
+            Key::new(
+                "shards",
+                Kind::Integer,
+                "Parts of the cache with a lock each; 0 chooses by the size of the device. They are fixed when the cache is formatted.",
+            )
+            .limits(Limits::between(0, 1024)),
+        ],
+    )
+}
