@@ -74,8 +74,9 @@ class Rig:
 
     The origin is an S3 server, or a folder, which then has no client."""
 
-    def __init__(self, origin="s3"):
+    def __init__(self, origin="s3", settings=None):
         self.folder = tempfile.mkdtemp(prefix="floe-clients-")
+        self.settings = settings(self.folder) if settings else ""
         self.origin_server = None
         if origin == "s3":
             self._start_origin()
@@ -153,6 +154,7 @@ exports = [
 
 [admin]
 listen = "127.0.0.1:0"
+{self.settings}
 """
             )
         self.log = open(os.path.join(self.folder, "floe.log"), "wb")
@@ -236,9 +238,11 @@ listen = "127.0.0.1:0"
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def run(body, origin="s3"):
-    """Runs a script's body on a rig and exits with what became of it."""
-    rig = Rig(origin)
+def run(body, origin="s3", settings=None):
+    """Runs a script's body on a rig and exits with what became of it.
+
+    `settings` returns further settings for the rig's folder, where it may make files."""
+    rig = Rig(origin, settings)
     try:
         try:
             body(rig)

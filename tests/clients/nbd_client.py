@@ -1,4 +1,7 @@
-"""NBD clients: nbdinfo, nbdcopy, nbdsh, qemu-img, qemu-io and fio, where they are."""
+"""NBD clients: nbdinfo, nbdcopy, nbdsh, qemu-img, qemu-io and fio, where they are.
+
+Each runs against an export in memory, a write-back volume and a write-through one.
+The volumes are larger than their cache, so that it evicts and cleans."""
 
 import os
 import shutil
@@ -8,6 +11,11 @@ from _floe import check, pattern, run
 
 TOOL_SECONDS = 300
 MIB = 1 << 20
+EXPORT_BYTES = 64 * MIB
+
+VOLUMES = ("write-back", "write-through")
+EXPORTS = ("disk", *VOLUMES)
+CACHE_SIZE = "16MiB"
 
 
 def has(*tools):
@@ -39,35 +47,37 @@ def information(uris):
         return
     for uri in uris:
         listed = tool("nbdinfo", "--list", uri(""))
-        names = [f'export="{name}":' in listed for name in ("disk", "null", "fixed")]
+        names = [f'export="{name}":' in listed for name in (*EXPORTS, "null", "fixed")]
         check("every export is listed", all(names), listed)
-        found = tool("nbdinfo", uri("disk"))
-        for fact in ("export-size: 67108864", "base:allocation", "can_multi_conn: true"):
-            check(f"nbdinfo says {fact}", fact in found, found)
+        for name in EXPORTS:
+            found = tool("nbdinfo", uri(name))
+            for fact in (f"export-size: {EXPORT_BYTES}", "base:allocation", "can_multi_conn: true"):
+                check(f"nbdinfo says {fact} of {name}", fact in found, found)
+            mapped = tool("nbdinfo", "--map", uri(name))
+            check("the map covers the export", str(EXPORT_BYTES) in mapped, mapped)
         check("nbdinfo sees a read-only export", "is_read_only: true" in tool("nbdinfo", uri("fixed")))
-        check("the map covers the export", "67108864" in tool("nbdinfo", "--map", uri("disk")))
         tool("nbdinfo", uri("absent"), code=1)
 
 
-def copies(uris, folder):
+def copies(uris, name, folder):
     """nbdcopy and qemu-img copy an image there and back."""
     image, back = os.path.join(folder, "image"), os.path.join(folder, "back")
     for number, uri in enumerate(uris):
         with open(image, "wb") as file:
-            file.write(pattern(number, 64 * MIB))
+            file.write(pattern(number, EXPORT_BYTES))
         if has("nbdcopy"):
-            tool("nbdcopy", "--flush", image, uri("disk"))
-            tool("nbdcopy", uri("disk"), back)
+            tool("nbdcopy", "--flush", image, uri(name))
+            tool("nbdcopy", uri(name), back)
             check("nbdcopy returns what it wrote", same(image, back))
-            tool("nbdcopy", "--synchronous", uri("disk"), back)
+            tool("nbdcopy", "--synchronous", uri(name), back)
             check("so it does one request at a time", same(image, back))
         if has("qemu-img"):
             with open(image, "r+b") as file:
                 file.seek(5 * MIB)
                 file.write(bytes(9 * MIB))
-            tool("qemu-img", "convert", "-n", "-f", "raw", "-O", "raw", image, uri("disk"))
-            tool("qemu-img", "compare", "-f", "raw", "-F", "raw", image, uri("disk"))
-            tool("qemu-img", "convert", "-f", "raw", "-O", "raw", uri("disk"), back)
+            tool("qemu-img", "convert", "-n", "-f", "raw", "-O", "raw", image, uri(name))
+            tool("qemu-img", "compare", "-f", "raw", "-F", "raw", image, uri(name))
+            tool("qemu-img", "convert", "-f", "raw", "-O", "raw", uri(name), back)
             check("qemu-img returns what it wrote", same(image, back))
 
 
@@ -76,7 +86,7 @@ def same(one, other):
         return first.read() == second.read()
 
 
-def shell(uri):
+def shell(uri, name):
     """nbdsh sends each command, and sees each error."""
     if not has("nbdsh"):
         return
@@ -84,7 +94,7 @@ def shell(uri):
 import errno
 h.add_meta_context(nbd.CONTEXT_BASE_ALLOCATION)
 h.set_strict_mode(0)
-h.connect_uri({uri("disk")!r})
+h.connect_uri({uri(name)!r})
 assert h.get_protocol() == "newstyle-fixed" and h.get_structured_replies_negotiated()
 assert h.get_block_size(nbd.SIZE_MINIMUM) == 512
 assert h.get_block_size(nbd.SIZE_MAXIMUM) == 32 << 20
@@ -120,7 +130,7 @@ refused("EPERM", fixed.trim, 512, 0)
     tool("nbdsh", "-c", script, path="/usr/bin:/bin")
 
 
-def qemu(uri):
+def qemu(uri, name):
     """qemu-io writes patterns and finds them."""
     if not has("qemu-io"):
         return
@@ -131,21 +141,62 @@ def qemu(uri):
         "read -P 10 20M 1M",
     ]
     words = [word for command in commands for word in ("-c", command)]
-    found = tool("qemu-io", "-f", "raw", *words, uri("disk"))
+    found = tool("qemu-io", "-f", "raw", *words, uri(name))
     check("qemu-io finds every pattern", "verification failed" not in found, found)
 
 
-def verified_load(uri):
+def verified_load(uri, name):
     """fio writes blocks of mixed sizes at several depths, and verifies each by CRC-32C."""
     if not has("fio") or "nbd" not in tool("fio", "--enghelp"):
         return
-    for depth, sizes in ((1, "4k"), (32, "512-64k"), (8, "4k-1m")):
+    for depth, sizes in ((1, "4k"), (32, "512-64k"), (8, "512-1m")):
         tool(
-            "fio", "--name=floe", "--ioengine=nbd", f"--uri={uri('disk')}", "--rw=randrw",
+            "fio", "--name=floe", "--ioengine=nbd", f"--uri={uri(name)}", "--rw=randrw",
             f"--bsrange={sizes if '-' in sizes else f'{sizes}-{sizes}'}", "--bs_unaligned=0",
             f"--iodepth={depth}", "--size=48m", "--io_size=96m", "--verify=crc32c",
             "--verify_backlog=256", "--verify_fatal=1", "--verify_state_save=0", "--randseed=7", "--output-format=terse",
         )
+
+
+def backing(folder, name):
+    return os.path.join(folder, f"{name}.img")
+
+
+def volumes(folder):
+    """The settings of the volumes, whose backing files it makes."""
+    text = f"""
+[volumes]
+path = "{folder}/volumes.floe"
+size = "{CACHE_SIZE}"
+cleaning = {{ kind = "acp" }}
+"""
+    for name in VOLUMES:
+        with open(backing(folder, name), "wb") as file:
+            file.truncate(EXPORT_BYTES)
+        text += f"""
+[volumes.attach.{name}]
+backing = "{backing(folder, name)}"
+mode = "{name}"
+"""
+    return text
+
+
+def on_backing_devices(uri, folder):
+    """Both volumes have their data on the backing devices, as their modes promise."""
+    if not has("nbdcopy"):
+        return
+    image, back = os.path.join(folder, "image"), os.path.join(folder, "back")
+    with open(image, "wb") as file:
+        file.write(pattern(11, EXPORT_BYTES))
+    for name in VOLUMES:
+        tool("nbdcopy", "--flush", image, uri(name))
+        tool("nbdcopy", uri(name), back)
+        check(f"{name} returns what was written", same(image, back))
+    check("write-through equals its backing file", same(image, backing(folder, "write-through")))
+    with open(image, "rb") as file, open(backing(folder, "write-back"), "rb") as written:
+        blocks = zip(iter(lambda: file.read(4096), b""), iter(lambda: written.read(4096), b""))
+        equal = sum(one == other for one, other in blocks) * 4096
+    check("write-back has written back what its cache cannot keep", equal >= EXPORT_BYTES * 3 // 4, equal)
 
 
 def body(rig):
@@ -156,14 +207,17 @@ def body(rig):
         return f"nbd+unix:///{export}?socket={rig.nbd_path}"
 
     information([over_tcp, over_unix])
-    copies([over_tcp, over_unix], rig.folder)
-    shell(over_unix)
-    qemu(over_tcp)
-    verified_load(over_unix)
+    for name in EXPORTS:
+        print(f"export {name}", flush=True)
+        copies([over_tcp, over_unix], name, rig.folder)
+        shell(over_unix, name)
+        qemu(over_tcp, name)
+        verified_load(over_unix, name)
+    on_backing_devices(over_unix, rig.folder)
     failed = rig.metric("floe_nbd_requests_total", result="eio")
     check("no request failed in the server", failed == 0, failed)
     check("requests were counted", rig.metric("floe_nbd_requests_total", result="ok") > 1000)
 
 
 if __name__ == "__main__":
-    run(body, origin="folder")
+    run(body, origin="folder", settings=volumes)
