@@ -2,9 +2,12 @@
 
 pub mod http;
 pub(crate) mod memcached;
+pub(crate) mod nbd;
 pub(crate) mod origin;
 pub mod scenario;
+pub(crate) mod sectors;
 pub mod server;
+pub(crate) mod volume_load;
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;

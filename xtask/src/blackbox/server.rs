@@ -219,6 +219,20 @@ fn flags(setup: &Setup, s3: SocketAddr, memcached: SocketAddr, admin: SocketAddr
     flags
 }
 
+/// Name of the volume of [`volume_flags`].
+pub const VOLUME: &str = "disk";
+
+/// Flags that serve `backing` as a volume over NBD, at `nbd.sock` in the data directory.
+/// Its cache of `cache_size` is cleaned all the time.
+pub fn volume_flags(backing: &Path, mode: &str, cache_size: &str) -> Vec<String> {
+    vec![
+        format!("--volume={VOLUME}={},mode={mode}", backing.display()),
+        format!("--volumes-size={cache_size}"),
+        "--volumes-cleaning={ kind = \"acp\" }".to_owned(),
+        "--nbd-listen=off".to_owned(),
+    ]
+}
+
 /// Distinct addresses that were free a moment ago.
 fn free_addresses<const N: usize>() -> Result<[SocketAddr; N]> {
     let mut listeners = Vec::with_capacity(N);

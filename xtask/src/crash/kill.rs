@@ -13,7 +13,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::verdicts::Verdicts;
 use crate::blackbox::server::{Server, Setup};
 
-const CONNECTIONS: u64 = 6;
+pub(super) const CONNECTIONS: u64 = 6;
 
 /// Largest loss of the hit ratio in a crash, in points.
 pub(super) const RATIO_LOSS_MAX: f64 = 1.0;

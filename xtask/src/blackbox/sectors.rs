@@ -1,0 +1,190 @@
+//! The versions that each sector of a volume may have.
+//!
+//! A sector's bytes repeat its number and the version of the write that they come from.
+//! Writes of one sector never overlap in time on a connection, so the newest
+//! acknowledged version decides, and only writes that were requested later may
+//! replace it.
+
+use std::ops::Range;
+
+/// Bytes of a sector, the smallest unit of a request.
+pub(crate) const SECTOR_BYTES: usize = 512;
+
+/// The requested and acknowledged versions of a range of sectors.
+#[derive(Debug)]
+pub(crate) struct Sectors {
+    first: u64,
+    allowed: Vec<Allowed>,
+    /// The version of the last requested write.
+    last: u64,
+}
+
+/// The versions that a sector may have: `newest`, or any after `settled`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Allowed {
+    newest: u64,
+    settled: u64,
+}
+
+impl Sectors {
+    /// Sectors that read as zeros, which is version 0.
+    pub(crate) fn new(sectors: Range<u64>) -> Self {
+        let never = Allowed {
+            newest: 0,
+            settled: 0,
+        };
+        Sectors {
+            allowed: vec![never; (sectors.end - sectors.start) as usize],
+            first: sectors.start,
+            last: 0,
+        }
+    }
+
+    /// All sectors.
+    pub(crate) fn all(&self) -> Range<u64> {
+        self.first..self.first + self.allowed.len() as u64
+    }
+
+    /// Requests a write: its version, and its bytes.
+    pub(crate) fn write(&mut self, sectors: Range<u64>) -> (u64, Vec<u8>) {
+        self.last += 1;
+        let mut bytes = Vec::new();
+        for sector in sectors {
+            for _ in 0..SECTOR_BYTES / 16 {
+                bytes.extend(sector.to_le_bytes());
+                bytes.extend(self.last.to_le_bytes());
+            }
+        }
+        (self.last, bytes)
+    }
+
+    /// The write of this version is acknowledged.
+    pub(crate) fn acknowledge(&mut self, sectors: Range<u64>, version: u64) {
+        let range = self.indexes(sectors);
+        self.allowed[range].fill(Allowed {
+            newest: version,
+            settled: version,
+        });
+    }
+
+    /// Call before a read.
+    pub(crate) fn begin_read(&self, sectors: Range<u64>) -> Vec<Allowed> {
+        self.allowed[self.indexes(sectors)].to_vec()
+    }
+
+    /// Judges the bytes of a read; returns the versions.
+    ///
+    /// # Errors
+    /// A sector has a version that was replaced, or bytes that were never written.
+    pub(crate) fn judge(
+        &self,
+        sectors: Range<u64>,
+        since: &[Allowed],
+        bytes: &[u8],
+    ) -> Result<Vec<u64>, String> {
+        let parts = sectors.zip(since).zip(bytes.chunks(SECTOR_BYTES));
+        parts
+            .map(|((sector, allowed), bytes)| {
+                let version = version(sector, bytes).filter(|version| *version <= self.last);
+                let Some(version) = version else {
+                    let head = &bytes[..16];
+                    return Err(format!("sector {sector}: bytes never written: {head:?}"));
+                };
+                if version == allowed.newest || version > allowed.settled {
+                    return Ok(version);
+                }
+                let kind = match version < allowed.newest {
+                    true => "an acknowledged write was lost, or an older one landed late",
+                    false => "a write of a dead connection landed late",
+                };
+                Err(format!(
+                    "sector {sector}: {kind}: version {version}, allowed {allowed:?}"
+                ))
+            })
+            .collect()
+    }
+
+    /// Judges a read while no write is in flight. The versions that it found stay:
+    /// writes without an answer have landed, or never will.
+    pub(crate) fn settle(&mut self, sectors: Range<u64>, bytes: &[u8]) -> Result<(), String> {
+        let since = self.begin_read(sectors.clone());
+        let versions = self.judge(sectors.clone(), &since, bytes)?;
+        let range = self.indexes(sectors);
+        for (allowed, newest) in self.allowed[range].iter_mut().zip(versions) {
+            *allowed = Allowed {
+                newest,
+                settled: self.last,
+            };
+        }
+        Ok(())
+    }
+
+    fn indexes(&self, sectors: Range<u64>) -> Range<usize> {
+        (sectors.start - self.first) as usize..(sectors.end - self.first) as usize
+    }
+}
+
+/// The version of a sector's bytes; `None` if no write made them.
+fn version(sector: u64, bytes: &[u8]) -> Option<u64> {
+    if bytes.iter().all(|byte| *byte == 0) {
+        return Some(0);
+    }
+    let first = bytes.first_chunk::<16>()?;
+    let (number, version) = first.split_at(8);
+    let version = u64::from_le_bytes(version.try_into().ok()?);
+    let is_whole = number == sector.to_le_bytes() && bytes.chunks(16).all(|chunk| chunk == first);
+    is_whole.then_some(version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two acknowledged writes, and one without an answer.
+    fn three_writes() -> (Sectors, [Vec<u8>; 3]) {
+        let mut sectors = Sectors::new(8..24);
+        let (first, old) = sectors.write(10..12);
+        sectors.acknowledge(10..12, first);
+        let (second, new) = sectors.write(10..12);
+        sectors.acknowledge(10..12, second);
+        let (_, unanswered) = sectors.write(10..12);
+        (sectors, [old, new, unanswered])
+    }
+
+    #[test]
+    fn an_acknowledged_write_may_not_be_lost() {
+        let (mut sectors, [old, new, unanswered]) = three_writes();
+        for lie in [&old, &vec![0; 1024], &vec![7; 1024]] {
+            assert!(sectors.settle(10..12, lie).is_err());
+        }
+        let mixed = [&new[..SECTOR_BYTES], &unanswered[SECTOR_BYTES..]].concat();
+        assert!(sectors.settle(10..12, &mixed).is_ok());
+    }
+
+    #[test]
+    fn a_settled_sector_does_not_change() {
+        let (mut sectors, [_, new, unanswered]) = three_writes();
+        assert!(sectors.settle(10..12, &new).is_ok());
+        let late = sectors.settle(10..12, &unanswered);
+        assert!(late.is_err_and(|lie| lie.contains("landed late")));
+    }
+
+    #[test]
+    fn no_write_lands_after_a_newer_acknowledged_one() {
+        let (mut sectors, [_, _, unanswered]) = three_writes();
+        let since = sectors.begin_read(10..12);
+        let (newest, _) = sectors.write(10..12);
+        sectors.acknowledge(10..12, newest);
+        let seen_before = sectors.judge(10..12, &since, &unanswered);
+        assert!(seen_before.is_ok(), "a read that began before may see it");
+        assert!(sectors.settle(10..12, &unanswered).is_err());
+    }
+
+    #[test]
+    fn sectors_that_are_torn_or_misplaced_are_recognised() {
+        let (mut sectors, [old, new, _]) = three_writes();
+        let torn = [&new[..256], &old[256..]].concat();
+        assert!(sectors.settle(10..12, &torn).is_err());
+        assert!(sectors.settle(11..13, &new).is_err());
+    }
+}
