@@ -112,6 +112,17 @@ impl Part {
         Ok(())
     }
 
+    /// Writes all sectors in order, and waits for every reply.
+    pub(crate) fn fill(&mut self, client: &mut Client) -> io::Result<()> {
+        for sectors in pieces(self.sectors.all(), REQUEST_SECTORS_MAX) {
+            self.write(client, sectors, false)?;
+            if self.in_flight.len() == DEPTH {
+                self.receive(client)?;
+            }
+        }
+        self.drain(client)
+    }
+
     /// Reads and judges all sectors, whose versions then stay.
     pub(crate) fn verify(&mut self) -> io::Result<()> {
         let mut client = self.connect()?;

@@ -106,14 +106,14 @@ pub(super) fn too_small(place: &Place) -> Result<Outcome> {
 }
 
 /// A small file system, unmounted on drop.
-struct Disk {
-    folder: PathBuf,
+pub(super) struct Disk {
+    pub(super) folder: PathBuf,
 }
 
 impl Disk {
     /// An ext4 in a file if possible, otherwise a tmpfs. The inner error says
     /// why neither is possible.
-    fn mount(place: &Path) -> Result<Result<Disk, String>> {
+    pub(super) fn mount(place: &Path) -> Result<Result<Disk, String>> {
         if fs::metadata("/proc/self")?.uid() != 0 {
             return Ok(Err("only root can mount a file system".to_owned()));
         }

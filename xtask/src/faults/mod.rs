@@ -4,6 +4,7 @@
 
 mod answers;
 mod disk;
+mod volumes;
 
 use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -39,6 +40,11 @@ const SCENARIOS: &[Scenario] = &[
     }),
     ("a disk that is full", disk::full),
     ("a disk too small for a preallocated cache", disk::too_small),
+    (
+        "a volume whose backing file cannot grow",
+        volumes::backing_full,
+    ),
+    ("a volume whose cache file cannot grow", volumes::cache_full),
     ("junk on the wire", |p| passed(junk(p))),
 ];
 
