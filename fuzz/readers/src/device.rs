@@ -14,7 +14,7 @@ const BLOCK: usize = 4096;
 
 /// The file's length, in units of 64 KiB and further bytes, then pieces: an
 /// offset of three bytes, a length of one, and the bytes.
-fn contents(data: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn contents(data: &[u8]) -> Option<Vec<u8>> {
     let (&[units, bytes], mut pieces) = data.split_first_chunk()?;
     let mut contents = vec![0; usize::from(units) * (64 << 10) + usize::from(bytes)];
     while let Some((&[a, b, c, len], rest)) = pieces.split_first_chunk() {
@@ -80,7 +80,7 @@ pub(crate) fn device_contents(data: &[u8]) {
     }
 }
 
-fn seed(units: u8, pieces: &[(u32, &[u8])]) -> Vec<u8> {
+pub(crate) fn seed(units: u8, pieces: &[(u32, &[u8])]) -> Vec<u8> {
     let mut seed = vec![units, 0];
     for (offset, bytes) in pieces {
         for (at, piece) in (*offset..).step_by(255).zip(bytes.chunks(255)) {

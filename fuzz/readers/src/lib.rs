@@ -12,6 +12,7 @@ mod memcached;
 mod metadata;
 mod nbd;
 mod traces;
+mod volumes;
 
 use floe_fuzz_targets::{Collection, Target};
 
@@ -24,6 +25,11 @@ pub const READERS: Collection = Collection {
             name: "device_contents",
             run: device::device_contents,
             seeds: device::seeds,
+        },
+        Target {
+            name: "volume_contents",
+            run: volumes::volume_contents,
+            seeds: volumes::seeds,
         },
         Target {
             name: "oxcache_frames",

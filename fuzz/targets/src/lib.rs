@@ -10,9 +10,11 @@ mod mutate;
 mod sealed;
 mod smoke;
 mod tiny;
+mod volume;
 
 pub use collection::{Collection, Target};
 pub use mutate::Mutator;
+pub use volume::seal_volumes;
 
 /// The decoders of everything on flash.
 pub const LAYOUTS: Collection = Collection {
@@ -81,6 +83,21 @@ const TARGETS: &[Target] = &[
         name: "tiny_filters",
         run: tiny::filters,
         seeds: tiny::filters_seeds,
+    },
+    Target {
+        name: "volume_superblock",
+        run: volume::superblock,
+        seeds: volume::superblock_seeds,
+    },
+    Target {
+        name: "block_batch",
+        run: volume::block_batch,
+        seeds: volume::block_batch_seeds,
+    },
+    Target {
+        name: "block_table",
+        run: volume::block_table,
+        seeds: volume::block_table_seeds,
     },
 ];
 

@@ -16,8 +16,9 @@ const BATCH_HEADER_BYTES: usize = 72;
 const PAGE_BYTES: usize = 4096;
 const PAGE_HEADER_BYTES: usize = 24;
 
-/// Format versions of tiny objects, and of everything else.
+/// Format versions of tiny objects, of volumes, and of everything else.
 const TINY_VERSION: u16 = 1;
+const VOLUME_VERSION: u16 = 1;
 const VERSION: u16 = 2;
 
 /// `data` with a valid frame: magic, the version of that magic, a covered length
@@ -70,6 +71,7 @@ pub(crate) fn sealed_page(id: &[u8; 16], magic: &[u8; 2], data: &[u8]) -> Vec<u8
 fn seal(id: &[u8; 16], magic: &[u8; 8], covered: usize, bytes: &mut [u8]) {
     let version = match magic {
         b"FloeTin\x97" | b"FloeFen\x98" => TINY_VERSION,
+        b"FloeVol\x99" | b"FloeBlg\x9a" | b"FloeBtb\x9b" => VOLUME_VERSION,
         _ => VERSION,
     };
     bytes[..8].copy_from_slice(magic);

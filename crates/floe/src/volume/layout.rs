@@ -1,14 +1,14 @@
 //! The places of things on the cache device.
 
-use floe_core::layout::volume::VolumeFormatPlan;
-use floe_core::layout::volume::{TABLE_PAGE_BYTES, TableShape, VOLUME_SUPERBLOCK_BYTES};
+use floe_core::layout::volume::{
+    LOG_BYTES_MAX, TABLE_PAGE_BYTES, TableShape, VOLUME_SUPERBLOCK_BYTES, VolumeFormatPlan,
+};
 use floe_core::volume::BlockSizes;
 
 use super::error::OpenVolumesError;
 
-/// Least and most bytes of the log.
-const LOG_BYTES_MIN: u64 = 1 << 20;
-const LOG_BYTES_MAX: u64 = 64 << 20;
+/// The log has whole units.
+const LOG_UNIT: u64 = 1 << 20;
 
 /// Most shards that are chosen by default.
 const SHARDS_MAX: u64 = 16;
@@ -27,8 +27,8 @@ pub(super) fn plan(
     let group = sizes.largest().bytes().max(granule << 3);
     let log_offset = 2 * VOLUME_SUPERBLOCK_BYTES as u64;
     let log_bytes = (size / 2048)
-        .next_multiple_of(LOG_BYTES_MIN)
-        .clamp(LOG_BYTES_MIN, LOG_BYTES_MAX);
+        .next_multiple_of(LOG_UNIT)
+        .clamp(LOG_UNIT, LOG_BYTES_MAX);
     let table_offset = log_offset + log_bytes;
     let shape = TableShape::new(granule as u32);
     let page = 2 * TABLE_PAGE_BYTES as u64;

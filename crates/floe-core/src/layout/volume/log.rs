@@ -15,6 +15,7 @@ use crate::layout::error::LayoutError;
 use crate::layout::frame::{Frame, open, seal};
 use crate::layout::ids::CacheId;
 use crate::layout::structure::Structure;
+use crate::layout::volume::check_counts;
 use crate::layout::wire::{first, first_mut, narrow, prefix_mut, put_u64, round_up_len, u64_at};
 
 /// Bytes before the records.
@@ -86,10 +87,12 @@ impl BlockBatch {
         if !is_whole || chunks.len() > Self::RECORDS_MAX {
             return Err(LayoutError::Malformed("the count of records is wrong"));
         }
+        let (epoch, number, stable) = (u64_at(head, 24), u64_at(head, 32), u64_at(head, 40));
+        check_counts([epoch, number, stable])?;
         Ok(BlockBatch {
-            epoch: u64_at(head, 24),
-            number: u64_at(head, 32),
-            stable: u64_at(head, 40),
+            epoch,
+            number,
+            stable,
             records: chunks
                 .iter()
                 .map(BlockRecord::decode)

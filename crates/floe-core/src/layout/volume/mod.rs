@@ -30,7 +30,23 @@ pub use log::{BATCH_BYTES_MAX, BlockBatch, LOG_HEADER_BYTES, batch_bytes};
 pub use record::{BlockRecord, Edit, MappedBlock, RECORD_BYTES};
 pub use shape::{TABLE_ENTRY_BYTES, TABLE_HEADER_BYTES, TABLE_PAGE_BYTES, TableShape};
 pub use superblock::{
-    INTENT_BITS, IntentBitmap, VOLUME_ENTRY_BYTES, VOLUME_FIXED_BYTES, VOLUME_SUPERBLOCK_BYTES,
-    VOLUMES_MAX, VolumeEntry, VolumeFormatPlan, VolumeSuperblock, intent_bits,
+    INTENT_BITS, IntentBitmap, LOG_BYTES_MAX, LOG_BYTES_MIN, VOLUME_ENTRY_BYTES,
+    VOLUME_FIXED_BYTES, VOLUME_NAME_BYTES_MAX, VOLUME_SUPERBLOCK_BYTES, VOLUMES_MAX, VolumeEntry,
+    VolumeFormatPlan, VolumeSuperblock, intent_bits,
 };
 pub use table::TablePage;
+
+use super::error::LayoutError;
+
+/// Most of an epoch, a sequence or the number of a batch. No cache counts that far;
+/// readers reject more, so that the next number never overflows.
+const COUNT_MAX: u64 = u64::MAX >> 1;
+
+fn check_counts<const N: usize>(counts: [u64; N]) -> Result<(), LayoutError> {
+    match counts.into_iter().all(|count| count <= COUNT_MAX) {
+        true => Ok(()),
+        false => Err(LayoutError::Malformed(
+            "a count is beyond all that can be counted",
+        )),
+    }
+}

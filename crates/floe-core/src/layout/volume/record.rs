@@ -20,7 +20,7 @@ use crate::volume::mode::Sector;
 pub const RECORD_BYTES: usize = 16;
 
 /// Most granules of a block, as a power of two.
-const CLASS_MAX: u8 = 8;
+pub(super) const CLASS_MAX: u8 = 8;
 
 /// Sectors of the largest block.
 const SECTORS_MAX: u64 = 2048;

@@ -47,6 +47,8 @@ use crate::layout::error::LayoutError;
 use crate::layout::frame::{Frame, open, seal};
 use crate::layout::ids::CacheId;
 use crate::layout::structure::Structure;
+use crate::layout::volume::shape::{TABLE_PAGE_BYTES, TableShape};
+use crate::layout::volume::{BATCH_BYTES_MAX, check_counts};
 use crate::layout::wire::{
     first, first_mut, narrow, prefix_mut, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at,
 };
@@ -67,8 +69,20 @@ pub const INTENT_BITS: u32 = 32 << 10;
 /// Bytes before the volumes.
 pub const VOLUME_FIXED_BYTES: usize = 4264;
 
+/// Most bytes of a volume's name.
+pub const VOLUME_NAME_BYTES_MAX: usize = 112;
+
+/// Fewest bytes of a log: eight batches of the largest size, so that a checkpoint begins
+/// before there is no room.
+pub const LOG_BYTES_MIN: u64 = 8 * BATCH_BYTES_MAX as u64;
+
+/// Most bytes of a log, which is read into memory whole.
+pub const LOG_BYTES_MAX: u64 = 64 << 20;
+
+/// Most bytes of a block.
+const BLOCK_BYTES_MAX: u64 = 1 << 20;
+
 const INTENTS_AT: usize = 168;
-const NAME_BYTES_MAX: usize = 112;
 
 /// The id its own checksum is taken with.
 const NO_ID: CacheId = CacheId([0; 16]);
@@ -126,7 +140,8 @@ impl VolumeFormatPlan {
         if !granule.is_power_of_two() || !(4096..=1 << 20).contains(&granule) {
             return wrong("the smallest block is not a power of two from 4 KiB to 1 MiB");
         }
-        if self.classes & 1 == 0 || self.classes >= 1 << 9 || self.shards == 0 {
+        let largest = u64::from(self.classes).saturating_mul(granule.into());
+        if self.classes & 1 == 0 || largest >= 2 * BLOCK_BYTES_MAX || self.shards == 0 {
             return wrong("there is no smallest block, no shard, or a block above 1 MiB");
         }
         let parts = [
@@ -137,8 +152,11 @@ impl VolumeFormatPlan {
             self.places_offset,
             self.places_offset.saturating_add(self.places_bytes),
         ];
-        if !parts.is_sorted() || self.log_bytes == 0 {
+        if !parts.is_sorted() {
             return wrong("the parts of the device overlap");
+        }
+        if !(LOG_BYTES_MIN..=LOG_BYTES_MAX).contains(&self.log_bytes) {
+            return wrong("the log has less than 512 KiB or more than 64 MiB");
         }
         if self.places_bytes / u64::from(granule) > u64::from(u32::MAX) {
             return wrong("there are more places than 32 bits can number");
@@ -148,7 +166,17 @@ impl VolumeFormatPlan {
         if !whole {
             return wrong("the parts of the device are not whole pages");
         }
+        let pages = TableShape::new(granule).pages(self.granules());
+        let table_bytes = u64::from(pages) * 2 * TABLE_PAGE_BYTES as u64;
+        if self.places_offset - self.table_offset < table_bytes {
+            return wrong("the table has fewer entries than there are places");
+        }
         Ok(())
+    }
+
+    /// The byte of the device after the last place.
+    pub fn end(&self) -> u64 {
+        self.places_offset.saturating_add(self.places_bytes)
     }
 
     /// Places, in granules.
@@ -166,7 +194,8 @@ pub struct VolumeEntry {
     pub name: String,
     /// Bytes of its backing device.
     pub size_bytes: u64,
-    /// What tells its backing device from others.
+    /// What tells its backing device from others: taken at a clean stop, and zeros while
+    /// the volume is attached or after an unclean stop.
     pub stamp: [u8; 32],
 }
 
@@ -236,7 +265,7 @@ impl VolumeSuperblock {
         let (entries, _) = out[VOLUME_FIXED_BYTES..].as_chunks_mut::<VOLUME_ENTRY_BYTES>();
         for (volume, entry) in self.volumes.iter().zip(entries) {
             let name = volume.name.as_bytes();
-            if name.len() > NAME_BYTES_MAX {
+            if name.len() > VOLUME_NAME_BYTES_MAX {
                 return Err(LayoutError::Malformed("the name of a volume is too long"));
             }
             put_u16(entry, 0, volume.volume.0);
@@ -284,22 +313,35 @@ impl VolumeSuperblock {
         };
         plan.validate()?;
         let log_position = u64_at(head, 136);
-        if log_position >= plan.log_bytes {
+        if log_position >= plan.log_bytes || !log_position.is_multiple_of(plan.block_size.into()) {
             return Err(LayoutError::Malformed("the log begins outside of itself"));
+        }
+        let (epoch, sequence, first_batch) =
+            (u64_at(head, 56), u64_at(head, 64), u64_at(head, 128));
+        check_counts([epoch, sequence, first_batch])?;
+        let volumes: Vec<_> = entries.iter().map(volume).collect::<Result<_, _>>()?;
+        let is_twice = |(at, volume): (usize, &VolumeEntry)| {
+            let mut others = volumes[..at].iter();
+            others.any(|other| other.volume == volume.volume || other.name == volume.name)
+        };
+        if volumes.iter().enumerate().any(is_twice) {
+            return Err(LayoutError::Malformed(
+                "two volumes have one number or name",
+            ));
         }
         Ok(VolumeSuperblock {
             cache_id: CacheId(id),
             seed: HashSeed(u64_at(head, 40)),
             formatted_at: u64_at(head, 48),
-            epoch: u64_at(head, 56),
-            sequence: u64_at(head, 64),
+            epoch,
+            sequence,
             plan,
-            first_batch: u64_at(head, 128),
+            first_batch,
             log_position,
             boot,
             is_clean: u32_at(head, 160) == 1,
             intents,
-            volumes: entries.iter().map(volume).collect::<Result<_, _>>()?,
+            volumes,
         })
     }
 }

@@ -23,12 +23,13 @@
 //! | 4 | 4 | zero |
 //! | 8 | 8 | granule of the volume |
 
-use super::record::{Edit, MappedBlock};
+use super::record::{BlockRecord, CLASS_MAX, Edit, MappedBlock};
 use super::shape::{TABLE_ENTRY_BYTES, TABLE_HEADER_BYTES, TABLE_PAGE_BYTES, TableShape};
 use crate::layout::error::LayoutError;
 use crate::layout::frame::{Frame, open, seal};
 use crate::layout::ids::CacheId;
 use crate::layout::structure::Structure;
+use crate::layout::volume::check_counts;
 use crate::layout::wire::{first, first_mut, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::volume::VolumeId;
 use crate::volume::mode::Sector;
@@ -89,12 +90,19 @@ impl TablePage {
         if u32_at(page, 32) != number || opened.count != shape.entries() {
             return Err(LayoutError::Malformed("another page of the table"));
         }
+        let sequence = u64_at(page, 24);
+        check_counts([sequence])?;
         let len = shape.entries() as usize * shape.entry_bytes();
+        let entries = &page[TABLE_HEADER_BYTES..][..len];
+        let is_sound = |entry: &[u8]| matches!(entry, [_, _, 0..=CLASS_MAX, 0 | 1, ..]);
+        if !entries.chunks_exact(shape.entry_bytes()).all(is_sound) {
+            return Err(LayoutError::Malformed("an entry is no block"));
+        }
         Ok(TablePage {
             shape,
             number,
-            sequence: u64_at(page, 24),
-            entries: page[TABLE_HEADER_BYTES..][..len].to_vec(),
+            sequence,
+            entries: entries.to_vec(),
         })
     }
 
@@ -121,6 +129,17 @@ impl TablePage {
             (false, _) => Sector::Missing,
             (true, is_dirty) => Sector::valid(is_dirty),
         }
+    }
+
+    /// Applies the changes of `record` to the entries in this page.
+    pub fn apply_record(&mut self, record: &BlockRecord) {
+        let (shape, number) = (self.shape, self.number);
+        record.edits(shape, |granule, edit| {
+            let (page, entry) = shape.locate(granule);
+            if page == number {
+                self.apply(entry, edit);
+            }
+        });
     }
 
     /// Applies a change to entry `at`.

@@ -79,7 +79,7 @@ proptest! {
     #[test]
     fn batches_come_back(
         records in prop::collection::vec(records(), 0..300),
-        epoch: u64, number: u64, stable: u64,
+        epoch in 0..=COUNT_MAX, number in 0..=COUNT_MAX, stable in 0..=COUNT_MAX,
     ) {
         let batch = BlockBatch { epoch, number, stable, records };
         let mut bytes = vec![0; batch_bytes(batch.records.len(), 512)];
@@ -184,4 +184,66 @@ fn a_superblock_of_an_invalid_plan_is_not_written() {
         let result = superblock.encode(&mut bytes);
         assert!(matches!(result, Err(LayoutError::Malformed(_))));
     }
+}
+
+#[test]
+fn a_plan_that_could_not_run_is_refused() {
+    let plans = [
+        VolumeFormatPlan {
+            log_bytes: 256 << 10,
+            ..plan()
+        },
+        VolumeFormatPlan {
+            log_bytes: 1 << 40,
+            table_offset: 2 << 40,
+            places_offset: 3 << 40,
+            ..plan()
+        },
+        VolumeFormatPlan {
+            // Blocks of 32 KiB to 4 MiB.
+            classes: 0b1000_0001,
+            ..plan()
+        },
+        VolumeFormatPlan {
+            places_bytes: 1 << 40,
+            ..plan()
+        },
+    ];
+    assert_eq!(plan().validate(), Ok(()));
+    for plan in plans {
+        assert!(plan.validate().is_err(), "{plan:?}");
+    }
+}
+
+#[test]
+fn superblocks_with_two_volumes_of_one_name_or_counts_at_their_end_are_refused() {
+    let refused = |change: fn(&mut VolumeSuperblock)| {
+        let mut superblock = superblock();
+        change(&mut superblock);
+        let mut bytes = vec![0; VOLUME_SUPERBLOCK_BYTES];
+        superblock.encode(&mut bytes).unwrap();
+        assert!(VolumeSuperblock::decode(&bytes).is_err());
+    };
+    refused(|superblock| superblock.volumes.push(superblock.volumes[0].clone()));
+    refused(|superblock| superblock.epoch = u64::MAX);
+    refused(|superblock| superblock.sequence = u64::MAX);
+    refused(|superblock| superblock.first_batch = u64::MAX);
+    refused(|superblock| superblock.log_position = 1);
+}
+
+#[test]
+fn a_page_with_an_entry_that_is_no_block_is_refused() {
+    let shape = TableShape::new(4096);
+    let mut page = TablePage::empty(shape, 0);
+    page.apply(
+        3,
+        Edit::Head(Some(MappedBlock {
+            volume: VolumeId(0),
+            class: 9,
+            address: 0,
+        })),
+    );
+    let mut bytes = vec![0; TABLE_PAGE_BYTES];
+    page.encode(ID, &mut bytes).unwrap();
+    assert!(TablePage::decode(ID, shape, 0, &bytes).is_err());
 }
