@@ -305,6 +305,20 @@ impl Cache {
         self.shards[shard].invalidate_at(granule, &mut steps);
     }
 
+    /// True if `volume` has dirty blocks.
+    pub fn has_dirty(&self, volume: VolumeId) -> bool {
+        self.shards.iter().any(|shard| shard.has_dirty(volume))
+    }
+
+    /// Removes all blocks of `volume` without writing them back, and appends the steps
+    /// that name them.
+    pub fn invalidate_volume(&mut self, volume: VolumeId, steps: &mut Vec<Step>) {
+        let mut steps = Steps::new(steps, &mut self.statistics, &mut self.policies);
+        for shard in &mut self.shards {
+            shard.invalidate_volume(volume, &mut steps);
+        }
+    }
+
     /// Puts blocks of an earlier run back, all blocks of one group at once, in ascending
     /// order of their places and groups, before any request.
     ///

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use floe_core::ByteSize;
 use floe_core::hash::HashSeed;
-use floe_core::layout::volume::{VOLUMES_MAX, VolumeEntry, VolumeSuperblock};
+use floe_core::layout::volume::{
+    VOLUME_NAME_BYTES_MAX, VOLUMES_MAX, VolumeEntry, VolumeSuperblock,
+};
 use floe_core::layout::{CacheId, LayoutError};
 use floe_core::volume::{
     ByteRange, Cache, Extent, Memory, Occupancy, Piece, Plan, Restored, Statistics, VolumeId,
@@ -22,6 +24,7 @@ use super::error::{OpenVolumesError, VolumeError};
 use super::handle::Volume;
 use super::layout;
 use super::shard::Shard;
+use super::stamp::{NO_STAMP, stamp_of};
 use super::state::{Shared, VolumeState};
 use super::table::{self, Boot, FoundBlock, Opened};
 
@@ -35,7 +38,8 @@ const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct VolumeCache {
     shared: Arc<Shared>,
-    superblock: Arc<Mutex<VolumeSuperblock>>,
+    /// As in the superblock. Held while a volume is attached.
+    entries: Arc<tokio::sync::Mutex<Vec<VolumeEntry>>>,
     tasks: Arc<Mutex<Vec<JoinHandle<()>>>>,
 }
 
@@ -62,7 +66,7 @@ impl VolumeCache {
         config: &VolumeCacheConfig,
     ) -> Result<Self, OpenVolumesError> {
         let identity = (rand::rng().random(), rand::rng().random());
-        VolumeCache::open_as(device, clock, config, boot(), identity).await
+        VolumeCache::open_as(device, clock, config, Boot::of_this_machine(), identity).await
     }
 
     /// As [`VolumeCache::open`], on a machine with this boot. A cache that is laid out
@@ -139,17 +143,17 @@ impl VolumeCache {
         ];
         Ok(VolumeCache {
             shared,
-            superblock: Arc::new(Mutex::new(superblock)),
+            entries: Arc::new(tokio::sync::Mutex::new(superblock.volumes)),
             tasks: Arc::new(Mutex::new(tasks)),
         })
     }
 
     /// Puts the cache in front of `backing`, under `name`. A volume that had this name
-    /// before gets its blocks back.
+    /// before gets its blocks back, unless its backing device was another one.
     ///
     /// # Errors
-    /// The name is in use, too long, or belongs to a backing device of another size; the
-    /// cache device cannot be written.
+    /// The name is in use or too long; the volume has dirty data of another backing device;
+    /// the cache device cannot be written.
     pub async fn attach(
         &self,
         name: &str,
@@ -157,10 +161,29 @@ impl VolumeCache {
         config: &VolumeConfig,
     ) -> Result<Volume, OpenVolumesError> {
         let size_bytes = backing.size_bytes();
-        let (id, volumes) = self.number(name, size_bytes)?;
-        if let Some(volumes) = volumes {
-            self.shared.table.set_volumes(volumes).await?;
+        let mut entries = self.entries.lock().await;
+        if self.shared.is_closing.load(SeqCst) {
+            return Err(VolumeError::Closed.into());
         }
+        let known = entries.iter().find(|entry| entry.name == name);
+        let id = match known {
+            Some(known) => {
+                self.check_backing(known, &backing).await?;
+                known.volume
+            }
+            None => free_number(&entries, name)?,
+        };
+        // From now on the cache itself changes what a stamp would be of.
+        let mut changed = entries.clone();
+        changed.retain(|entry| entry.volume != id);
+        changed.push(VolumeEntry {
+            volume: id,
+            name: name.to_owned(),
+            size_bytes,
+            stamp: NO_STAMP,
+        });
+        self.shared.table.set_volumes(changed.clone()).await?;
+        *entries = changed;
         for shard in &self.shared.shards {
             let mut state = shard.lock();
             state.cache.set_size_of(id, ByteSize(size_bytes))?;
@@ -181,41 +204,56 @@ impl VolumeCache {
         Ok(volume)
     }
 
-    /// The number of the volume `name`, and the new list if it is a new one.
-    fn number(
+    /// Makes sure that no block of the volume `known` is of a backing device other than
+    /// `backing`: clean blocks of another one are forgotten.
+    async fn check_backing(
         &self,
-        name: &str,
-        size_bytes: u64,
-    ) -> Result<(VolumeId, Option<Vec<VolumeEntry>>), OpenVolumesError> {
-        let mut superblock = self.superblock.lock();
-        let known = superblock.volumes.iter().find(|volume| volume.name == name);
-        if let Some(known) = known {
-            if known.size_bytes != size_bytes {
-                return Err(OpenVolumesError::OtherBacking {
-                    name: name.to_owned(),
-                    difference: format!(
-                        "it had {} bytes, and this one has {size_bytes}",
-                        known.size_bytes
-                    ),
-                });
-            }
-            return Ok((known.volume, None));
+        known: &VolumeEntry,
+        backing: &SharedBlockDevice,
+    ) -> Result<(), OpenVolumesError> {
+        let (shared, id) = (&self.shared, known.volume);
+        if shared.volume(id).is_some() {
+            return Err(OpenVolumesError::InUse(known.name.clone()));
         }
-        if superblock.volumes.len() >= VOLUMES_MAX {
-            return Err(OpenVolumesError::TooManyVolumes(VOLUMES_MAX));
-        }
-        let is_free = |id: &u16| {
-            let mut volumes = superblock.volumes.iter();
-            volumes.all(|volume| volume.volume.0 != *id)
+        let Some(difference) = self.difference(known, backing).await else {
+            return Ok(());
         };
-        let id = VolumeId((0..u16::MAX).find(is_free).unwrap_or(u16::MAX));
-        superblock.volumes.push(VolumeEntry {
-            volume: id,
-            name: name.to_owned(),
-            size_bytes,
-            stamp: [0; 32],
-        });
-        Ok((id, Some(superblock.volumes.clone())))
+        let mut shards = shared.shards.iter();
+        if shards.any(|shard| shard.lock().cache.has_dirty(id)) {
+            return Err(OpenVolumesError::OtherBacking {
+                name: known.name.clone(),
+                difference,
+            });
+        }
+        tracing::warn!(volume = %known.name, %difference, "another backing device: the volume's blocks are forgotten");
+        for shard in &shared.shards {
+            let mut steps = Vec::new();
+            let mut state = shard.lock();
+            state.cache.invalidate_volume(id, &mut steps);
+            shared.settle_in(&mut state, &steps);
+        }
+        shared.table.commit().await?;
+        Ok(shared.release().await?)
+    }
+
+    /// What tells `backing` from the device that the volume `known` had.
+    async fn difference(&self, known: &VolumeEntry, backing: &SharedBlockDevice) -> Option<String> {
+        let (had, has) = (known.size_bytes, backing.size_bytes());
+        if had != has {
+            return Some(format!("it had {had} bytes, and this one has {has}"));
+        }
+        if known.stamp == NO_STAMP {
+            return None;
+        }
+        match stamp_of(backing, self.seed()).await {
+            Ok(stamp) if stamp == known.stamp => None,
+            Ok(_) => Some("samples of its content differ".to_owned()),
+            Err(error) => Some(format!("samples of its content cannot be read: {error}")),
+        }
+    }
+
+    fn seed(&self) -> HashSeed {
+        HashSeed(self.shared.plan.config().seed)
     }
 
     /// The volumes that are attached.
@@ -240,13 +278,15 @@ impl VolumeCache {
         stats
     }
 
-    /// Ends all requests, makes everything durable, and notes a clean stop. Dirty blocks
+    /// Ends all requests, makes everything durable, and notes a clean stop and a stamp of
+    /// each backing device. Dirty blocks
     /// stay in the cache. Further requests fail with [`VolumeError::Closed`].
     ///
     /// # Errors
     /// A device failed.
     pub async fn close(&self) -> Result<(), VolumeError> {
         self.shared.is_closing.store(true, SeqCst);
+        let mut entries = self.entries.lock().await;
         for task in self.tasks.lock().drain(..) {
             task.abort();
         }
@@ -266,7 +306,18 @@ impl VolumeCache {
             return Err(VolumeError::Poisoned(reason));
         }
         self.shared.table.commit().await?;
-        self.shared.table.close().await
+        for volume in &volumes {
+            let stamp = stamp_of(&volume.backing, self.seed()).await;
+            let stamp = stamp.unwrap_or_else(|error| {
+                tracing::warn!(volume = %volume.name, %error, "the backing device gets no stamp");
+                NO_STAMP
+            });
+            let mut entries = entries.iter_mut();
+            if let Some(entry) = entries.find(|entry| entry.volume == volume.id) {
+                entry.stamp = stamp;
+            }
+        }
+        self.shared.table.close(entries.clone()).await
     }
 }
 
@@ -295,6 +346,21 @@ impl Shared {
             }
         }
     }
+}
+
+/// The number of a new volume.
+fn free_number(entries: &[VolumeEntry], name: &str) -> Result<VolumeId, OpenVolumesError> {
+    if name.len() > VOLUME_NAME_BYTES_MAX {
+        return Err(OpenVolumesError::NameTooLong(
+            name.to_owned(),
+            VOLUME_NAME_BYTES_MAX,
+        ));
+    }
+    if entries.len() >= VOLUMES_MAX {
+        return Err(OpenVolumesError::TooManyVolumes(VOLUMES_MAX));
+    }
+    let is_free = |id: &u16| entries.iter().all(|entry| entry.volume.0 != *id);
+    Ok(VolumeId((0..u16::MAX).find(is_free).unwrap_or(u16::MAX)))
 }
 
 /// Compares the settings with the layout of the device.
@@ -358,20 +424,4 @@ fn restore(
         }
     }
     Ok(())
-}
-
-/// The boot of this machine. If it is not known, each one is another: after an unclean
-/// stop, writes that were not flushed are then left out.
-fn boot() -> Boot {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
-    let mut boot = [0; 16];
-    if digits.len() != 32 {
-        return Boot(rand::rng().random());
-    }
-    for (byte, pair) in boot.iter_mut().zip(digits.chunks_exact(2)) {
-        let digit = |at: usize| char::from(pair[at]).to_digit(16).unwrap_or_default() as u8;
-        *byte = digit(0) << 4 | digit(1);
-    }
-    Boot(boot)
 }

@@ -97,6 +97,16 @@ pub enum OpenVolumesError {
         /// Its value in the settings.
         wanted: String,
     },
+    /// The device is not shaped as the one that the cache was laid out on.
+    #[error(
+        "the cache was laid out on a device with {wanted}, and this one has {found}: give the cache its device back"
+    )]
+    OtherDevice {
+        /// Of the device that the cache was laid out on.
+        wanted: String,
+        /// Of this device.
+        found: String,
+    },
     /// The metadata is damaged where acknowledged writes may have been.
     #[error("the metadata of the cache is damaged: {0}; `floe check` shows the extent")]
     Damaged(String),
@@ -105,7 +115,7 @@ pub enum OpenVolumesError {
     Restore(#[from] RestoreError),
     /// The backing device of a volume with dirty data is not the one it had.
     #[error(
-        "volume {name} has dirty data for another backing device ({difference}): attach that one, or discard the dirty data"
+        "volume {name} has dirty data for another backing device ({difference}): attach that one; to lose the dirty data, wipe the cache device and format it anew"
     )]
     OtherBacking {
         /// The volume.
@@ -113,6 +123,12 @@ pub enum OpenVolumesError {
         /// What differs.
         difference: String,
     },
+    /// A volume of this name is attached.
+    #[error("volume {0} is attached already")]
+    InUse(String),
+    /// The name of a volume is too long.
+    #[error("the name {0} of a volume has more than {1} bytes")]
+    NameTooLong(String, usize),
     /// There are as many volumes as a cache can have.
     #[error("the cache has {0} volumes, and can have no more")]
     TooManyVolumes(usize),

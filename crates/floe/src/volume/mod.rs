@@ -13,6 +13,7 @@
 //! | `read.rs`, `write.rs` | the way of a request |
 //! | `clean.rs`, `reclaim.rs` | writing dirty blocks back, room for new ones |
 //! | `table/` | the table of blocks on the cache device, and its log |
+//! | `stamp.rs` | what tells a backing device from others |
 //! | `layout.rs` | the places of things on the cache device |
 //! | `finish.rs` | futures that end even if their callers go |
 //!
@@ -34,8 +35,9 @@ mod locks;
 mod read;
 mod reclaim;
 mod shard;
+mod stamp;
 mod state;
-mod table;
+pub(crate) mod table;
 mod write;
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The driver against a sector oracle.
 
+mod backing;
 mod campaign;
 mod crash;
 mod oracle;

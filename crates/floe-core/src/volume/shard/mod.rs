@@ -290,6 +290,36 @@ impl Shard {
         (cleaned, None)
     }
 
+    /// True if `volume` has dirty blocks.
+    pub(super) fn has_dirty(&self, volume: VolumeId) -> bool {
+        let mut blocks = Vec::new();
+        (0..self.groups.end()).any(|group| {
+            self.groups.blocks_of(group, &mut blocks);
+            let mut dirty = blocks
+                .drain(..)
+                .filter(|block| self.groups.is_dirty(*block));
+            dirty.any(|block| self.is_of(block, volume))
+        })
+    }
+
+    /// Removes all blocks of `volume`.
+    pub(super) fn invalidate_volume(&mut self, volume: VolumeId, steps: &mut Steps<'_>) {
+        let mut blocks = Vec::new();
+        for group in 0..self.groups.end() {
+            self.groups.blocks_of(group, &mut blocks);
+            for block in blocks.drain(..) {
+                if self.is_of(block, volume) {
+                    self.invalidate_at(block.granule(), steps);
+                }
+            }
+        }
+    }
+
+    fn is_of(&self, block: BlockId, volume: VolumeId) -> bool {
+        let place = self.place_of(block.granule());
+        place.is_some_and(|(of, _)| of == volume)
+    }
+
     /// True if the block at `granule` is dirty.
     pub(super) fn is_dirty(&self, granule: u32) -> bool {
         self.at(granule)

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use floe_core::layout::LayoutError;
-use floe_core::layout::volume::{BlockRecord, Edit, TABLE_PAGE_BYTES, TablePage};
+use floe_core::layout::volume::{BlockRecord, TABLE_PAGE_BYTES, TablePage};
 use floe_device::{DeviceError, IoBuf};
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 
@@ -20,10 +20,14 @@ use crate::volume::error::VolumeError;
 const PAGES_AT_ONCE: usize = 16;
 
 /// Bytes of both copies of a page.
-pub(super) const COPIES_BYTES: usize = 2 * TABLE_PAGE_BYTES;
+pub(crate) const COPIES_BYTES: usize = 2 * TABLE_PAGE_BYTES;
 
-/// Changes of entries by page.
-pub(super) type Edits = BTreeMap<u32, Vec<(u32, Edit)>>;
+/// Records, and their indices by the pages that they change, in their order. A record of
+/// a large block changes hundreds of entries, so that the changes are not kept.
+pub(crate) struct ByPage<'a> {
+    records: &'a [BlockRecord],
+    pages: BTreeMap<u32, Vec<u32>>,
+}
 
 impl BlockTable {
     /// Moves the records of the log to the table.
@@ -39,8 +43,7 @@ impl BlockTable {
             queue.stable = queue.written;
             log.snapshot()
         };
-        let edits = edits_of(&self.disk, &snapshot.records);
-        let pages = read_pages(&self.disk, edits).await;
+        let pages = read_pages(&self.disk, ByPage::new(&self.disk, &snapshot.records)).await;
         let pages = pages.map_err(|error| self.fail(&error))?;
         self.watch(write_pages(&self.disk, pages).await)?;
         let mut log = self.log.lock().await;
@@ -48,15 +51,41 @@ impl BlockTable {
     }
 }
 
-pub(super) fn edits_of(disk: &Disk, records: &[BlockRecord]) -> Edits {
-    let mut edits = Edits::new();
-    for record in records {
-        record.edits(disk.shape, |granule, edit| {
-            let (page, entry) = disk.shape.locate(granule);
-            edits.entry(page).or_default().push((entry, edit));
-        });
+impl<'a> ByPage<'a> {
+    pub(crate) fn new(disk: &Disk, records: &'a [BlockRecord]) -> Self {
+        let mut pages = BTreeMap::<u32, Vec<u32>>::new();
+        for (index, record) in (0..).zip(records) {
+            let mut last = None;
+            record.edits(disk.shape, |granule, _| {
+                let (page, _) = disk.shape.locate(granule);
+                if last.replace(page) != Some(page) {
+                    pages.entry(page).or_default().push(index);
+                }
+            });
+        }
+        ByPage { records, pages }
     }
-    edits
+
+    /// The numbers of the pages that change.
+    pub(super) fn pages(&self) -> impl Iterator<Item = u32> {
+        self.pages.keys().copied()
+    }
+
+    /// True if a record changes page `number`.
+    pub(crate) fn has(&self, number: u32) -> bool {
+        self.pages.contains_key(&number)
+    }
+
+    /// Applies the records to `page`. Returns whether any changes it.
+    pub(crate) fn apply(&self, page: &mut TablePage) -> bool {
+        let Some(indices) = self.pages.get(&page.number) else {
+            return false;
+        };
+        for index in indices {
+            page.apply_record(&self.records[*index as usize]);
+        }
+        true
+    }
 }
 
 /// Why a page cannot be read.
@@ -68,19 +97,25 @@ pub(super) enum PageError {
     Layout(u32, LayoutError),
 }
 
-/// Reads the pages that have edits, and applies these.
-async fn read_pages(disk: &Disk, edits: Edits) -> Result<Vec<TablePage>, PageError> {
-    let read = |(number, edits): (u32, Vec<(u32, Edit)>)| async move {
-        let buf = disk.allocate(COPIES_BYTES);
-        let bytes = disk.device.read(page_offset(disk, number), buf).await?;
-        let mut page = newest(disk, number, &bytes)?;
-        for (entry, edit) in edits {
-            page.apply(entry, edit);
-        }
-        Ok(page)
-    };
-    let pages = stream::iter(edits).map(read);
+/// Reads the pages that records change, and applies these.
+async fn read_pages(disk: &Disk, records: ByPage<'_>) -> Result<Vec<TablePage>, PageError> {
+    let pages: Vec<u32> = records.pages().collect();
+    let read = |number| read_page(disk, number, &records);
+    let pages = stream::iter(pages).map(read);
     pages.buffered(PAGES_AT_ONCE).try_collect().await
+}
+
+/// Reads a page, and applies records.
+pub(super) async fn read_page(
+    disk: &Disk,
+    number: u32,
+    records: &ByPage<'_>,
+) -> Result<TablePage, PageError> {
+    let buf = disk.allocate(COPIES_BYTES);
+    let bytes = disk.device.read(page_offset(disk, number), buf).await?;
+    let mut page = newest(disk, number, &bytes)?;
+    records.apply(&mut page);
+    Ok(page)
 }
 
 /// The newer of two copies of a page. A page that was never written has no blocks.

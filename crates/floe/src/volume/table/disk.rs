@@ -1,19 +1,28 @@
 //! The device of a cache of volumes.
 
 use floe_core::layout::CacheId;
-use floe_core::layout::volume::{TableShape, VolumeFormatPlan};
+use floe_core::layout::volume::{TableShape, VolumeFormatPlan, VolumeSuperblock};
 use floe_device::{DeviceError, IoBuf, SharedBlockDevice};
 
 /// The device, and the places of things on it.
 #[derive(Clone, Debug)]
-pub(super) struct Disk {
-    pub(super) device: SharedBlockDevice,
-    pub(super) id: CacheId,
-    pub(super) plan: VolumeFormatPlan,
-    pub(super) shape: TableShape,
+pub(crate) struct Disk {
+    pub(crate) device: SharedBlockDevice,
+    pub(crate) id: CacheId,
+    pub(crate) plan: VolumeFormatPlan,
+    pub(crate) shape: TableShape,
 }
 
 impl Disk {
+    pub(crate) fn new(device: SharedBlockDevice, superblock: &VolumeSuperblock) -> Self {
+        Disk {
+            device,
+            id: superblock.cache_id,
+            plan: superblock.plan,
+            shape: TableShape::new(superblock.plan.granule_bytes),
+        }
+    }
+
     pub(super) fn allocate(&self, len: usize) -> IoBuf {
         self.device.allocate(len)
     }

@@ -35,11 +35,13 @@ use parking_lot::Mutex;
 use tokio::sync::MutexGuard;
 
 use super::error::VolumeError;
-use disk::Disk;
 use intents::Intents;
 use log::Log;
 
-pub(super) use recover::{Boot, FoundBlock, Opened, format, open, read_superblock};
+pub(crate) use checkpoint::{ByPage, COPIES_BYTES};
+pub(crate) use disk::Disk;
+pub(crate) use recover::{Boot, following, read_log};
+pub(super) use recover::{FoundBlock, Opened, format, open, read_superblock};
 
 /// A number of records: all those that were enqueued before.
 pub(super) type Ticket = u64;
@@ -207,12 +209,13 @@ impl BlockTable {
     }
 
     /// Notes in the superblock that every block is as its backing device says, and that
-    /// all else is durable: a clean stop.
-    pub(super) async fn close(&self) -> Result<(), VolumeError> {
+    /// all else is durable: a clean stop, with the stamps in `volumes`.
+    pub(super) async fn close(&self, volumes: Vec<VolumeEntry>) -> Result<(), VolumeError> {
         let mut log = self.log.lock().await;
         let written = log.write_superblock(|superblock| {
             superblock.is_clean = true;
             superblock.intents.fill(0);
+            superblock.volumes = volumes;
         });
         let result = written.await;
         self.watch(result)

@@ -12,16 +12,17 @@ use std::sync::Arc;
 
 use floe_core::hash::HashSeed;
 use floe_core::layout::volume::{
-    BlockBatch, BlockRecord, MappedBlock, TablePage, TableShape, VOLUME_SUPERBLOCK_BYTES,
-    VolumeFormatPlan, VolumeSuperblock, batch_bytes, intent_bits,
+    BlockBatch, BlockRecord, MappedBlock, TablePage, VOLUME_SUPERBLOCK_BYTES, VolumeFormatPlan,
+    VolumeSuperblock, batch_bytes, intent_bits,
 };
 use floe_core::layout::{CacheId, FRAME_BYTES, Identified, LayoutError, Structure, identify};
 use floe_core::volume::mode::Sector;
 use floe_core::volume::{ByteRange, Extent, SECTOR_BYTES};
 use floe_device::{DeviceError, SharedBlockDevice};
+use rand::RngExt as _;
 
 use super::BlockTable;
-use super::checkpoint::{COPIES_BYTES, PageError, edits_of, newest, write_pages};
+use super::checkpoint::{ByPage, COPIES_BYTES, PageError, newest, read_page, write_pages};
 use super::disk::Disk;
 use super::log::{Log, write_superblock};
 use crate::volume::error::OpenVolumesError;
@@ -35,6 +36,24 @@ const ZERO_BYTES: u64 = 64 << 20;
 /// The boot of the machine: with another one, what was not flushed may be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Boot(pub(crate) [u8; 16]);
+
+impl Boot {
+    /// The boot of this machine. If it is not known, each one is another: after an unclean
+    /// stop, writes that were not flushed are then left out.
+    pub(crate) fn of_this_machine() -> Self {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
+        let mut boot = [0; 16];
+        if digits.len() != 32 {
+            return Boot(rand::rng().random());
+        }
+        for (byte, pair) in boot.iter_mut().zip(digits.chunks_exact(2)) {
+            let digit = |at: usize| char::from(pair[at]).to_digit(16).unwrap_or_default() as u8;
+            *byte = digit(0) << 4 | digit(1);
+        }
+        Boot(boot)
+    }
+}
 
 /// A block that an earlier run left.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,7 +121,7 @@ pub(crate) async fn format(
         intents: Box::new([0; 4096]),
         volumes: Vec::new(),
     };
-    let disk = disk(device, &superblock);
+    let disk = Disk::new(device, &superblock);
     let mut at = plan.table_offset;
     while at < plan.places_offset {
         let end = plan.places_offset.min(at + ZERO_BYTES);
@@ -124,7 +143,8 @@ pub(crate) async fn open(
     mut superblock: VolumeSuperblock,
     boot: Boot,
 ) -> Result<Opened, OpenVolumesError> {
-    let disk = disk(device, &superblock);
+    check_fits(&device, &superblock.plan)?;
+    let disk = Disk::new(device, &superblock);
     let lost_power = boot.0 != superblock.boot;
     let batches = read_log(&disk, &superblock).await?;
     let following = following(batches, &superblock, lost_power)?;
@@ -159,21 +179,27 @@ pub(crate) async fn open(
     })
 }
 
-fn disk(device: SharedBlockDevice, superblock: &VolumeSuperblock) -> Disk {
-    Disk {
-        device,
-        id: superblock.cache_id,
-        plan: superblock.plan,
-        shape: TableShape::new(superblock.plan.granule_bytes),
+/// Checks that the device is as large, and its blocks as small, as the layout says.
+fn check_fits(device: &SharedBlockDevice, plan: &VolumeFormatPlan) -> Result<(), OpenVolumesError> {
+    let (size, block) = (device.size_bytes(), device.block_bytes());
+    if plan.end() > size {
+        let (wanted, found) = (format!("{} bytes", plan.end()), format!("{size} bytes"));
+        return Err(OpenVolumesError::OtherDevice { wanted, found });
     }
+    if block > plan.block_size {
+        let wanted = format!("blocks of {} bytes", plan.block_size);
+        let found = format!("blocks of {block} bytes");
+        return Err(OpenVolumesError::OtherDevice { wanted, found });
+    }
+    Ok(())
 }
 
 /// Every sound batch of the log's epoch that the table lacks, by number, with the
 /// offset of its end.
-async fn read_log(
+pub(crate) async fn read_log(
     disk: &Disk,
     superblock: &VolumeSuperblock,
-) -> Result<BTreeMap<u64, (BlockBatch, u64)>, OpenVolumesError> {
+) -> Result<BTreeMap<u64, (BlockBatch, u64)>, DeviceError> {
     let plan = &disk.plan;
     let mut ring = Vec::with_capacity(plan.log_bytes as usize);
     while (ring.len() as u64) < plan.log_bytes {
@@ -203,13 +229,17 @@ async fn read_log(
 }
 
 /// The records to follow.
-struct Following {
-    records: Vec<BlockRecord>,
+pub(crate) struct Following {
+    pub(crate) records: Vec<BlockRecord>,
     /// The number and the offset of the next batch, if the last ones are not stable.
-    unstable: Option<(u64, u64)>,
+    pub(crate) unstable: Option<(u64, u64)>,
 }
 
-fn following(
+/// The records of the batches that count.
+///
+/// # Errors
+/// A batch that must be there is missing.
+pub(crate) fn following(
     batches: BTreeMap<u64, (BlockBatch, u64)>,
     superblock: &VolumeSuperblock,
     lost_power: bool,
@@ -252,8 +282,9 @@ async fn read_table(
         changed: BTreeSet::new(),
         blocks: Vec::new(),
         pending: Vec::new(),
+        free_from: 0,
     };
-    let mut edits = edits_of(disk, records);
+    let records = ByPage::new(disk, records);
     let pages = disk.shape.pages(disk.plan.granules());
     let at_once = (READ_BYTES / COPIES_BYTES as u64) as u32;
     let mut kept: BTreeMap<u32, TablePage> = BTreeMap::new();
@@ -265,12 +296,8 @@ async fn read_table(
         let bytes = disk.device.read(at, disk.allocate(len)).await?;
         for (number, copies) in (first..end).zip(bytes.chunks_exact(COPIES_BYTES)) {
             let page = newest(disk, number, copies);
-            let mut page = page.map_err(|error| match error {
-                PageError::Device(error) => OpenVolumesError::Device(error),
-                error => OpenVolumesError::Damaged(error.to_string()),
-            })?;
-            for (entry, edit) in edits.remove(&number).unwrap_or_default() {
-                page.apply(entry, edit);
+            let mut page = page.map_err(page_error)?;
+            if records.apply(&mut page) {
                 reader.changed.insert(number);
             }
             reader.read(&page)?;
@@ -284,22 +311,27 @@ async fn read_table(
     // Blocks that are left out, in part or whole.
     let dropped = std::mem::take(&mut reader.pending);
     let blocks = std::mem::take(&mut reader.blocks);
-    for (number, edits) in edits_of(disk, &dropped) {
-        let mut page = match kept.remove(&number) {
-            Some(page) => page,
-            None => {
-                let at = disk.plan.table_offset + u64::from(number) * COPIES_BYTES as u64;
-                let bytes = disk.device.read(at, disk.allocate(COPIES_BYTES)).await?;
-                let page = newest(disk, number, &bytes);
-                page.map_err(|error| OpenVolumesError::Damaged(error.to_string()))?
+    let dropped = ByPage::new(disk, &dropped);
+    for number in dropped.pages() {
+        let page = match kept.remove(&number) {
+            Some(mut page) => {
+                dropped.apply(&mut page);
+                page
             }
+            None => read_page(disk, number, &dropped)
+                .await
+                .map_err(page_error)?,
         };
-        for (entry, edit) in edits {
-            page.apply(entry, edit);
-        }
         kept.insert(number, page);
     }
     Ok((kept.into_values().collect(), blocks))
+}
+
+fn page_error(error: PageError) -> OpenVolumesError {
+    match error {
+        PageError::Device(error) => OpenVolumesError::Device(error),
+        error => OpenVolumesError::Damaged(error.to_string()),
+    }
 }
 
 /// Collects blocks from pages in their order. A block's entries may lie in two pages.
@@ -311,6 +343,8 @@ struct TableReader<'a> {
     blocks: Vec<FoundBlock>,
     /// Records of what is left out.
     pending: Vec<BlockRecord>,
+    /// The granule after the last block.
+    free_from: u32,
 }
 
 impl TableReader<'_> {
@@ -324,6 +358,10 @@ impl TableReader<'_> {
             }
             if let Some(block) = page.block(entry) {
                 self.end_block()?;
+                self.free_from = self.check(granule, block).map_err(|why| {
+                    let what = format!("the block at granule {granule} {why}");
+                    OpenVolumesError::Damaged(what)
+                })?;
                 self.blocks.push(FoundBlock {
                     granule,
                     block,
@@ -333,6 +371,30 @@ impl TableReader<'_> {
             self.read_sectors(page, entry, granule);
         }
         Ok(())
+    }
+
+    /// Checks the size, the place and the address of a block. Returns the granule after
+    /// it.
+    fn check(&self, granule: u32, block: MappedBlock) -> Result<u32, &'static str> {
+        let plan = &self.disk.plan;
+        let granules = 1_u32 << block.class;
+        if plan.classes & granules == 0 {
+            return Err("has a size that the cache does not have");
+        }
+        let end = granule.checked_add(granules);
+        let end = end.filter(|end| *end <= plan.granules() && granule.is_multiple_of(granules));
+        let end = end.ok_or("lies outside of the places of its size")?;
+        if granule < self.free_from {
+            return Err("lies inside of another");
+        }
+        let start = block.address.checked_mul(u64::from(plan.granule_bytes));
+        let mut volumes = self.superblock.volumes.iter();
+        let size = volumes.find(|known| known.volume == block.volume);
+        let size = size.map_or(u64::MAX, |known| known.size_bytes);
+        if !block.address.is_multiple_of(granules.into()) || start.is_none_or(|at| at >= size) {
+            return Err("has an address outside of its volume");
+        }
+        Ok(end)
     }
 
     /// Adds the sectors of a granule to the block that has it.
@@ -379,10 +441,7 @@ impl TableReader<'_> {
             address,
         } = found.block;
         let granule_bytes = u64::from(self.disk.plan.granule_bytes);
-        let Some(start) = address.checked_mul(granule_bytes) else {
-            let what = format!("the block at granule {} has no address", found.granule);
-            return Err(OpenVolumesError::Damaged(what));
-        };
+        let start = address * granule_bytes;
         let extent = Extent {
             volume,
             range: ByteRange::at(start, granule_bytes << class),
