@@ -115,7 +115,7 @@ pub(crate) struct InspectArgs {
     /// Only this zone, and the metadata
     #[arg(long, value_name = "ZONE")]
     pub(crate) zone: Option<u32>,
-    /// Print every record
+    /// Print every record, or every batch and block of a cache of volumes
     #[arg(long)]
     pub(crate) records: bool,
     /// Read and verify the values too

@@ -396,6 +396,10 @@ const PROOFS: &[(&str, &str)] = &[
         "floe-cli/tests/damage.rs:check_covers_tiny_objects floe-cli/tests/damage.rs:a_damaged_superblock_is_replaced_by_its_copy floe/src/inspect/tests.rs:every_flipped_bit_is_located",
     ),
     (
+        "* `floe check --device-path FILE` verifies a cache of volumes",
+        "floe-cli/tests/volumes.rs:a_cache_of_volumes_is_inspected_and_checked floe/src/inspect/tests_volume.rs:blocks_that_contradict_each_other_are_reported",
+    ),
+    (
         "| a panic, which is a defect of Floe",
         "floe/tests/panics.rs:a_batch_in_a_log_is_given_up floe/tests/panics.rs:a_reclaimer_that_panics_poisons_the_cache",
     ),

@@ -11,6 +11,7 @@ use time::format_description::well_known::Rfc3339;
 use clap::ArgMatches;
 use floe::config::Schema;
 
+use super::inspect_volumes;
 use crate::args::{CheckArgs, InspectArgs};
 use crate::device::{self, Part};
 use crate::failure::Failure;
@@ -19,7 +20,7 @@ use crate::settings::{self, Request};
 use crate::style::Style;
 
 /// Most damaged places in the JSON list.
-const LISTED_MAX: usize = 10_000;
+pub(super) const LISTED_MAX: usize = 10_000;
 
 /// `floe inspect`: prints findings as they are read.
 pub(crate) fn run(
@@ -36,6 +37,12 @@ pub(crate) fn run(
     let request = Request::new(schema, matches)?;
     let effective = request.load(schema)?;
     let config = settings::device(&request, &effective)?;
+    if let Some(path) = inspect_volumes::path_of(&config) {
+        if args.zone.is_some() {
+            return Err(Failure::usage("a cache of volumes has no zones").cure("leave out --zone"));
+        }
+        return inspect_volumes::run(path, args.records, json);
+    }
     let totals = walk(Part::Chunks, &config, scope, |finding| {
         if written.is_err() || (is_record(finding) && !args.records) {
             return;
@@ -87,6 +94,9 @@ pub(crate) fn check(
     let request = Request::new(schema, matches)?;
     let effective = request.load(schema)?;
     let chunks = settings::device(&request, &effective)?;
+    if let Some(path) = inspect_volumes::path_of(&chunks) {
+        return inspect_volumes::check(path, json);
+    }
     let tiny = settings::tiny_device(&request, &effective)?;
     // Damage in one cache must not hide damage in the other.
     let chunks = check_part(Part::Chunks, &chunks, scope, json);
@@ -500,7 +510,7 @@ fn sum(totals: &Totals) -> String {
     text
 }
 
-fn date(unix_s: u64) -> String {
+pub(super) fn date(unix_s: u64) -> String {
     i64::try_from(unix_s)
         .ok()
         .and_then(|s| OffsetDateTime::from_unix_timestamp(s).ok())

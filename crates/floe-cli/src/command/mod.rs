@@ -4,6 +4,7 @@ mod announcement;
 mod config;
 mod format;
 mod inspect;
+mod inspect_volumes;
 mod lab;
 mod runtime;
 mod serve;

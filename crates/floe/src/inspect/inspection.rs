@@ -46,6 +46,14 @@ pub enum InspectError {
         /// The error of the second.
         second: LayoutError,
     },
+    /// Neither copy of the superblock of a cache of volumes is sound.
+    #[error("the device holds no cache of volumes: first copy: {first}; second copy: {second}")]
+    NoVolumes {
+        /// The error of the first.
+        first: LayoutError,
+        /// The error of the second.
+        second: LayoutError,
+    },
     /// The device's geometry differs from the cache's.
     #[error("the cache was formatted for a device with another geometry: {0}")]
     Shape(String),

@@ -11,6 +11,7 @@
 //! |---|---|
 //! | `format.rs` | the contract of a kind of cache on flash |
 //! | `chunk/`, `tiny/` | the kinds, in the table `FORMATS` |
+//! | `volume.rs` | caches of volumes, whose devices have no zones |
 //! | `metadata.rs` | the metadata zones of every kind |
 //! | `inspection.rs`, `finding.rs` | reading the device, and reporting |
 //!
@@ -22,11 +23,14 @@ mod format;
 mod inspection;
 mod metadata;
 mod tiny;
+mod volume;
 
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tests_tiny;
+#[cfg(test)]
+mod tests_volume;
 
 use std::marker::PhantomData;
 
@@ -40,6 +44,7 @@ use format::Format;
 pub use format::Shape;
 use inspection::Inspection;
 pub use inspection::{InspectError, Scope};
+pub use volume::{VolumeFinding, VolumeTotals, inspect_volumes, is_cache_of_volumes};
 
 use crate::metadata_log::METADATA;
 
