@@ -20,11 +20,9 @@ const ID: CacheId = CacheId(*b"a fuzzed cacheid");
 const NO_ID: CacheId = CacheId([0; 16]);
 
 pub(crate) fn superblock(data: &[u8]) {
-    let magic = Structure::VolumeSuperblock.magic();
-    for bytes in [data.to_vec(), sealed(&NO_ID.0, &magic, data)] {
-        let Ok(read) = VolumeSuperblock::decode(&bytes) else {
-            continue;
-        };
+    let resealed = sealed(&NO_ID.0, &Structure::VolumeSuperblock.magic(), data);
+    let decoded = [data, &resealed].map(VolumeSuperblock::decode);
+    for read in decoded.into_iter().flatten() {
         assert_eq!(read.plan.validate(), Ok(()));
         let mut out = vec![0xee; VOLUME_SUPERBLOCK_BYTES];
         encoded(read.encode(&mut out));
@@ -40,15 +38,15 @@ pub(crate) fn superblock_seeds() -> Vec<Vec<u8>> {
         epoch: 5,
         sequence: 6,
         plan: VolumeFormatPlan {
-            block_size: 4096,
-            granule_bytes: 32 << 10,
-            classes: 0b1111,
-            shards: 2,
-            log_offset: 64 << 10,
-            log_bytes: 1 << 20,
-            table_offset: 2 << 20,
-            places_offset: 3 << 20,
             places_bytes: 64 << 20,
+            places_offset: 3 << 20,
+            table_offset: 2 << 20,
+            log_bytes: 1 << 20,
+            log_offset: 64 << 10,
+            shards: 2,
+            classes: 0b1111,
+            granule_bytes: 32 << 10,
+            block_size: 4096,
         },
         first_batch: 8,
         log_position: 4096,

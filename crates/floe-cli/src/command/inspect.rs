@@ -5,22 +5,18 @@ use floe_core::ZoneId;
 use floe_core::layout::LayoutError;
 use floe_device::{Clock, DeviceConfig, SharedDevice};
 use serde::Serialize;
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use clap::ArgMatches;
 use floe::config::Schema;
 
 use super::inspect_volumes;
+use super::inspection::{LISTED_MAX, date};
 use crate::args::{CheckArgs, InspectArgs};
 use crate::device::{self, Part};
 use crate::failure::Failure;
 use crate::output::{self, size};
 use crate::settings::{self, Request};
 use crate::style::Style;
-
-/// Most damaged places in the JSON list.
-pub(super) const LISTED_MAX: usize = 10_000;
 
 /// `floe inspect`: prints findings as they are read.
 pub(crate) fn run(
@@ -508,12 +504,4 @@ fn sum(totals: &Totals) -> String {
         text.push_str(&format!("; {} gaps", totals.gaps));
     }
     text
-}
-
-pub(super) fn date(unix_s: u64) -> String {
-    i64::try_from(unix_s)
-        .ok()
-        .and_then(|s| OffsetDateTime::from_unix_timestamp(s).ok())
-        .and_then(|date| date.format(&Rfc3339).ok())
-        .unwrap_or_else(|| unix_s.to_string())
 }

@@ -13,7 +13,7 @@ use floe_core::layout::volume::VOLUME_SUPERBLOCK_BYTES;
 use floe_device::{DeviceConfig, FileBlocks, FileBlocksConfig, SharedBlockDevice};
 use serde::Serialize;
 
-use super::inspect::{LISTED_MAX, date};
+use super::inspection::{LISTED_MAX, date};
 use crate::device::{self, Part};
 use crate::failure::Failure;
 use crate::output::{self, size};
@@ -67,17 +67,14 @@ struct Checked {
 pub(super) fn check(path: &Path, json: bool) -> Result<(), Failure> {
     let mut damage = Vec::new();
     let mut written = Ok(());
-    let totals = walk(path, |finding| {
-        if !matches!(finding, VolumeFinding::Damage { .. }) {
-            return;
+    let totals = walk(path, |finding| match finding {
+        VolumeFinding::Damage { .. } if json && damage.len() < LISTED_MAX => {
+            damage.push(finding.clone());
         }
-        if json {
-            if damage.len() < LISTED_MAX {
-                damage.push(finding.clone());
-            }
-        } else if written.is_ok() {
+        VolumeFinding::Damage { .. } if !json && written.is_ok() => {
             written = output::print(&format!("{}\n", line(finding)));
         }
+        _ => {}
     })?;
     written?;
     let damaged = totals.damage;

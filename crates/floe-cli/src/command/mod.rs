@@ -5,6 +5,7 @@ mod config;
 mod format;
 mod inspect;
 mod inspect_volumes;
+mod inspection;
 mod lab;
 mod runtime;
 mod serve;

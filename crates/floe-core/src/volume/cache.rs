@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::address::{ByteRange, Extent, Piece, VolumeId};
-use super::mode::Mode;
+use super::mode::{Mode, Sector};
 use super::plan::{ConfigError, Plan, WhenDirty, shard_of_hash};
 use super::policies::{Admits, Policies};
 use super::regions::hash_of;
@@ -273,9 +273,28 @@ impl Cache {
 
     /// Hands the bytes of `piece` that are valid and clean to `each`, if the block at
     /// its place still has its address.
-    pub fn clean_runs(&self, piece: Piece, each: impl FnMut(Piece)) {
+    pub fn clean_runs(&self, piece: Piece, mut each: impl FnMut(Piece)) {
+        self.runs(piece, |piece, sector| {
+            if sector == Sector::Clean {
+                each(piece);
+            }
+        });
+    }
+
+    /// Hands runs of sectors of `piece` and their state to `each`, if the block at its
+    /// place still has its address.
+    pub fn runs(&self, piece: Piece, each: impl FnMut(Piece, Sector)) {
         let (shard, granule) = self.at(piece.place);
-        self.shards[shard].clean_runs(granule, piece.extent, each);
+        self.shards[shard].runs_at(granule, piece.extent, each);
+    }
+
+    /// Forgets the bytes of `piece` without writing them back, and appends the step that
+    /// says so. A block that keeps no map of its sectors keeps them, unless they are all
+    /// that it has.
+    pub fn forget(&mut self, piece: Piece, steps: &mut Vec<Step>) {
+        let (shard, granule) = self.at(piece.place);
+        let mut steps = Steps::new(steps, &mut self.statistics, &mut self.policies);
+        self.shards[shard].forget_at(granule, piece.extent, &self.plan, &mut steps);
     }
 
     /// Marks the bytes of `piece` dirty, which lie in one cached block: writing them

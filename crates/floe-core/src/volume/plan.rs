@@ -372,7 +372,7 @@ impl Plan {
     }
 
     /// True if blocks can have maps of their sectors.
-    pub(super) fn keeps_maps(&self) -> bool {
+    pub fn keeps_maps(&self) -> bool {
         self.read_miss == Fill::Sector || self.write_miss == Fill::Sector
     }
 

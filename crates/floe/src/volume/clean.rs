@@ -89,20 +89,22 @@ impl Shared {
         Ok(())
     }
 
-    /// Writes the blocks at these places back, as far as no request has them.
+    /// Writes the blocks at these places back, as far as no request has them. Returns
+    /// their number.
     pub(super) async fn clean_pieces(
         self: &Arc<Self>,
         shard: usize,
         pieces: &[Piece],
-    ) -> Result<(), VolumeError> {
+    ) -> Result<u64, VolumeError> {
+        let mut cleaned = 0;
         for some in pieces.chunks(BLOCKS_AT_ONCE as usize) {
             let batch = self.begin(shard, |_, state, may_clean, steps| {
                 let places = some.iter().map(|piece| piece.place);
-                state.clean_at_places(places, may_clean, steps);
+                cleaned += state.clean_at_places(places, may_clean, steps);
             });
             self.finish(batch).await?;
         }
-        Ok(())
+        Ok(cleaned)
     }
 
     /// Lets `clean` choose blocks of a shard, and locks them.
@@ -123,9 +125,10 @@ impl Shared {
             let state = &mut *state;
             let locks: &mut RangeLocks = &mut state.locks;
             let mut may_clean = |extent: Extent| {
-                // A volume that is not attached keeps its dirty blocks.
+                // A volume that is not attached keeps its dirty blocks. A block that is
+                // pinned is being cleaned: that must not see the results of another one.
                 let is_attached = self.volume(extent.volume).is_some();
-                let id = match is_attached {
+                let id = match is_attached && !locks.is_pinned(extent) {
                     true => locks.try_lock(extent, Hold::Shared),
                     false => None,
                 };
@@ -168,9 +171,16 @@ impl Shared {
                 // Writes may have made sectors dirty again, and others forgotten some.
                 Ok(()) => state.cache.clean_runs(piece, |piece| {
                     let record = mark(&self.plan, piece, Sector::Clean);
-                    self.table.enqueue([record]);
+                    // Changes that go past the cache rely on it.
+                    self.table.need(self.table.enqueue([record]));
                 }),
-                Err(_) => state.cache.mark_dirty(piece),
+                Err(_) => {
+                    let mut clean = Vec::new();
+                    state.cache.clean_runs(piece, |piece| clean.push(piece));
+                    clean
+                        .into_iter()
+                        .for_each(|piece| state.cache.mark_dirty(piece));
+                }
             }
         }
         result
@@ -202,9 +212,9 @@ impl Shared {
             }
         }
         result = result.and(super::write::all(writes, VolumeError::backing).await);
+        result?;
         // Writes may go on; the blocks stay until the table has heard.
         locks.iter().for_each(|lock| lock.downgrade(Hold::Pin));
-        result?;
         for volume in volumes {
             volume.needs_flush.store(true, SeqCst);
             volume.flush_backing().await?;

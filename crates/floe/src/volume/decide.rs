@@ -12,7 +12,6 @@ use floe_core::volume::{
 use super::locks::{Hold, LockId};
 use super::shard::State;
 use super::state::Shared;
-use super::table::Ticket;
 
 /// The steps of a request in one region, and the lock that they need.
 #[derive(Debug)]
@@ -20,6 +19,8 @@ pub(super) struct Decision {
     pub(super) steps: Vec<Step>,
     pub(super) outcome: Outcome,
     pub(super) lock: RangeLock,
+    /// The bytes of a change that were dirty before.
+    pub(super) dirty: Vec<ByteRange>,
 }
 
 /// A range lock that is held, or waited for.
@@ -88,6 +89,15 @@ impl Shared {
 
     fn decided(&self, state: &mut State, request: Request, lock: RangeLock) -> Decision {
         let mut steps = Vec::new();
+        let dirty = match request.operation {
+            Operation::Read | Operation::Flush => Vec::new(),
+            Operation::Write | Operation::Trim | Operation::WriteZeroes => {
+                dirty_of(&state.cache, exact(request))
+                    .iter()
+                    .map(|piece| piece.extent.range)
+                    .collect()
+            }
+        };
         let now = self.clock.now();
         let outcome = state.cache.request(&request, now, &mut steps);
         if state.cache.is_short() {
@@ -97,16 +107,19 @@ impl Shared {
             steps,
             outcome,
             lock,
+            dirty,
         }
     }
 
     /// Enqueues the records of steps that have been carried out.
-    pub(super) fn settle(&self, steps: &[Step], lock: &RangeLock) -> Settled {
+    pub(super) fn settle(&self, steps: &[Step], lock: &RangeLock) {
         let mut state = self.shards[lock.shard].lock();
-        self.settle_in(&mut state, steps)
+        self.settle_in(&mut state, steps);
     }
 
-    pub(super) fn settle_in(&self, state: &mut State, steps: &[Step]) -> Settled {
+    /// As [`Shared::settle`]. Answers of later changes wait for records that tell where
+    /// the only copy is, or that there is none any more.
+    pub(super) fn settle_in(&self, state: &mut State, steps: &[Step]) {
         let mut needs_writing = false;
         let mut records = Vec::new();
         for step in steps {
@@ -126,52 +139,112 @@ impl Shared {
             }
         }
         if records.is_empty() {
-            return Settled::default();
+            return;
         }
         let ticket = self.table.enqueue(records);
-        Settled {
-            ticket,
-            needs_writing,
+        if needs_writing {
+            self.table.need(ticket);
         }
     }
 
     /// Undoes the steps of a request that has failed: new blocks leave, and so do those
-    /// that it wrote to and that are clean. A dirty block stays: its sectors have old
-    /// or new data.
-    pub(super) fn undo(&self, steps: &[Step], lock: &RangeLock) {
+    /// that it wrote to and that are clean. A dirty block stays, and forgets what was not
+    /// `dirty` before: the backing device has it. The rest has old or new data.
+    pub(super) fn undo(&self, steps: &[Step], dirty: &[ByteRange], lock: &RangeLock) {
         let mut state = self.shards[lock.shard].lock();
         let mut undone = Vec::new();
         for step in steps {
             match *step {
                 Step::Map(block) => state.cache.invalidate(block.place, &mut undone),
                 Step::Unmap(_) => undone.push(*step),
-                Step::WriteCache(piece) | Step::Fill(piece) | Step::ZeroCache(piece)
-                    if !state.cache.is_dirty(piece.place) =>
-                {
-                    state.cache.invalidate(piece.place, &mut undone);
+                Step::WriteCache(piece) | Step::Fill(piece) | Step::ZeroCache(piece) => {
+                    if !state.cache.is_dirty(piece.place) {
+                        state.cache.invalidate(piece.place, &mut undone);
+                        continue;
+                    }
+                    for part in without(piece, dirty) {
+                        state.cache.forget(part, &mut undone);
+                    }
                 }
                 _ => {}
+            }
+        }
+        // The table hears of the sectors that stay.
+        for step in steps {
+            if let Step::Mark(piece, _) = *step {
+                let mut mark = |piece, sector| undone.push(Step::Mark(piece, sector));
+                state.cache.runs(piece, &mut mark);
             }
         }
         self.settle_in(&mut state, &undone);
     }
 }
 
-/// What settling a request has left to wait for.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Settled {
-    pub(super) ticket: Ticket,
-    /// An answer must not precede the records: they tell where the only copy is, or
-    /// that there is none any more.
-    pub(super) needs_writing: bool,
+fn exact(request: Request) -> Extent {
+    Extent {
+        volume: request.volume,
+        range: request.range,
+    }
+}
+
+/// The dirty bytes of `extent`.
+pub(super) fn dirty_of(cache: &Cache, extent: Extent) -> Vec<Piece> {
+    let mut dirty = Vec::new();
+    cache.lookup(extent, |piece| {
+        cache.runs(piece, |piece, sector| {
+            if sector == Sector::Dirty {
+                dirty.push(piece);
+            }
+        });
+    });
+    dirty
+}
+
+/// The parts of `piece` that are not in `ranges`, which ascend.
+fn without(piece: Piece, ranges: &[ByteRange]) -> Vec<Piece> {
+    let all = piece.extent.range;
+    let mut parts = Vec::new();
+    let mut start = all.start;
+    let end = ByteRange::at(all.end, 0);
+    for range in ranges.iter().chain([&end]) {
+        let end = range.start.min(all.end);
+        if start < end {
+            parts.push(Piece {
+                extent: Extent {
+                    range: ByteRange { start, end },
+                    ..piece.extent
+                },
+                place: piece.place + (start - all.start),
+            });
+        }
+        start = start.max(range.end);
+    }
+    parts
+}
+
+/// True if the request makes clean blocks dirty that keep no map of their sectors.
+fn dirties_whole_blocks(cache: &Cache, plan: &Plan, request: Request) -> bool {
+    let makes_dirty = cache.mode_of(request.volume).makes_dirty();
+    let mut is_any_clean = false;
+    if request.operation == Operation::Write && makes_dirty && !plan.keeps_maps() {
+        cache.lookup(exact(request), |piece| {
+            cache.clean_runs(piece, |_| is_any_clean = true);
+        });
+    }
+    is_any_clean
 }
 
 /// The lock that a request needs.
 fn needs(cache: &Cache, plan: &Plan, request: Request) -> (Extent, Hold) {
-    let exact = Extent {
-        volume: request.volume,
-        range: request.range,
-    };
+    let exact = exact(request);
+    if dirties_whole_blocks(cache, plan, request) {
+        // Its record makes all of a block dirty: other writes to the block rely on it.
+        let region = Extent {
+            range: request.range.aligned_to(plan.region_bytes()),
+            ..exact
+        };
+        return (region, Hold::Exclusive);
+    }
     let is_cached = cache.is_cached(exact);
     let granules = Extent {
         volume: request.volume,

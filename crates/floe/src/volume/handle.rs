@@ -70,12 +70,15 @@ impl Volume {
     pub fn status(&self) -> VolumeStatus {
         let mode = self.shared.shards.first();
         let mode = mode.map(|shard| shard.lock().cache.mode_of(self.state.id));
+        let table = self.shared.table.check();
+        let table = table.err().map(|error| error.to_string().into());
+        let poisoned = self.state.poisoned().or(table);
         VolumeStatus {
             name: self.state.name.clone(),
             size_bytes: self.size_bytes(),
             mode: mode.unwrap_or_default(),
             is_read_only: self.state.is_read_only,
-            poisoned: self.state.poisoned().map(|reason| reason.to_string()),
+            poisoned: poisoned.map(|reason| reason.to_string()),
             backing: self.state.backing.describe(),
         }
     }

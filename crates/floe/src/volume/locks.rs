@@ -161,6 +161,13 @@ impl RangeLocks {
         locks.all(|lock| lock.range.intersection(extent.range).is_empty())
     }
 
+    /// True if a block with bytes of `extent` is pinned.
+    pub(super) fn is_pinned(&self, extent: Extent) -> bool {
+        let region = self.regions.get(&self.key(extent));
+        let mut held = region.into_iter().flat_map(|region| &region.held);
+        held.any(|lock| lock.hold == Hold::Pin && !lock.range.intersection(extent.range).is_empty())
+    }
+
     /// The number of locks that are held or waited for.
     pub(super) fn len(&self) -> usize {
         let regions = self.regions.values();

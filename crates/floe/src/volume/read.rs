@@ -5,7 +5,7 @@ use std::sync::Arc;
 use floe_core::volume::{ByteRange, Extent, Operation, Piece, Request, Step};
 use floe_device::{IoBuf, IoData, OpFuture};
 
-use super::decide::{Decision, RangeLock};
+use super::decide::{Decision, RangeLock, dirty_of};
 use super::error::VolumeError;
 use super::finish::Finish;
 use super::locks::Hold;
@@ -80,13 +80,14 @@ impl Shared {
             return Err(error);
         }
         tracing::warn!(volume = %volume.name, %error, "a block is read from the backing device instead");
-        self.undo(&[Step::Fill(piece)], lock);
+        self.undo(&[Step::Fill(piece)], &[], lock);
         Ok(())
     }
 
     fn is_dirty(&self, piece: Piece) -> bool {
         let shard = self.plan.shard_of_place(piece.place);
-        self.shards[shard].lock().cache.is_dirty(piece.place)
+        let state = self.shards[shard].lock();
+        !dirty_of(&state.cache, piece.extent).is_empty()
     }
 
     /// Reads the part of a request in one region.
@@ -137,7 +138,7 @@ impl Shared {
             }
         }
         if let Some(error) = failed {
-            self.undo(&steps, &lock);
+            self.undo(&steps, &[], &lock);
             return Err(error);
         }
         let answer = parts.iter().map(|part| within(part, range)).collect();
@@ -176,7 +177,7 @@ impl Shared {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "blocks are not filled");
-                    shared.undo(&steps, &lock);
+                    shared.undo(&steps, &[], &lock);
                 }
             }
         };

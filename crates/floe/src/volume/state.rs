@@ -45,6 +45,8 @@ pub(super) struct VolumeState {
     pub(super) is_read_only: bool,
     /// The backing device was written to since its last flush.
     pub(super) needs_flush: AtomicBool,
+    /// Held while the backing device is flushed.
+    flush: tokio::sync::Mutex<()>,
     poison: Mutex<Option<Arc<str>>>,
     is_poisoned: AtomicBool,
 }
@@ -64,6 +66,7 @@ impl VolumeState {
             block_bytes,
             is_read_only,
             needs_flush: AtomicBool::new(false),
+            flush: tokio::sync::Mutex::new(()),
             poison: Mutex::new(None),
             is_poisoned: AtomicBool::new(false),
         }
@@ -96,6 +99,8 @@ impl VolumeState {
 
     /// Makes what was written to the backing device durable, if anything was.
     pub(super) async fn flush_backing(&self) -> Result<(), VolumeError> {
+        // A flush that has begun counts only once it has ended.
+        let _flush = self.flush.lock().await;
         if !self.needs_flush.swap(false, SeqCst) {
             return Ok(());
         }

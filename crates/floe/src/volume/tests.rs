@@ -3,6 +3,7 @@
 mod backing;
 mod campaign;
 mod crash;
+mod faults;
 mod oracle;
 
 use std::sync::Arc;

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
 
 use floe_core::volume::mode::Sector;
 use floe_core::volume::{ByteRange, Extent, Operation, Request, Step};
 use floe_device::{DeviceError, IoBuf, IoData, OpFuture};
 
-use super::decide::Decision;
+use super::decide::{Decision, dirty_of};
 use super::error::VolumeError;
 use super::finish::Finish;
 use super::state::{Shared, VolumeState};
@@ -72,7 +73,11 @@ impl Shared {
             volume: volume.id,
             range,
         };
-        self.table.intend(extent).await?;
+        let intended = self.table.intend(extent).await;
+        intended.inspect_err(|error| self.poison_all(error))?;
+        if !self.makes_dirty(volume, &change) {
+            self.clean_extent(extent).await?;
+        }
         let request = Request {
             volume: volume.id,
             operation: change.operation(),
@@ -82,30 +87,66 @@ impl Shared {
             steps,
             outcome,
             lock,
+            dirty,
         } = self.decide(request).await;
-        let mut result = self.carry_out(volume, range, &change, &steps).await;
-        if outcome.has_cleared_dirty && result.is_ok() {
+        let Carried { mut backing, cache } = self.carry_out(volume, range, &change, &steps).await;
+        if outcome.has_cleared_dirty && backing.is_ok() {
             // The cache had the only durable copy of what these bytes were.
-            result = volume.flush_backing().await;
+            backing = volume.flush_backing().await;
         }
-        if let Err(error) = result {
-            if outcome.has_cleared_dirty {
+        if backing.is_err() || cache.is_err() {
+            if outcome.has_cleared_dirty
+                && let Err(error) = &backing
+            {
                 volume.poison(&format!("a write over unwritten data failed: {error}"));
             }
-            self.undo(&steps, &lock);
-            return Err(error);
+            self.undo(&steps, &dirty, &lock);
+            // The backing device has it all: the cache can do without.
+            let is_through = dirty.is_empty() && bytes_to_backing(&steps) == range.len();
+            return match is_through {
+                true => backing,
+                false => backing.and(cache),
+            };
         }
         let makes_dirty = steps.iter().any(|step| matches!(step, Step::WriteCache(_)));
-        let settled = self.settle(&steps, &lock);
+        self.settle(&steps, &lock);
+        // Without records of its own it relies on those of earlier requests: that its
+        // sectors are dirty in the cache, or no longer.
+        let ticket = self.table.needed();
         drop(lock);
         if makes_dirty {
             self.dirty_writes.fetch_add(1, SeqCst);
         }
-        if settled.needs_writing {
-            let written = self.table.written(settled.ticket).await;
-            written.inspect_err(|error| self.poison_all(error))?;
+        let written = self.table.written(ticket).await;
+        written.inspect_err(|error| self.poison_all(error))
+    }
+
+    /// True if the change leaves the newest data in the cache only.
+    fn makes_dirty(&self, volume: &VolumeState, change: &Change) -> bool {
+        let shard = self.shards.first();
+        let mode = shard.map(|shard| shard.lock().cache.mode_of(volume.id));
+        match change {
+            Change::Write(_) => mode.unwrap_or_default().makes_dirty(),
+            Change::Zeroes => false,
+            // Its bytes are of no use.
+            Change::Discard => true,
         }
-        Ok(())
+    }
+
+    /// Writes the dirty blocks of `extent` back, which lies in one region: if a change
+    /// past the cache fails, the cache still has the newest data.
+    async fn clean_extent(self: &Arc<Self>, extent: Extent) -> Result<(), VolumeError> {
+        let shard = self.plan.shard_of(extent.volume, extent.range.start);
+        loop {
+            let dirty = dirty_of(&self.shards[shard].lock().cache, extent);
+            if dirty.is_empty() {
+                return Ok(());
+            }
+            if self.clean_pieces(shard, &dirty).await? == 0 {
+                // A request has the blocks: they will be free soon.
+                self.clock.sleep(Duration::from_millis(1)).await;
+            }
+        }
     }
 
     async fn carry_out(
@@ -114,7 +155,7 @@ impl Shared {
         range: ByteRange,
         change: &Change,
         steps: &[Step],
-    ) -> Result<(), VolumeError> {
+    ) -> Carried {
         let mut to_cache: Vec<OpFuture<()>> = Vec::new();
         let mut to_backing: Vec<OpFuture<()>> = Vec::new();
         let mut reads: Vec<(ByteRange, OpFuture<IoBuf>)> = Vec::new();
@@ -164,24 +205,40 @@ impl Shared {
                 | Step::Mark(_, Sector::Missing | Sector::Clean | Sector::Dirty) => {}
             }
         }
-        let mut result = Ok(());
+        let mut backing = Ok(());
         let mut parts = Vec::with_capacity(reads.len());
         for (range, read) in reads {
             match read.await {
                 Ok(buf) => parts.push((range, buf.freeze())),
-                Err(error) => result = Err(VolumeError::backing(error)),
+                Err(error) => backing = Err(VolumeError::backing(error)),
             }
         }
         let changed_backing = !to_backing.is_empty();
         // All of them end before the locks do.
-        result = result.and(all(to_backing, VolumeError::backing).await);
-        result = result.and(all(to_cache, VolumeError::cache).await);
+        backing = backing.and(all(to_backing, VolumeError::backing).await);
+        let mut cache = all(to_cache, VolumeError::cache).await;
         if changed_backing {
             volume.needs_flush.store(true, SeqCst);
         }
-        result?;
-        self.write_fills(steps, &parts).await
+        if backing.is_ok() && cache.is_ok() {
+            cache = self.write_fills(steps, &parts).await;
+        }
+        Carried { backing, cache }
     }
+}
+
+/// What has become of the steps of a change on each device.
+struct Carried {
+    backing: Result<(), VolumeError>,
+    cache: Result<(), VolumeError>,
+}
+
+fn bytes_to_backing(steps: &[Step]) -> u64 {
+    let bytes = steps.iter().map(|step| match step {
+        Step::WriteBacking(extent) | Step::ZeroBacking(extent) => extent.range.len(),
+        _ => 0,
+    });
+    bytes.sum()
 }
 
 /// Waits for all operations; returns the last error.

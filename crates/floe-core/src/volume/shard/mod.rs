@@ -326,27 +326,43 @@ impl Shard {
             .is_some_and(|(_, cached)| self.groups.is_dirty(cached.block))
     }
 
-    /// Hands the bytes of `extent` in the block at `granule` that are valid and clean to
-    /// `each`.
-    pub(super) fn clean_runs(&self, granule: u32, extent: Extent, mut each: impl FnMut(Piece)) {
-        let Some((_, cached)) = self.at(granule) else {
+    /// Hands runs of sectors of `extent` in the block at `granule` to `each`.
+    pub(super) fn runs_at(
+        &self,
+        granule: u32,
+        extent: Extent,
+        mut each: impl FnMut(Piece, Sector),
+    ) {
+        let Some((cached, range)) = self.part_at(granule, extent) else {
             return;
         };
-        let range = extent.range.intersection(cached.bytes);
-        if cached.volume != extent.volume || range.is_empty() {
-            return;
-        }
         if !self.groups.is_partial(cached.block) {
-            if !self.groups.is_dirty(cached.block) {
-                each(self.piece(cached, range));
-            }
-            return;
+            let sector = Sector::valid(self.groups.is_dirty(cached.block));
+            return each(self.piece(cached, range), sector);
         }
         for run in self.runs(cached, range) {
-            if run.sector == Sector::Clean {
-                each(self.piece(cached, run.range));
-            }
+            each(self.piece(cached, run.range), run.sector);
         }
+    }
+
+    /// Forgets the bytes of `extent` in the block at `granule`.
+    pub(super) fn forget_at(
+        &mut self,
+        granule: u32,
+        extent: Extent,
+        plan: &Plan,
+        steps: &mut Steps<'_>,
+    ) {
+        if let Some((cached, range)) = self.part_at(granule, extent) {
+            self.forget(cached, range, plan, steps);
+        }
+    }
+
+    /// The block at `granule` and the bytes of `extent` in it, if there are some.
+    fn part_at(&self, granule: u32, extent: Extent) -> Option<(Cached, ByteRange)> {
+        let (_, cached) = self.at(granule)?;
+        let range = extent.range.intersection(cached.bytes);
+        (cached.volume == extent.volume && !range.is_empty()).then_some((cached, range))
     }
 
     /// Marks `range` of the block at `granule` dirty.

@@ -58,6 +58,8 @@ pub(super) struct BlockTable {
     checkpoint: tokio::sync::Mutex<()>,
     /// Commits begun. One has ended when the lock of the log is free.
     commits: AtomicU64,
+    /// The last record that answers of changes wait for.
+    needed: AtomicU64,
     intents: Intents,
     /// The first failure, after which nothing is written any more.
     failure: Mutex<Option<Arc<str>>>,
@@ -82,6 +84,7 @@ impl BlockTable {
             queue: Mutex::default(),
             checkpoint: tokio::sync::Mutex::new(()),
             commits: AtomicU64::new(0),
+            needed: AtomicU64::new(0),
             failure: Mutex::new(None),
             has_failed: AtomicBool::new(false),
         }
@@ -96,10 +99,24 @@ impl BlockTable {
     /// that guards their blocks, so that records of one block keep their order.
     pub(super) fn enqueue(&self, records: impl IntoIterator<Item = BlockRecord>) -> Ticket {
         let mut queue = self.queue.lock();
+        if self.has_failed.load(SeqCst) {
+            // None is written any more.
+            return queue.enqueued;
+        }
         let before = queue.records.len();
         queue.records.extend(records);
         queue.enqueued += (queue.records.len() - before) as u64;
         queue.enqueued
+    }
+
+    /// Notes that answers wait for the records before `ticket`.
+    pub(super) fn need(&self, ticket: Ticket) {
+        self.needed.fetch_max(ticket, SeqCst);
+    }
+
+    /// The last ticket that answers wait for.
+    pub(super) fn needed(&self) -> Ticket {
+        self.needed.load(SeqCst)
     }
 
     /// Records that are not stable yet.

@@ -42,6 +42,26 @@ struct Workload {
     fill: Fill,
 }
 
+/// The end of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Crash {
+    PowerLoss,
+    /// A second one, during recovery.
+    SecondPowerLoss,
+    /// The process dies: what it began takes effect.
+    Death,
+}
+
+impl Crash {
+    fn boot(self) -> Boot {
+        match self {
+            Crash::Death => Boot([0; 16]),
+            Crash::PowerLoss => Boot([1; 16]),
+            Crash::SecondPowerLoss => Boot([2; 16]),
+        }
+    }
+}
+
 /// Where a workload was crashed, and the law that it then broke.
 #[derive(Debug)]
 #[expect(dead_code, reason = "it is printed")]
@@ -164,7 +184,7 @@ impl Workload {
         images: &[Image],
         playback: &Playback,
         clock: &Clock,
-        (boot, nested): (u8, Option<u64>),
+        (crash, nested): (Crash, Option<u64>),
     ) -> Result<(), String> {
         let history = History::default();
         let devices = images.iter().map(|image| match nested {
@@ -181,7 +201,7 @@ impl Workload {
             }),
             ..self.settings()
         };
-        let opened = self.open(device, clock, &settings, Boot([boot; 16])).await;
+        let opened = self.open(device, clock, &settings, crash.boot()).await;
         let cache = opened.map_err(|error| format!("it does not open: {error}"))?;
         let volume = self.attach(&cache, &backing).await;
         let range = playback.range();
@@ -189,7 +209,7 @@ impl Workload {
         let read = volume.read_at(range.start, len).await;
         let content = read.map_err(|error| format!("it does not read: {error}"))?;
         cache.abandon();
-        playback.judge(&content)?;
+        playback.judge(&content, crash != Crash::Death)?;
         if !self.mode.makes_dirty() {
             let read = backing.read(range.start, IoBuf::zeroed(len)).await;
             let below = read.map_err(|error| format!("the backing device: {error}"))?;
@@ -204,7 +224,7 @@ impl Workload {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let point = random.random_range(replay.points());
         let images = replay.images(point, &mut Choice::random(seed));
-        let again = self.recover(&images, playback, clock, (boot + 1, None));
+        let again = self.recover(&images, playback, clock, (Crash::SecondPowerLoss, None));
         Box::pin(again)
             .await
             .map_err(|what| format!("after a crash of the recovery at {point}: {what}"))
@@ -225,16 +245,17 @@ impl Workload {
         virtual_time::run(self.seed, |clock| async move {
             for (number, point) in chosen.into_iter().enumerate() {
                 playback.go_to(point);
-                let choice = number % 4;
-                let mut kept = match choice {
-                    0 => Choice::Nothing,
-                    1 => Choice::All,
-                    _ => Choice::random(random.random()),
+                let choice = number % 5;
+                let (mut kept, crash) = match choice {
+                    0 => (Choice::Nothing, Crash::PowerLoss),
+                    1 => (Choice::All, Crash::PowerLoss),
+                    2 => (Choice::All, Crash::Death),
+                    _ => (Choice::random(random.random()), Crash::PowerLoss),
                 };
                 let images = replay.images(point, &mut kept);
-                let nested = number.is_multiple_of(NESTED_EVERY);
+                let nested = number.is_multiple_of(NESTED_EVERY) && crash == Crash::PowerLoss;
                 let nested = nested.then(|| random.random());
-                let result = self.recover(&images, &playback, &clock, (1, nested));
+                let result = self.recover(&images, &playback, &clock, (crash, nested));
                 result.await.map_err(|what| Violation {
                     workload: self,
                     point,

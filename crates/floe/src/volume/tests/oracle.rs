@@ -24,6 +24,8 @@ struct Entry {
     acknowledged: u64,
     /// It was acknowledged as durable.
     is_durable: bool,
+    /// It ended with an error: it may be there or not.
+    has_failed: bool,
 }
 
 const PENDING: u64 = u64::MAX;
@@ -98,6 +100,7 @@ impl Oracle {
             issued: 0,
             acknowledged: 0,
             is_durable: true,
+            has_failed: false,
         }]);
         Oracle {
             base: 0,
@@ -186,6 +189,49 @@ impl Oracle {
         is_gone
     }
 
+    /// As [`Oracle::run`], on devices that fail requests. Returns the errors of reads,
+    /// and those of other requests.
+    pub(super) async fn run_with_faults(
+        &mut self,
+        volume: &Volume,
+        requests: usize,
+        depth: usize,
+    ) -> [Vec<VolumeError>; 2] {
+        let mut running = FuturesUnordered::new();
+        let mut errors = [Vec::new(), Vec::new()];
+        for at in 0..requests + depth {
+            if at < requests {
+                let request = self.issue();
+                running.push(self.carry_out(volume, request));
+            }
+            if at >= depth
+                && let Some((request, answer)) = running.next().await
+            {
+                match answer {
+                    Ok(answer) => self.end(request, answer),
+                    Err(error) => {
+                        self.fail(request);
+                        errors[usize::from(!matches!(request.kind, Kind::Read))].push(error);
+                    }
+                }
+            }
+        }
+        errors
+    }
+
+    fn fail(&mut self, request: Issued) {
+        self.events += 1;
+        self.running.retain(|issued| *issued != request.issued);
+        for sector in &mut self.sectors[request.first..request.first + request.count] {
+            for entry in &mut sector.0 {
+                if entry.issued == request.issued {
+                    entry.acknowledged = self.events;
+                    entry.has_failed = true;
+                }
+            }
+        }
+    }
+
     /// Issues `requests`, of which `depth` run at once, and drops those that still run.
     pub(super) async fn run_and_leave(&mut self, volume: &Volume, requests: usize, depth: usize) {
         let mut running = FuturesUnordered::new();
@@ -260,6 +306,7 @@ impl Oracle {
                     issued: request.issued,
                     acknowledged: PENDING,
                     is_durable: false,
+                    has_failed: false,
                 });
             }
         }
@@ -305,11 +352,7 @@ impl Oracle {
     /// The power was lost, or the process died: requests that ran may have taken effect
     /// or not. Only flushed writes must be there after a power loss.
     pub(super) fn crash(&mut self, lost_power: bool) {
-        let since = if lost_power {
-            self.flushed
-        } else {
-            self.events
-        };
+        let since = self.since(lost_power);
         self.events += 1;
         self.running.clear();
         for sector in &mut self.sectors {
@@ -320,9 +363,18 @@ impl Oracle {
             for entry in &mut sector.0 {
                 entry.acknowledged = self.events;
                 entry.is_durable = true;
+                entry.has_failed = false;
             }
         }
         self.flushed = self.events;
+    }
+
+    /// Requests that were acknowledged by then must be there after a crash now.
+    fn since(&self, lost_power: bool) -> u64 {
+        match lost_power {
+            true => self.flushed,
+            false => self.events,
+        }
     }
 
     /// Reads all of the volume.
@@ -358,7 +410,9 @@ impl Oracle {
         let first = at as usize / SECTOR;
         for (at, bytes) in buf.chunks_exact(SECTOR).enumerate() {
             let sector = &mut self.sectors[first + at];
-            if sector.0.iter().any(|entry| entry.version.is_none()) {
+            // A write that failed may be read, and be lost with the process.
+            let is_open = |entry: &Entry| entry.version.is_none() || entry.has_failed;
+            if sector.0.iter().any(is_open) {
                 continue;
             }
             let version = version_of(bytes);
@@ -388,9 +442,10 @@ impl Playback {
         start..start + (self.oracle.sectors.len() * SECTOR) as u64
     }
 
-    /// Judges the content of the volume after a power loss at this moment.
-    pub(super) fn judge(&self, content: &[u8]) -> Result<(), String> {
-        let since = self.oracle.flushed;
+    /// Judges the content of the volume after a power loss, or the death of the process,
+    /// at this moment.
+    pub(super) fn judge(&self, content: &[u8], lost_power: bool) -> Result<(), String> {
+        let since = self.oracle.since(lost_power);
         let is_there = |entry: &Entry| entry.acknowledged <= since || entry.is_durable;
         let sectors = self.oracle.sectors.iter().zip(content.chunks_exact(SECTOR));
         for (number, (sector, bytes)) in sectors.enumerate() {
@@ -415,7 +470,8 @@ impl Issued {
 impl Sector {
     /// True if no write that `is_there` was issued after this one was acknowledged.
     fn is_possible(&self, entry: &Entry, is_there: impl Fn(&Entry) -> bool) -> bool {
-        let acknowledged = self.0.iter().filter(|other| other.acknowledged != PENDING);
+        let has_succeeded = |other: &&Entry| other.acknowledged != PENDING && !other.has_failed;
+        let acknowledged = self.0.iter().filter(has_succeeded);
         let mut later = acknowledged.filter(|other| other.issued > entry.acknowledged);
         !later.any(is_there)
     }

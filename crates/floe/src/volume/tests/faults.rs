@@ -1,0 +1,342 @@
+//! Faults of the cache device and of the backing device.
+
+use std::time::Duration;
+
+use floe_device::block::BlockDevice;
+use floe_device::{Counters, Faults, Faulty, IoBuf, IoData, OpFuture, virtual_time};
+
+use super::*;
+use crate::volume::table::Boot;
+
+const BOOT: Boot = Boot([9; 16]);
+
+/// The device that fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Cache,
+    Backing,
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    mode: Mode,
+    fill: Fill,
+    side: Side,
+    faults: Faults,
+    seed: u64,
+}
+
+async fn open(device: &SharedBlockDevice, clock: &Clock, fill: Fill) -> VolumeCache {
+    let (device, settings) = (Arc::clone(device), config(fill));
+    let opened = VolumeCache::open_as(device, clock.clone(), &settings, BOOT, ([1; 16], 1));
+    opened.await.expect("it opens")
+}
+
+async fn attach(cache: &VolumeCache, backing: &SharedBlockDevice, mode: Mode) -> Volume {
+    let config = VolumeConfig {
+        mode,
+        ..VolumeConfig::default()
+    };
+    let volume = cache.attach("disk", Arc::clone(backing), &config).await;
+    volume.expect("it attaches")
+}
+
+/// Runs requests before, during and after faults, and after a restart. Returns the
+/// number of faults.
+async fn fail(clock: Clock, case: Case) -> u64 {
+    let Case {
+        mode,
+        fill,
+        side,
+        faults,
+        seed,
+    } = case.clone();
+    let (below, backing_below) = (memory(4), memory(6));
+    let faulty = |below: &SharedBlockDevice, of: Side| {
+        let faults = match of == side {
+            true => faults.clone(),
+            false => Faults::default(),
+        };
+        let faulty = Faulty::new(Arc::clone(below), clock.clone(), seed, faults);
+        faulty.enable(false);
+        Arc::new(faulty)
+    };
+    let device = faulty(&below, Side::Cache);
+    let backing = faulty(&backing_below, Side::Backing);
+    let mut oracle = Oracle::new(6 << 20, seed).slowed_by(&clock);
+    let of_cache: SharedBlockDevice = device.clone();
+    let of_backing: SharedBlockDevice = backing.clone();
+    let cache = open(&of_cache, &clock, fill).await;
+    let volume = attach(&cache, &of_backing, mode).await;
+    oracle.run(&volume, 200, 8).await;
+    device.enable(true);
+    backing.enable(true);
+    let [of_reads, of_changes] = oracle.run_with_faults(&volume, 300, 8).await;
+    device.enable(false);
+    backing.enable(false);
+    if side == Side::Cache && !mode.makes_dirty() {
+        assert!(of_reads.is_empty(), "{case:?}: {of_reads:?}");
+        let poisoned = volume.status().poisoned;
+        let is_refused =
+            |error: &VolumeError| poisoned.is_some() && !matches!(error, VolumeError::Backing(_));
+        assert!(
+            of_changes.iter().all(is_refused),
+            "{case:?}: {of_changes:?}"
+        );
+    }
+    oracle.verify(&volume).await;
+    clock.sleep(Duration::from_secs(10)).await;
+    oracle.verify(&volume).await;
+    if volume.status().poisoned.is_some() {
+        let data = IoBuf::zeroed(512).freeze();
+        let written = volume.write_at(0, data, false).await;
+        assert!(written.is_err(), "{case:?}");
+        cache.abandon();
+    } else {
+        cache.close().await.expect("it closes");
+    }
+    let cache = open(&below, &clock, fill).await;
+    let volume = attach(&cache, &backing_below, mode).await;
+    oracle.verify(&volume).await;
+    oracle.run(&volume, 100, 8).await;
+    volume.clean().await.expect("all can be written back");
+    oracle.verify_backing(&backing_below).await;
+    cache.close().await.expect("it closes");
+    device.injected() + backing.injected()
+}
+
+#[test]
+fn faults_of_a_device_give_no_wrong_answer() {
+    let rate = 0.05;
+    let none = Faults::default;
+    let kinds = [
+        Faults {
+            read_errors: rate,
+            ..none()
+        },
+        Faults {
+            write_errors: rate,
+            ..none()
+        },
+        Faults {
+            torn_writes: rate,
+            ..none()
+        },
+        Faults {
+            flush_errors: 0.3,
+            ..none()
+        },
+        Faults {
+            write_errors: 1.0,
+            ..none()
+        },
+        Faults {
+            fail_after: Some(200),
+            ..none()
+        },
+    ];
+    let seeds = if std::env::var_os("FLOE_FULL").is_some() {
+        100
+    } else {
+        1
+    };
+    let mut injected = 0;
+    for seed in 0..seeds {
+        for mode in Mode::ALL {
+            for (fill, side) in [Fill::Fetch, Fill::Sector]
+                .into_iter()
+                .flat_map(|fill| [(fill, Side::Cache), (fill, Side::Backing)])
+            {
+                for faults in &kinds {
+                    let case = Case {
+                        mode,
+                        fill,
+                        side,
+                        faults: faults.clone(),
+                        seed,
+                    };
+                    let run = || virtual_time::run(seed, |clock| fail(clock, case.clone()));
+                    match std::panic::catch_unwind(run) {
+                        Ok(more) => injected += more,
+                        Err(panic) => {
+                            eprintln!("{case:?}");
+                            std::panic::resume_unwind(panic);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(injected > 1000, "{injected} faults");
+}
+
+/// A device whose writes to a part of it, and whose flushes, take long.
+#[derive(Debug)]
+struct Slow {
+    below: SharedBlockDevice,
+    clock: Clock,
+    writes_below: u64,
+    flushes: bool,
+}
+
+impl Slow {
+    fn after<T: Send + 'static>(&self, is_slow: bool, operation: OpFuture<T>) -> OpFuture<T> {
+        if !is_slow {
+            return operation;
+        }
+        let sleep = self.clock.sleep(SLOW);
+        OpFuture::new(async move {
+            sleep.await;
+            operation.await
+        })
+    }
+}
+
+const SLOW: Duration = Duration::from_millis(10);
+
+impl BlockDevice for Slow {
+    fn describe(&self) -> String {
+        self.below.describe()
+    }
+
+    fn flush(&self) -> OpFuture<()> {
+        self.after(self.flushes, self.below.flush())
+    }
+
+    fn block_bytes(&self) -> u32 {
+        self.below.block_bytes()
+    }
+
+    fn read(&self, at: u64, buf: IoBuf) -> OpFuture<IoBuf> {
+        self.below.read(at, buf)
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.below.size_bytes()
+    }
+
+    fn write(&self, at: u64, data: IoData) -> OpFuture<()> {
+        self.after(at < self.writes_below, self.below.write(at, data))
+    }
+
+    fn write_zeroes(&self, range: std::ops::Range<u64>) -> OpFuture<()> {
+        self.below.write_zeroes(range)
+    }
+
+    fn discard(&self, range: std::ops::Range<u64>) -> OpFuture<()> {
+        self.below.discard(range)
+    }
+
+    fn counters(&self) -> &Counters {
+        self.below.counters()
+    }
+}
+
+async fn put(volume: &Volume, at: u64, data: IoData, is_durable: bool) {
+    let written = volume.write_at(at, data, is_durable).await;
+    written.expect("it writes");
+}
+
+fn sectors(byte: u8, count: usize) -> IoData {
+    IoBuf::copy_of(&vec![byte; count * 512], count * 512).freeze()
+}
+
+/// A volume with a write, in front of a device whose flushes take a while.
+async fn written_before_slow_flushes(clock: &Clock, mode: Mode) -> (VolumeCache, Volume) {
+    let backing: SharedBlockDevice = Arc::new(Slow {
+        below: memory(6),
+        clock: clock.clone(),
+        writes_below: 0,
+        flushes: true,
+    });
+    let cache = open(&memory(4), clock, Fill::Sector).await;
+    let volume = attach(&cache, &backing, mode).await;
+    let written = volume.write_at(0, sectors(1, 8), false).await;
+    written.expect("it writes");
+    (cache, volume)
+}
+
+/// An overwrite of dirty sectors writes no record. It must not be acknowledged before
+/// the record of the first write is in the log.
+#[test]
+fn an_overwrite_waits_for_the_record_of_the_first_write() {
+    virtual_time::run(1, |clock| async move {
+        let device: SharedBlockDevice = Arc::new(Slow {
+            below: memory(4),
+            clock: clock.clone(),
+            writes_below: 1 << 20,
+            flushes: false,
+        });
+        let cache = open(&device, &clock, Fill::Sector).await;
+        let volume = attach(&cache, &memory(6), Mode::WriteBack).await;
+        put(&volume, 1 << 20, sectors(1, 1), true).await;
+        let (first, began) = (volume.clone(), clock.now());
+        tokio::spawn(async move { first.write_at(0, sectors(2, 1), false).await });
+        clock.sleep(SLOW / 2).await;
+        put(&volume, 0, sectors(3, 1), false).await;
+        assert!(clock.now().0 - began.0 >= SLOW.as_nanos() as u64);
+        cache.abandon();
+    });
+}
+
+/// A block that is dirty again while it is being cleaned is not cleaned a second time
+/// before the first one has ended: the first would call the second's sectors clean.
+#[test]
+fn a_block_is_cleaned_once_at_a_time() {
+    virtual_time::run(1, |clock| async move {
+        let (cache, volume) = written_before_slow_flushes(&clock, Mode::WriteBack).await;
+        let began = clock.now();
+        let cleaned = volume.clone();
+        let first = tokio::spawn(async move { cleaned.clean().await });
+        clock.sleep(SLOW / 2).await;
+        put(&volume, 0, sectors(2, 8), false).await;
+        volume.clean().await.expect("it cleans");
+        first.await.expect("it ends").expect("it cleans");
+        let took = clock.now().0 - began.0;
+        assert!(
+            took >= 2 * SLOW.as_nanos() as u64,
+            "two flushes, one after the other"
+        );
+        cache.abandon();
+    });
+}
+
+/// A flush must not be acknowledged while an earlier one, which covers its writes, runs.
+#[test]
+fn a_flush_waits_for_one_that_runs() {
+    virtual_time::run(1, |clock| async move {
+        let (cache, volume) = written_before_slow_flushes(&clock, Mode::WriteThrough).await;
+        let (first, began) = (volume.clone(), clock.now());
+        tokio::spawn(async move { first.flush().await });
+        clock.sleep(SLOW / 2).await;
+        volume.flush().await.expect("it flushes");
+        assert!(clock.now().0 - began.0 >= SLOW.as_nanos() as u64);
+        cache.abandon();
+    });
+}
+
+/// Without maps of sectors the first write to a clean block makes all of it dirty: a
+/// write to other sectors relies on its record.
+#[test]
+fn a_write_waits_for_the_one_that_makes_its_block_dirty() {
+    virtual_time::run(1, |clock| async move {
+        let device = memory(4);
+        let slow: SharedBlockDevice = Arc::new(Slow {
+            below: device,
+            clock: clock.clone(),
+            writes_below: u64::MAX,
+            flushes: false,
+        });
+        let cache = open(&slow, &clock, Fill::Fetch).await;
+        let volume = attach(&cache, &memory(6), Mode::WriteBack).await;
+        put(&volume, 1 << 20, sectors(1, 1), true).await;
+        volume.read_at(0, 8 * 512).await.expect("it reads");
+        clock.sleep(SLOW * 3).await;
+        let (first, began) = (volume.clone(), clock.now());
+        tokio::spawn(async move { first.write_at(0, sectors(2, 1), false).await });
+        clock.sleep(SLOW / 2).await;
+        put(&volume, 512, sectors(3, 1), false).await;
+        assert!(clock.now().0 - began.0 >= 2 * SLOW.as_nanos() as u64);
+        cache.abandon();
+    });
+}
