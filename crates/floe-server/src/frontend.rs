@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use floe::Cache;
 use floe::object::ObjectCache;
-use floe::volume::Volume;
+use floe::volume::VolumeCache;
 use floe_device::Clock;
 use floe_device::metered::Meters;
 use tokio::net::TcpListener;
@@ -92,8 +92,8 @@ pub(crate) struct Host {
     pub(crate) objects: ObjectCache,
     /// Keys and values without an origin. May share the store of `objects`.
     pub(crate) items: Cache,
-    /// Cached block volumes.
-    pub(crate) volumes: Vec<Volume>,
+    /// The cache of block volumes, if there is one.
+    pub(crate) volumes: Option<VolumeCache>,
     /// The meters of the cache's device, if there are any.
     pub(crate) device: Option<Arc<Meters>>,
     pub(crate) clock: Clock,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use floe::object::ObjectCache;
-use floe::volume::Volume;
+use floe::volume::VolumeCache;
 use floe::{Cache, Origin, Store};
 use floe_device::Clock;
 use floe_device::metered::Meters;
@@ -46,8 +46,8 @@ pub struct Caches {
     pub objects: ObjectCache,
     /// Keys and values without an origin. May share the store of `objects`.
     pub items: Cache,
-    /// Cached block volumes.
-    pub volumes: Vec<Volume>,
+    /// The cache of block volumes, if there is one.
+    pub volumes: Option<VolumeCache>,
 }
 
 impl From<ObjectCache> for Caches {
@@ -56,7 +56,7 @@ impl From<ObjectCache> for Caches {
         Caches {
             items: Cache::over(objects.store().clone()),
             objects,
-            volumes: Vec::new(),
+            volumes: None,
         }
     }
 }

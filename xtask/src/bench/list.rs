@@ -31,6 +31,16 @@ const JSON: Bench = Bench {
     prepare: None,
 };
 
+/// A benchmark that prints its rows as JSON, without further arguments.
+const fn json(name: &'static str, about: &'static str, cargo: &'static [&'static str]) -> Bench {
+    Bench {
+        name,
+        about,
+        cargo,
+        ..JSON
+    }
+}
+
 /// Every benchmark.
 pub(super) const BENCHES: &[Bench] = &[
     Bench {
@@ -41,24 +51,21 @@ pub(super) const BENCHES: &[Bench] = &[
         quick: &["256", "1"],
         ..JSON
     },
-    Bench {
-        name: "store",
-        about: "Flash hits through the library against a raw io_uring loop on the same file",
-        cargo: &["bench", "--package", "floe", "--bench", "store", "--"],
-        ..JSON
-    },
-    Bench {
-        name: "tiny",
-        about: "The cores of the engines for tiny objects on modelled flash, without I/O: operations of a mix like Twitter's, filters, lookups in memory, by processor time",
-        cargo: &["bench", "--package", "floe-core", "--bench", "tiny", "--"],
-        ..JSON
-    },
-    Bench {
-        name: "volume",
-        about: "The core of the block cache of volumes, without I/O: lookups at 10 M blocks beside random reads of memory, requests, RAM per block, by processor time",
-        cargo: &["bench", "--package", "floe-core", "--bench", "volume", "--"],
-        ..JSON
-    },
+    json(
+        "store",
+        "Flash hits through the library against a raw io_uring loop on the same file",
+        &["bench", "--package", "floe", "--bench", "store", "--"],
+    ),
+    json(
+        "tiny",
+        "The cores of the engines for tiny objects on modelled flash, without I/O: operations of a mix like Twitter's, filters, lookups in memory, by processor time",
+        &["bench", "--package", "floe-core", "--bench", "tiny", "--"],
+    ),
+    json(
+        "volume",
+        "The core of the block cache of volumes, without I/O: lookups at 10 M blocks beside random reads of memory, requests, RAM per block, by processor time",
+        &["bench", "--package", "floe-core", "--bench", "volume", "--"],
+    ),
     Bench {
         name: "memcached",
         about: "Gets of values in memory over memcached's protocol: requests per second of the server's processor time, beside the installed memcached",
@@ -72,6 +79,11 @@ pub(super) const BENCHES: &[Bench] = &[
         ],
         ..JSON
     },
+    json(
+        "volumes",
+        "The driver of volumes on devices in memory: hits of 4 KiB beside the device alone, one after the other, by processor time",
+        &["bench", "--package", "floe", "--bench", "volumes", "--"],
+    ),
     Bench {
         name: "ssd",
         about: "The SSD model, and the papers' hosts over it, in time of one processor, beside what it must reach",

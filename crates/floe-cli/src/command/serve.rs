@@ -229,11 +229,10 @@ async fn start_server(
     )
     .map_err(|error| Failure::usage("the settings of objects are invalid").because(error))?;
     let frontends = plan.frontends(cache.store().value_bytes_max());
-    let volumes = caches.volumes.as_ref().map(VolumeCache::volumes);
     let served = floe_server::Caches {
         objects,
         items: cache.clone(),
-        volumes: volumes.unwrap_or_default(),
+        volumes: caches.volumes.clone(),
     };
     Server::start(frontends, served, clock.clone(), Some(meters))
         .await

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::address::{ByteRange, Extent, Piece, VolumeId};
-use super::mode::{Mode, Sector};
+use super::mode::{Mode, Sector, Write};
 use super::plan::{ConfigError, Plan, WhenDirty, shard_of_hash};
 use super::policies::{Admits, Policies};
 use super::regions::hash_of;
@@ -137,6 +137,25 @@ impl Cache {
         Some(piece)
     }
 
+    /// Takes a write of `extent`, which lies within one region, if a single block has all
+    /// of it, is dirty as a whole, and stays so: counts the request, notes the use, and
+    /// returns the bytes' place.
+    pub fn overwrite(&mut self, extent: Extent, now: Tick) -> Option<Piece> {
+        let mode = self.mode_of(extent.volume);
+        if mode.write(Sector::Dirty) != Write::Cache {
+            return None;
+        }
+        let key = self.plan.shape.region_of(extent.volume, extent.range.start);
+        let hash = hash_of(self.plan.seed, key);
+        let shard = &mut self.shards[shard_of_hash(&self.plan, hash) - self.first];
+        self.policies.now = now;
+        let piece = shard.overwrite(key, hash, extent.range, &mut self.policies)?;
+        let bytes = extent.range.len();
+        self.statistics.traffic.cache_writes.add(bytes);
+        self.statistics.writes.add(bytes, bytes);
+        Some(piece)
+    }
+
     /// True if every sector of `extent` is valid in the cache. Changes nothing.
     pub fn is_cached(&self, extent: Extent) -> bool {
         let mut parts = regions(&self.plan, extent);
@@ -263,6 +282,13 @@ impl Cache {
     pub fn release(&mut self, place: u64) {
         let (shard, granule) = self.at(place);
         self.shards[shard].release(granule);
+    }
+
+    /// Notes a use of the block at `place`: it cannot leave now, and others are to be
+    /// tried first.
+    pub fn touch(&mut self, place: u64) {
+        let (shard, granule) = self.at(place);
+        self.shards[shard].touch_at(granule);
     }
 
     /// True if the block at `place` is dirty.

@@ -6,6 +6,7 @@ mod samples;
 mod statistics;
 mod thread_latency;
 mod tiny;
+mod volume;
 
 pub(crate) use count::Count;
 pub(crate) use histogram::{Histogram, HistogramSnapshot};
@@ -15,6 +16,7 @@ pub(crate) use statistics::{
 };
 pub(crate) use thread_latency::ThreadLatency;
 pub(crate) use tiny::collect_tiny;
+pub(crate) use volume::collect_volumes;
 
 /// A source of metrics.
 pub(crate) trait Collect: Send + Sync {

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use floe_core::Tick;
 use floe_core::layout::volume::{BlockRecord, MappedBlock};
 use floe_core::volume::mode::{Mode, Sector};
 use floe_core::volume::{
@@ -39,6 +40,11 @@ impl RangeLock {
             shard,
             id,
         }
+    }
+
+    /// The cache that the lock belongs to.
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     /// Lets the lock keep others from less.
@@ -85,6 +91,38 @@ impl Shared {
             }
             drop(state);
         }
+    }
+
+    /// Takes a request within one region that changes no block, if `choose` finds its
+    /// place, and no other request has its bytes.
+    pub(super) fn in_place(
+        self: &Arc<Self>,
+        extent: Extent,
+        hold: Hold,
+        choose: impl FnOnce(&mut Cache, Extent, Tick) -> Option<Piece>,
+    ) -> Option<(Piece, RangeLock)> {
+        if self.region_end(extent.range.start) < extent.range.end {
+            return None;
+        }
+        let shard = self.plan.shard_of(extent.volume, extent.range.start);
+        let mut state = self.shards[shard].lock();
+        let id = state.locks.try_lock(extent, hold)?;
+        match choose(&mut state.cache, extent, self.clock.now()) {
+            Some(piece) => {
+                drop(state);
+                Some((piece, RangeLock::new(self, shard, id)))
+            }
+            None => {
+                state.locks.release(id);
+                None
+            }
+        }
+    }
+
+    /// The end of the region that has byte `at`.
+    fn region_end(&self, at: u64) -> u64 {
+        let bytes = self.plan.region_bytes();
+        (at / bytes + 1) * bytes
     }
 
     fn decided(&self, state: &mut State, request: Request, lock: RangeLock) -> Decision {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use floe_core::volume::{ByteRange, Extent, Operation, Piece, Request, Step};
+use floe_core::volume::{ByteRange, Cache, Extent, Operation, Piece, Request, Step};
 use floe_device::{IoBuf, IoData, OpFuture};
 
 use super::decide::{Decision, RangeLock, dirty_of};
@@ -21,8 +21,7 @@ impl Shared {
         volume: &Arc<VolumeState>,
         range: ByteRange,
     ) -> Result<IoBuf, VolumeError> {
-        let is_one_region = self.region_end(range.start) >= range.end;
-        if is_one_region && let Some(hit) = self.begin_hit(volume, range) {
+        if let Some(hit) = self.begin_hit(volume, range) {
             let Hit { read, piece, lock } = hit;
             match read.await {
                 Ok(buf) => return Ok(buf),
@@ -52,15 +51,7 @@ impl Shared {
             volume: volume.id,
             range,
         };
-        let shard = self.plan.shard_of(volume.id, range.start);
-        let mut state = self.shards[shard].lock();
-        let id = state.locks.try_lock(extent, Hold::Shared)?;
-        let Some(piece) = state.cache.hit(extent, self.clock.now()) else {
-            state.locks.release(id);
-            return None;
-        };
-        drop(state);
-        let lock = RangeLock::new(self, shard, id);
+        let (piece, lock) = self.in_place(extent, Hold::Shared, Cache::hit)?;
         let buf = self.device.allocate(range.len() as usize);
         let read = self.device.read(self.offset(piece.place), buf);
         Some(Hit { read, piece, lock })
@@ -229,11 +220,6 @@ impl Shared {
             start = end;
             (!part.is_empty()).then_some(part)
         })
-    }
-
-    fn region_end(&self, at: u64) -> u64 {
-        let bytes = self.plan.region_bytes();
-        (at / bytes + 1) * bytes
     }
 }
 

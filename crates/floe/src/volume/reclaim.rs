@@ -34,6 +34,7 @@ impl Shared {
             for shard in 0..self.shards.len() {
                 let dirty = self.evict(shard, &mut progress);
                 if !dirty.is_empty() {
+                    self.spare_unattached(shard, &dirty);
                     self.clean_pieces(shard, &dirty).await?;
                     self.evict(shard, &mut progress);
                 }
@@ -67,6 +68,17 @@ impl Shared {
         *progress |= evicted > 0;
         self.settle_in(state, &steps);
         dirty
+    }
+
+    /// Dirty blocks of volumes that are not attached must stay. Others become the next
+    /// to leave.
+    fn spare_unattached(&self, shard: usize, dirty: &[Piece]) {
+        let mut state = self.shards[shard].lock();
+        for piece in dirty {
+            if self.volume(piece.extent.volume).is_none() {
+                state.cache.touch(piece.place);
+            }
+        }
     }
 
     /// Releases places whose blocks the table has durably forgotten.

@@ -89,3 +89,40 @@ fn a_clean_stop_keeps_blocks() {
         }
     });
 }
+
+/// Dirty blocks of a volume that is not attached stay, and another volume is cached.
+#[test]
+fn a_volume_that_is_not_attached_keeps_its_dirty_blocks() {
+    run(async {
+        let (device, first, second) = (memory(6), memory(8), memory(24));
+        let write_back = VolumeConfig {
+            mode: Mode::WriteBack,
+            ..VolumeConfig::default()
+        };
+        let settings = config(Fill::Sector);
+        let open = async || {
+            let cache = VolumeCache::open(Arc::clone(&device), Clock::real(), &settings).await;
+            cache.expect("it opens")
+        };
+        let mut oracles = [Oracle::new(8 << 20, 1), Oracle::new(24 << 20, 2)];
+        let cache = open().await;
+        let volume = cache.attach("first", Arc::clone(&first), &write_back).await;
+        oracles[0].run(&volume.expect("it attaches"), 100, 4).await;
+        cache.close().await.expect("it closes");
+        let cache = open().await;
+        let dirty = cache.stats().occupancy.dirty_bytes;
+        assert!(dirty > 0);
+        let volume = cache
+            .attach("second", Arc::clone(&second), &write_back)
+            .await;
+        let volume = volume.expect("it attaches");
+        oracles[1].run(&volume, 1500, 8).await;
+        oracles[1].verify(&volume).await;
+        volume.clean().await.expect("all can be written back");
+        assert_eq!(cache.stats().occupancy.dirty_bytes, dirty);
+        assert!(cache.stats().counts.reads.hits > 0);
+        let volume = cache.attach("first", first, &write_back).await;
+        oracles[0].verify(&volume.expect("it attaches")).await;
+        cache.close().await.expect("it closes");
+    });
+}

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::task::Poll;
 use std::time::Duration;
 
 use floe_core::volume::mode::Sector;
-use floe_core::volume::{ByteRange, Extent, Operation, Request, Step};
+use floe_core::volume::{ByteRange, Cache, Extent, Operation, Request, Step};
 use floe_device::{DeviceError, IoBuf, IoData, OpFuture};
 
-use super::decide::{Decision, dirty_of};
+use super::decide::{Decision, RangeLock, dirty_of};
 use super::error::VolumeError;
 use super::finish::Finish;
+use super::locks::Hold;
 use super::state::{Shared, VolumeState};
 
 /// A change of a volume.
@@ -40,6 +42,18 @@ impl Shared {
         range: ByteRange,
         change: Change,
     ) -> Result<(), VolumeError> {
+        if let Change::Write(data) = &change
+            && let Some(mut write) = self.begin_overwrite(volume, range, data)
+        {
+            let ended = match futures::poll!(&mut write.operation) {
+                Poll::Ready(result) => write.end(result),
+                Poll::Pending => Finish::new(write.wait()).await,
+            };
+            ended.map_err(VolumeError::cache)?;
+            // The data is the newest only once an earlier request's records say so.
+            let written = self.table.written(self.table.needed()).await;
+            return written.inspect_err(|error| self.poison_all(error));
+        }
         let mut parts = Vec::new();
         for part in self.regions(range) {
             let change = match &change {
@@ -59,6 +73,23 @@ impl Shared {
             result = result.and(part);
         }
         result
+    }
+
+    /// Starts a write in place, if one block has all of `range` and stays dirty: nothing
+    /// else changes.
+    fn begin_overwrite(
+        self: &Arc<Self>,
+        volume: &VolumeState,
+        range: ByteRange,
+        data: &IoData,
+    ) -> Option<Overwrite> {
+        let extent = Extent {
+            volume: volume.id,
+            range,
+        };
+        let (piece, lock) = self.in_place(extent, Hold::Exclusive, Cache::overwrite)?;
+        let operation = self.device.write(self.offset(piece.place), data.clone());
+        Some(Overwrite { operation, lock })
     }
 
     /// Carries out the part of a change in one region.
@@ -239,6 +270,25 @@ fn bytes_to_backing(steps: &[Step]) -> u64 {
         _ => 0,
     });
     bytes.sum()
+}
+
+/// A write in place that runs.
+struct Overwrite {
+    operation: OpFuture<()>,
+    /// Held until the write has ended.
+    lock: RangeLock,
+}
+
+impl Overwrite {
+    fn end(self, result: Result<(), DeviceError>) -> Result<(), DeviceError> {
+        self.lock.shared().dirty_writes.fetch_add(1, SeqCst);
+        result
+    }
+
+    async fn wait(mut self) -> Result<(), DeviceError> {
+        let result = (&mut self.operation).await;
+        self.end(result)
+    }
 }
 
 /// Waits for all operations; returns the last error.

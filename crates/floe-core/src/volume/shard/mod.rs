@@ -192,20 +192,45 @@ impl Shard {
         mode: Mode,
         policies: &mut Policies,
     ) -> Option<Piece> {
-        let region = self.regions.find(key, hash)?;
-        let (first, _) = self.shape.granules_of(range);
-        let Stretch::Cached(cached) = self.stretch(Some(region), key, first, first + 1) else {
-            return None;
-        };
-        let is_whole = !self.groups.is_partial(cached.block) && cached.bytes.contains(range);
+        let cached = self.whole_block(key, hash, range)?;
         let sector = Sector::valid(self.groups.is_dirty(cached.block));
-        if !is_whole || mode.read(sector) != Read::Cache {
+        if mode.read(sector) != Read::Cache {
             return None;
         }
         let piece = self.piece(cached, range);
         self.groups.touch(cached.block);
         policies.note_hit(piece);
         Some(piece)
+    }
+
+    /// Notes a write of `range`, if a single block has all of it and is dirty.
+    pub(super) fn overwrite(
+        &mut self,
+        key: RegionKey,
+        hash: KeyHash,
+        range: ByteRange,
+        policies: &mut Policies,
+    ) -> Option<Piece> {
+        let cached = self.whole_block(key, hash, range)?;
+        if !self.groups.is_dirty(cached.block) {
+            return None;
+        }
+        let piece = self.piece(cached, range);
+        self.groups.touch(cached.block);
+        policies.note_hit(piece);
+        policies.note_dirty(self.piece(cached, cached.bytes));
+        Some(piece)
+    }
+
+    /// The block that has all of `range`, unless some of its sectors differ.
+    fn whole_block(&self, key: RegionKey, hash: KeyHash, range: ByteRange) -> Option<Cached> {
+        let region = self.regions.find(key, hash)?;
+        let (first, _) = self.shape.granules_of(range);
+        let Stretch::Cached(cached) = self.stretch(Some(region), key, first, first + 1) else {
+            return None;
+        };
+        let is_whole = !self.groups.is_partial(cached.block) && cached.bytes.contains(range);
+        is_whole.then_some(cached)
     }
 
     /// True if every sector of `range` is valid.
@@ -318,6 +343,13 @@ impl Shard {
     fn is_of(&self, block: BlockId, volume: VolumeId) -> bool {
         let place = self.place_of(block.granule());
         place.is_some_and(|(of, _)| of == volume)
+    }
+
+    /// Notes a use of the block at `granule`.
+    pub(super) fn touch_at(&mut self, granule: u32) {
+        if let Some((_, cached)) = self.at(granule) {
+            self.groups.touch(cached.block);
+        }
     }
 
     /// True if the block at `granule` is dirty.

@@ -22,7 +22,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use crate::frontend::{Bound, Frontend, Host, Serving, StartError};
-use crate::metrics::{Collect, ConnectionCounters, Samples};
+use crate::metrics::{Collect, ConnectionCounters, Samples, collect_volumes};
 use crate::net::{self, Activity, HttpLimits, Pace, Service, Shutdown, bind_tcp};
 
 pub use config::AdminConfig;
@@ -98,6 +98,9 @@ impl Collect for AdminFrontend {
         let uptime = self.host.clock.now().since(self.started).as_secs_f64();
         samples.gauge("floe_uptime_seconds", "Time since the start", &[], uptime);
         collect::cache(samples, &self.host.objects);
+        if let Some(volumes) = &self.host.volumes {
+            collect_volumes(samples, volumes);
+        }
         if let Some(meters) = &self.host.device {
             collect::device(samples, meters);
         }

@@ -29,7 +29,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use floe::volume::Volume;
+use floe::volume::{Volume, VolumeCache};
 
 use crate::config::ServerConfigError;
 use crate::frontend::{Bound, Frontend, Host, Reload, Serving, StartError};
@@ -46,15 +46,16 @@ impl Frontend for NbdFrontend {
     type Config = NbdConfig;
 
     async fn bind(config: &NbdConfig, host: &Host) -> Result<Bound<Self>, StartError> {
-        let volumes: Vec<_> = host.volumes.iter().map(Volume::name).collect();
-        config.check_names(&volumes)?;
+        let volumes = host.volumes.as_ref().map(VolumeCache::volumes);
+        let volumes = volumes.unwrap_or_default();
+        let names: Vec<_> = volumes.iter().map(Volume::name).collect();
+        config.check_names(&names)?;
         let threads = config.thread_count();
         let listeners = Listeners::bind(Self::NAME, config.listen, &config.path, threads).await?;
-        let exports =
-            Exports::open(config, &host.volumes).map_err(|error| StartError::Prepare {
-                frontend: Self::NAME,
-                source: error.into(),
-            })?;
+        let exports = Exports::open(config, &volumes).map_err(|error| StartError::Prepare {
+            frontend: Self::NAME,
+            source: error.into(),
+        })?;
         let (clock, draining) = (host.clock.clone(), host.draining.clone());
         Ok(Bound {
             frontend: NbdFrontend::new(config, exports, clock, draining)?,
