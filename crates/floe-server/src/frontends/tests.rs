@@ -71,7 +71,6 @@ fn invalid_configurations_are_rejected_with_setting_and_remedy() {
             "[admin]\nlisten = \"0.0.0.0:9100\"\n",
             "admin.public = true",
         ),
-        ("[nbd]\n", "nbd.exports: it is empty"),
         ("[nbd]\nlisten = \"off\"\n", "nbd.path is empty"),
         (
             &nbd("a", "memory", "4KiB", "listen = \"0.0.0.0:1\""),
@@ -93,10 +92,6 @@ fn invalid_configurations_are_rejected_with_setting_and_remedy() {
         (
             &nbd("a", "memory", "4KiB", "max_request_size = \"33MiB\""),
             "nbd.max_request_size",
-        ),
-        (
-            &nbd("a", "memory", "4KiB", "default_export = \"b\""),
-            "nbd.default_export",
         ),
         (
             &nbd("a", "memory", "4KiB", "max_requests = 0"),

@@ -264,3 +264,24 @@ impl Section for NbdConfig {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Volumes are known when the frontend is bound, so names are checked then.
+    #[test]
+    fn there_is_something_to_export_and_the_default_is_one_of_it() {
+        let none = NbdConfig::default();
+        let error = none.check_names(&[]).expect_err("there is nothing");
+        assert!(error.to_string().contains("nothing to export"), "{error}");
+        assert_eq!(none.check_names(&["disk"]).ok(), Some(()));
+        let config = NbdConfig {
+            default_export: "other".to_owned(),
+            ..NbdConfig::default()
+        };
+        let error = config.check_names(&["disk"]).expect_err("it names none");
+        assert!(error.to_string().contains("nbd.default_export"), "{error}");
+        assert_eq!(config.check_names(&["disk", "other"]).ok(), Some(()));
+    }
+}
