@@ -206,6 +206,15 @@ fn oxcache() -> Result<Section, String> {
     )
 }
 
+fn threads() -> Key {
+    Key::new(
+        "threads",
+        Kind::Integer,
+        "Threads that serve connections; 0 is one per core.",
+    )
+    .limits(Limits::between(0, 1024))
+}
+
 fn memcached() -> Result<Section, String> {
     Section::adopt(
         "memcached",
@@ -219,12 +228,7 @@ fn memcached() -> Result<Section, String> {
                 Kind::Path,
                 "Path of a Unix socket; empty disables it. An existing stale socket is replaced; any other file is an error.",
             ),
-            Key::new(
-                "threads",
-                Kind::Integer,
-                "Threads that serve connections; 0 is one per core.",
-            )
-            .limits(Limits::between(0, 1024)),
+            threads(),
             count(
                 "max_connections",
                 "Most open connections; further ones get an error and are closed.",
@@ -305,12 +309,7 @@ fn nbd() -> Result<Section, String> {
                 Kind::Path,
                 "Path of a Unix socket; empty disables it. When not set: `nbd.sock` in the data directory. An existing stale socket is replaced; any other file is an error.",
             ),
-            Key::new(
-                "threads",
-                Kind::Integer,
-                "Threads that serve connections; 0 is one per core.",
-            )
-            .limits(Limits::between(0, 1024)),
+            threads(),
             Key::new(
                 "exports",
                 Kind::Toml,

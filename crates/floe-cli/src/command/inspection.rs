@@ -1,4 +1,4 @@
-//! What inspections of all kinds of caches share.
+//! Shared by the inspections of all kinds of caches.
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;

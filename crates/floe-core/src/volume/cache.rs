@@ -13,6 +13,7 @@ use super::shape::RegionKey;
 use super::shard::{Part, Shard};
 use super::stats::{Memory, Occupancy, Statistics};
 use super::steps::Steps;
+use crate::hash::KeyHash;
 use crate::policy::cleaning::{Blocks, Load, Place};
 use crate::policy::promotion::{PromotionConfig, Sighting, Verdict};
 use crate::{ByteSize, Tick};
@@ -125,10 +126,9 @@ impl Cache {
     /// all of it and the mode reads from it: counts the request, notes the use, and
     /// returns the bytes' place.
     pub fn hit(&mut self, extent: Extent, now: Tick) -> Option<Piece> {
-        let key = self.plan.shape.region_of(extent.volume, extent.range.start);
-        let hash = hash_of(self.plan.seed, key);
         let mode = self.mode_of(extent.volume);
-        let shard = &mut self.shards[shard_of_hash(&self.plan, hash) - self.first];
+        let (key, hash, shard) = self.region_of(extent);
+        let shard = &mut self.shards[shard];
         self.policies.now = now;
         let piece = shard.hit(key, hash, extent.range, mode, &mut self.policies)?;
         let bytes = extent.range.len();
@@ -145,9 +145,8 @@ impl Cache {
         if mode.write(Sector::Dirty) != Write::Cache {
             return None;
         }
-        let key = self.plan.shape.region_of(extent.volume, extent.range.start);
-        let hash = hash_of(self.plan.seed, key);
-        let shard = &mut self.shards[shard_of_hash(&self.plan, hash) - self.first];
+        let (key, hash, shard) = self.region_of(extent);
+        let shard = &mut self.shards[shard];
         self.policies.now = now;
         let piece = shard.overwrite(key, hash, extent.range, &mut self.policies)?;
         let bytes = extent.range.len();
@@ -328,10 +327,10 @@ impl Cache {
     pub fn mark_dirty(&mut self, piece: Piece) {
         let (shard, granule) = self.at(piece.place);
         let extent = piece.extent;
-        let key = self.plan.shape.region_of(extent.volume, extent.range.start);
+        let (key, hash, _) = self.region_of(extent);
         let part = Part {
             key,
-            hash: hash_of(self.plan.seed, key),
+            hash,
             range: extent.range,
             plan: &self.plan,
             mode: self.mode_of(extent.volume),
@@ -428,6 +427,13 @@ impl Cache {
             }
             _ => Err(RestoreError::Place(place)),
         }
+    }
+
+    /// The region of `extent`, which lies within it, and its shard.
+    fn region_of(&self, extent: Extent) -> (RegionKey, KeyHash, usize) {
+        let key = self.plan.shape.region_of(extent.volume, extent.range.start);
+        let hash = hash_of(self.plan.seed, key);
+        (key, hash, shard_of_hash(&self.plan, hash) - self.first)
     }
 
     /// The shard and granule of `place`.

@@ -87,7 +87,7 @@ pub(super) enum Room {
     Replacing(Victim),
 }
 
-/// What is evicted next.
+/// The next to be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Victim {
     /// A block, whose slot has the wanted size.

@@ -145,7 +145,7 @@ impl FileBlocks {
     }
 }
 
-/// Whether the file is a block device, and its bytes.
+/// True for a block device, and the bytes of the file.
 fn size_of(file: &File) -> std::io::Result<(bool, ByteSize)> {
     let metadata = file.metadata()?;
     Ok(match metadata.file_type().is_block_device() {

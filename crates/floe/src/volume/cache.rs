@@ -279,8 +279,7 @@ impl VolumeCache {
     }
 
     /// Ends all requests, makes everything durable, and notes a clean stop and a stamp of
-    /// each backing device. Dirty blocks
-    /// stay in the cache. Further requests fail with [`VolumeError::Closed`].
+    /// each backing device. Dirty blocks stay in the cache. Further requests fail with [`VolumeError::Closed`].
     ///
     /// # Errors
     /// A device failed.

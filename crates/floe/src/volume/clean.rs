@@ -194,8 +194,7 @@ impl Shared {
             if !volumes.iter().any(|volume| volume.id == id) {
                 volumes.push(self.volume(id).ok_or(VolumeError::Closed)?);
             }
-            let buf = self.device.allocate(piece.extent.range.len() as usize);
-            reads.push(self.device.read(self.offset(piece.place), buf));
+            reads.push(self.read_piece(*piece));
         }
         let mut result = Ok(());
         let mut writes = Vec::new();
@@ -211,8 +210,7 @@ impl Shared {
                 (Ok(_), None) => {}
             }
         }
-        result = result.and(super::write::all(writes, VolumeError::backing).await);
-        result?;
+        result.and(super::write::all(writes, VolumeError::backing).await)?;
         // Writes may go on; the blocks stay until the table has heard.
         locks.iter().for_each(|lock| lock.downgrade(Hold::Pin));
         for volume in volumes {

@@ -82,7 +82,7 @@ pub enum OpenVolumesError {
     NotBlank {
         /// The device.
         device: String,
-        /// What its first bytes are.
+        /// The content of its first bytes.
         source: LayoutError,
     },
     /// The device was laid out with other settings.
@@ -120,7 +120,7 @@ pub enum OpenVolumesError {
     OtherBacking {
         /// The volume.
         name: String,
-        /// What differs.
+        /// The difference.
         difference: String,
     },
     /// A volume of this name is attached.

@@ -52,8 +52,7 @@ impl Shared {
             range,
         };
         let (piece, lock) = self.in_place(extent, Hold::Shared, Cache::hit)?;
-        let buf = self.device.allocate(range.len() as usize);
-        let read = self.device.read(self.offset(piece.place), buf);
+        let read = self.read_piece(piece);
         Some(Hit { read, piece, lock })
     }
 
@@ -97,14 +96,9 @@ impl Shared {
         let mut misses: Vec<(ByteRange, OpFuture<IoBuf>)> = Vec::new();
         for step in &steps {
             match *step {
-                Step::ReadCache(piece) => {
-                    let buf = self.device.allocate(piece.extent.range.len() as usize);
-                    hits.push((piece, self.device.read(self.offset(piece.place), buf)));
-                }
+                Step::ReadCache(piece) => hits.push((piece, self.read_piece(piece))),
                 Step::ReadBacking(extent) => {
-                    let buf = volume.backing.allocate(extent.range.len() as usize);
-                    let read = volume.backing.read(extent.range.start, buf);
-                    misses.push((extent.range, read));
+                    misses.push((extent.range, volume.read(extent.range)));
                 }
                 _ => {}
             }
@@ -147,9 +141,7 @@ impl Shared {
         lock: &RangeLock,
     ) -> Result<IoBuf, VolumeError> {
         self.reread(volume, piece, error, lock).await?;
-        let range = piece.extent.range;
-        let buf = volume.backing.allocate(range.len() as usize);
-        let read = volume.backing.read(range.start, buf);
+        let read = volume.read(piece.extent.range);
         read.await.map_err(VolumeError::backing)
     }
 

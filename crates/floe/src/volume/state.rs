@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
-use floe_core::volume::{Plan, VolumeId};
-use floe_device::{Clock, SharedBlockDevice};
+use floe_core::volume::{ByteRange, Piece, Plan, VolumeId};
+use floe_device::{Clock, IoBuf, OpFuture, SharedBlockDevice};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, Semaphore};
 
@@ -91,10 +91,20 @@ impl VolumeState {
         if self.is_read_only {
             return Err(VolumeError::ReadOnly);
         }
+        self.check_poison()
+    }
+
+    fn check_poison(&self) -> Result<(), VolumeError> {
         match self.is_poisoned.load(SeqCst) {
             false => Ok(()),
             true => Err(VolumeError::Poisoned(self.poisoned().unwrap_or_default())),
         }
+    }
+
+    /// Starts a read of the backing device.
+    pub(super) fn read(&self, range: ByteRange) -> OpFuture<IoBuf> {
+        let buf = self.backing.allocate(range.len() as usize);
+        self.backing.read(range.start, buf)
     }
 
     /// Makes what was written to the backing device durable, if anything was.
@@ -121,6 +131,12 @@ impl Shared {
     /// Byte offset of `place` on the cache device.
     pub(super) fn offset(&self, place: u64) -> u64 {
         self.table.places_offset() + place
+    }
+
+    /// Starts a read of the cache device.
+    pub(super) fn read_piece(&self, piece: Piece) -> OpFuture<IoBuf> {
+        let buf = self.device.allocate(piece.extent.range.len() as usize);
+        self.device.read(self.offset(piece.place), buf)
     }
 
     /// Makes everything that the volume's writes have acknowledged durable.
@@ -151,15 +167,6 @@ impl Shared {
     pub(super) fn poison_all(&self, reason: &dyn std::fmt::Display) {
         for volume in self.volumes.read().iter() {
             volume.poison(reason);
-        }
-    }
-}
-
-impl VolumeState {
-    fn check_poison(&self) -> Result<(), VolumeError> {
-        match self.poisoned() {
-            None => Ok(()),
-            Some(reason) => Err(VolumeError::Poisoned(reason)),
         }
     }
 }

@@ -106,9 +106,7 @@ impl Shared {
         };
         let intended = self.table.intend(extent).await;
         intended.inspect_err(|error| self.poison_all(error))?;
-        if !self.makes_dirty(volume, &change) {
-            self.clean_extent(extent).await?;
-        }
+        self.clean_before(&change, extent).await?;
         let request = Request {
             volume: volume.id,
             operation: change.operation(),
@@ -152,24 +150,28 @@ impl Shared {
         written.inspect_err(|error| self.poison_all(error))
     }
 
-    /// True if the change leaves the newest data in the cache only.
-    fn makes_dirty(&self, volume: &VolumeState, change: &Change) -> bool {
-        let shard = self.shards.first();
-        let mode = shard.map(|shard| shard.lock().cache.mode_of(volume.id));
-        match change {
-            Change::Write(_) => mode.unwrap_or_default().makes_dirty(),
-            Change::Zeroes => false,
-            // Its bytes are of no use.
-            Change::Discard => true,
-        }
-    }
-
-    /// Writes the dirty blocks of `extent` back, which lies in one region: if a change
-    /// past the cache fails, the cache still has the newest data.
-    async fn clean_extent(self: &Arc<Self>, extent: Extent) -> Result<(), VolumeError> {
+    /// Writes the dirty blocks of `extent`, which lies in one region, back before a change
+    /// that goes past the cache: if it fails, the cache still has the newest data.
+    async fn clean_before(
+        self: &Arc<Self>,
+        change: &Change,
+        extent: Extent,
+    ) -> Result<(), VolumeError> {
         let shard = self.plan.shard_of(extent.volume, extent.range.start);
         loop {
-            let dirty = dirty_of(&self.shards[shard].lock().cache, extent);
+            let dirty = {
+                let cache = &self.shards[shard].lock().cache;
+                let stays_in_cache = match change {
+                    Change::Write(_) => cache.mode_of(extent.volume).makes_dirty(),
+                    Change::Zeroes => false,
+                    // Its bytes are of no use.
+                    Change::Discard => true,
+                };
+                match stays_in_cache {
+                    true => Vec::new(),
+                    false => dirty_of(cache, extent),
+                }
+            };
             if dirty.is_empty() {
                 return Ok(());
             }
@@ -200,9 +202,7 @@ impl Shared {
         for step in steps {
             match *step {
                 Step::ReadBacking(extent) => {
-                    let buf = volume.backing.allocate(extent.range.len() as usize);
-                    let read = volume.backing.read(extent.range.start, buf);
-                    reads.push((extent.range, read));
+                    reads.push((extent.range, volume.read(extent.range)));
                 }
                 Step::WriteCache(piece) => {
                     if let Some(data) = data(piece.extent.range) {

@@ -229,6 +229,18 @@ pub struct VolumeSuperblock {
 }
 
 impl VolumeSuperblock {
+    /// Sets a bit of the write-intent bitmap; a bit that it does not have is left out.
+    pub fn intend(&mut self, bit: u32) {
+        if let Some(byte) = self.intents.get_mut(bit as usize / 8) {
+            *byte |= 1 << (bit % 8);
+        }
+    }
+
+    /// True if a bit of `extent` is set.
+    pub fn has_intent(&self, extent: Extent) -> bool {
+        intent_bits(extent).any(|bit| self.intents[bit as usize / 8] >> (bit % 8) & 1 == 1)
+    }
+
     /// Writes the superblock over `out`, which has [`VOLUME_SUPERBLOCK_BYTES`].
     ///
     /// # Errors

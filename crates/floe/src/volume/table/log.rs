@@ -121,10 +121,8 @@ impl Log {
     /// Notes that the table has the records of `snapshot`, durably.
     pub(super) async fn forget(&mut self, snapshot: &Snapshot) -> Result<(), DeviceError> {
         for record in &snapshot.records {
-            if let BlockRecord::Intent { bit } = record
-                && let Some(byte) = self.superblock.intents.get_mut(*bit as usize / 8)
-            {
-                *byte |= 1 << (bit % 8);
+            if let BlockRecord::Intent { bit } = record {
+                self.superblock.intend(*bit);
             }
         }
         self.superblock.first_batch = snapshot.number;

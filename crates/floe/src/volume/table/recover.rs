@@ -7,13 +7,13 @@
 //! are left out. The result is durable, and the log begins anew, before a request is
 //! served.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use floe_core::hash::HashSeed;
 use floe_core::layout::volume::{
-    BlockBatch, BlockRecord, MappedBlock, TablePage, VOLUME_SUPERBLOCK_BYTES, VolumeFormatPlan,
-    VolumeSuperblock, batch_bytes, intent_bits,
+    BlockBatch, BlockRecord, INTENT_BITS, MappedBlock, TablePage, VOLUME_SUPERBLOCK_BYTES,
+    VolumeFormatPlan, VolumeSuperblock, batch_bytes,
 };
 use floe_core::layout::{CacheId, FRAME_BYTES, Identified, LayoutError, Structure, identify};
 use floe_core::volume::mode::Sector;
@@ -92,7 +92,6 @@ pub(crate) async fn read_superblock(
         ) {
             (Ok(first), Ok(second)) if order(&second) > order(&first) => Ok(second),
             (Ok(superblock), _) | (_, Ok(superblock)) => Ok(superblock),
-            (Err(error), Err(LayoutError::Blank)) => Err(error),
             (Err(LayoutError::Blank), Err(error)) => Err(error),
             (Err(error), Err(_)) => Err(error),
         },
@@ -118,7 +117,7 @@ pub(crate) async fn format(
         log_position: 0,
         boot: boot.0,
         is_clean: false,
-        intents: Box::new([0; 4096]),
+        intents: Box::new([0; INTENT_BITS as usize / 8]),
         volumes: Vec::new(),
     };
     let disk = Disk::new(device, &superblock);
@@ -155,10 +154,8 @@ pub(crate) async fn open(
         log.append(Vec::new(), true).await?;
     }
     for record in &records {
-        if let BlockRecord::Intent { bit } = record
-            && let Some(byte) = superblock.intents.get_mut(*bit as usize / 8)
-        {
-            *byte |= 1 << (bit % 8);
+        if let BlockRecord::Intent { bit } = record {
+            superblock.intend(*bit);
         }
     }
     let is_clean = superblock.is_clean;
@@ -279,7 +276,6 @@ async fn read_table(
         disk,
         superblock,
         is_clean,
-        changed: BTreeSet::new(),
         blocks: Vec::new(),
         pending: Vec::new(),
         free_from: 0,
@@ -297,17 +293,15 @@ async fn read_table(
         for (number, copies) in (first..end).zip(bytes.chunks_exact(COPIES_BYTES)) {
             let page = newest(disk, number, copies);
             let mut page = page.map_err(page_error)?;
-            if records.apply(&mut page) {
-                reader.changed.insert(number);
-            }
+            let has_changed = records.apply(&mut page);
             reader.read(&page)?;
-            if reader.changed.contains(&number) {
+            if has_changed {
                 kept.insert(number, page);
             }
         }
         first = end;
     }
-    reader.finish()?;
+    reader.end_block()?;
     // Blocks that are left out, in part or whole.
     let dropped = std::mem::take(&mut reader.pending);
     let blocks = std::mem::take(&mut reader.blocks);
@@ -339,7 +333,6 @@ struct TableReader<'a> {
     disk: &'a Disk,
     superblock: &'a VolumeSuperblock,
     is_clean: bool,
-    changed: BTreeSet<u32>,
     blocks: Vec<FoundBlock>,
     /// Records of what is left out.
     pending: Vec<BlockRecord>,
@@ -425,10 +418,6 @@ impl TableReader<'_> {
         }
     }
 
-    fn finish(&mut self) -> Result<(), OpenVolumesError> {
-        self.end_block()
-    }
-
     /// Checks the last block, now that all of its sectors are known, and leaves out
     /// what may not be served.
     fn end_block(&mut self) -> Result<(), OpenVolumesError> {
@@ -448,11 +437,7 @@ impl TableReader<'_> {
         };
         let mut volumes = self.superblock.volumes.iter();
         let is_known = volumes.any(|known| known.volume == volume);
-        let has_intent = intent_bits(extent).any(|bit| {
-            let byte = self.superblock.intents.get(bit as usize / 8);
-            byte.is_some_and(|byte| byte >> (bit % 8) & 1 == 1)
-        });
-        if is_known && (self.is_clean || !has_intent) {
+        if is_known && (self.is_clean || !self.superblock.has_intent(extent)) {
             if found.valid.is_empty() {
                 self.drop_last();
             }
