@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -98,8 +99,7 @@ pub(crate) async fn open(
     else {
         return Ok(None);
     };
-    create(path, settings)?;
-    let device = open_blocks(path, false, clock).await?;
+    let device = open_cache(path, settings, clock).await?;
     let cache = VolumeCache::open(device, clock.clone(), &settings.cache).await;
     let cache = cache.map_err(|error| explain(path, error))?;
     for (name, volume) in &settings.attach {
@@ -114,18 +114,44 @@ pub(crate) async fn open(
     Ok(Some(cache))
 }
 
-/// Creates the cache file if it does not exist.
-fn create(path: &Path, settings: &VolumesSettings) -> Result<(), Failure> {
-    if path.exists() {
-        return Ok(());
+/// Opens the cache device. A file that does not exist is created, and its blocks are
+/// allocated: a file system that is full must not fail writes later.
+async fn open_cache(
+    path: &Path,
+    settings: &VolumesSettings,
+    clock: &Clock,
+) -> Result<SharedBlockDevice, Failure> {
+    let is_new = !path.exists();
+    if is_new {
+        let file = OpenOptions::new().write(true).create_new(true).open(path);
+        let created = file.and_then(|file| file.set_len(settings.size.bytes()));
+        created.map_err(|error| cannot_create(path, error))?;
     }
-    let file = OpenOptions::new().write(true).create_new(true).open(path);
-    let created = file.and_then(|file| file.set_len(settings.size.bytes()));
-    created.map_err(|error| {
-        Failure::environment(format!("cannot create the cache `{}`", path.display()))
-            .because(error)
-            .cure("choose another path with --volumes-path, or give this user permission to write there")
-    })
+    let device = open_file(path, false, clock).await?;
+    match device.fill_holes() {
+        Ok(()) => {}
+        Err(error) if is_new && error.kind() == ErrorKind::StorageFull => {
+            drop(device);
+            // The first error is more useful than one of removing the file.
+            let _ = std::fs::remove_file(path);
+            return Err(cannot_create(path, error).cure(
+                "choose a smaller one with --volumes-size, or another path with --volumes-path",
+            ));
+        }
+        Err(error) => tracing::warn!(
+            path = %path.display(), %error,
+            "space for the cache cannot be allocated ahead: its writes fail once the file system is full"
+        ),
+    }
+    Ok(Arc::new(device))
+}
+
+fn cannot_create(path: &Path, error: std::io::Error) -> Failure {
+    Failure::environment(format!("cannot create the cache `{}`", path.display()))
+        .because(error)
+        .cure(
+            "choose another path with --volumes-path, or give this user permission to write there",
+        )
 }
 
 async fn open_blocks(
@@ -133,15 +159,18 @@ async fn open_blocks(
     read_only: bool,
     clock: &Clock,
 ) -> Result<SharedBlockDevice, Failure> {
+    Ok(Arc::new(open_file(path, read_only, clock).await?))
+}
+
+async fn open_file(path: &Path, read_only: bool, clock: &Clock) -> Result<FileBlocks, Failure> {
     let config = FileBlocksConfig {
         read_only,
         ..FileBlocksConfig::new(path)
     };
     let opened = device::patiently(clock, || FileBlocks::open(&config)).await;
-    let device = opened.map_err(|error| {
+    opened.map_err(|error| {
         Failure::environment(format!("`{}` cannot be opened", path.display())).because(error)
-    })?;
-    Ok(Arc::new(device))
+    })
 }
 
 fn explain(path: &Path, error: OpenVolumesError) -> Failure {

@@ -10,7 +10,7 @@ use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::disk::Disk;
-use crate::blackbox::scenario::Place;
+use crate::blackbox::scenario::{ENVIRONMENT, Place};
 use crate::blackbox::sectors::SECTOR_BYTES;
 use crate::blackbox::server::{Server, volume_flags};
 use crate::blackbox::volume_load::Part;
@@ -23,6 +23,7 @@ const VOLUME_BYTES: u64 = 48 << 20;
 const FREE_BYTES: u64 = 8 << 20;
 
 const CACHE_SIZE: &str = "16MiB";
+const CACHE_BYTES: u64 = 16 << 20;
 const STEPS: u32 = 2_000;
 
 /// The device whose file system is full.
@@ -67,13 +68,25 @@ fn one_mode(place: &Place, full: Full, mode: &str) -> Result<Outcome> {
     fs::File::create(&backing)?.set_len(VOLUME_BYTES)?;
     let mut flags = volume_flags(&backing, mode, CACHE_SIZE);
     flags.push(format!("--volumes-path={}", cache.display()));
+    if full == Full::Cache {
+        // A new file gets its space at once, or none.
+        let flags = flags.iter().map(String::as_str);
+        let serve: Vec<&str> = ["serve"].into_iter().chain(flags).collect();
+        fill_disk(&ballast)?;
+        let says = ["cannot create the cache", "--volumes-size"];
+        place.assert_fails(&serve, ENVIRONMENT, &says)?;
+        ensure!(!cache.exists(), "the rejected cache left a file");
+        fs::File::create(&cache)?.set_len(CACHE_BYTES)?;
+    }
     let setup = place.setup(flags);
     let sectors = 0..VOLUME_BYTES / SECTOR_BYTES as u64;
     let mut part = Part::new(place.folder.join("nbd.sock"), sectors);
     let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
 
     let server = Server::start(&setup)?;
-    fill_disk(&ballast)?;
+    if full == Full::Backing {
+        fill_disk(&ballast)?;
+    }
     let mut client = part.connect()?;
     part.fill(&mut client)?;
     for _ in 0..STEPS {
@@ -83,7 +96,12 @@ fn one_mode(place: &Place, full: Full, mode: &str) -> Result<Outcome> {
     part.drain(&mut client)?;
     let failed = part.counts.errors;
     drop(client);
-    ensure!(failed > 0, "no request failed although the disk was full");
+    // With the cache written through, the backing device has it all.
+    let may_fail = full == Full::Backing || mode == "write-back";
+    ensure!(
+        (failed > 0) == may_fail,
+        "{failed} requests failed on a full disk"
+    );
     part.verify().context("on a full disk")?;
     server.stop()?;
 

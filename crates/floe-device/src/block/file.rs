@@ -3,12 +3,13 @@
 use std::fmt;
 use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use floe_core::ByteSize;
+use rustix::fs::FallocateFlags;
 
 use super::{BlockDevice, ZEROS, check_blocks, check_range, check_shape};
 use crate::buffer::{IoBuf, IoData};
@@ -114,6 +115,22 @@ impl FileBlocks {
     /// True if the page cache is bypassed.
     pub fn is_direct(&self) -> bool {
         self.blocks.open.is_direct
+    }
+
+    /// Allocates the holes of a file, so that writes do not fail for want of space.
+    /// Does nothing on a block device. Blocks the thread.
+    ///
+    /// # Errors
+    /// The file system's, such as that it lacks the room or cannot allocate ahead.
+    pub fn fill_holes(&self) -> std::io::Result<()> {
+        const STAT_BLOCK: u64 = 512;
+        let file = &self.blocks.open.file;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() || metadata.blocks().saturating_mul(STAT_BLOCK) >= self.blocks.size {
+            return Ok(());
+        }
+        let all = FallocateFlags::KEEP_SIZE;
+        Ok(rustix::fs::fallocate(file, all, 0, self.blocks.size)?)
     }
 
     /// Starts a request, or rejects it because of `check`.

@@ -173,6 +173,7 @@ impl VolumeCache {
             }
             None => free_number(&entries, name)?,
         };
+        let is_known = known.is_some();
         // From now on the cache itself changes what a stamp would be of.
         let mut changed = entries.clone();
         changed.retain(|entry| entry.volume != id);
@@ -182,8 +183,13 @@ impl VolumeCache {
             size_bytes,
             stamp: NO_STAMP,
         });
-        self.shared.table.set_volumes(changed.clone()).await?;
-        *entries = changed;
+        let noted = self.shared.table.set_volumes(changed.clone()).await;
+        match &noted {
+            Ok(()) => *entries = changed,
+            // Reads of what it has in the cache go on.
+            Err(_) if is_known => {}
+            Err(_) => noted.clone()?,
+        }
         for shard in &self.shared.shards {
             let mut state = shard.lock();
             state.cache.set_size_of(id, ByteSize(size_bytes))?;
@@ -197,9 +203,11 @@ impl VolumeCache {
             shared: Arc::clone(&self.shared),
             state,
         };
-        if !config.mode.makes_dirty() {
+        match noted {
+            Err(error) => volume.state.poison(&error),
             // Dirty blocks of an earlier mode.
-            volume.clean().await?;
+            Ok(()) if !config.mode.makes_dirty() => volume.clean().await?,
+            Ok(()) => {}
         }
         Ok(volume)
     }

@@ -228,6 +228,7 @@ impl BlockTable {
     /// Notes in the superblock that every block is as its backing device says, and that
     /// all else is durable: a clean stop, with the stamps in `volumes`.
     pub(super) async fn close(&self, volumes: Vec<VolumeEntry>) -> Result<(), VolumeError> {
+        self.check()?;
         let mut log = self.log.lock().await;
         let written = log.write_superblock(|superblock| {
             superblock.is_clean = true;
@@ -240,6 +241,7 @@ impl BlockTable {
 
     /// Changes the list of volumes, durably.
     pub(super) async fn set_volumes(&self, volumes: Vec<VolumeEntry>) -> Result<(), VolumeError> {
+        self.check()?;
         let mut log = self.log.lock().await;
         let result = log.write_superblock(|superblock| superblock.volumes = volumes);
         let result = result.await;

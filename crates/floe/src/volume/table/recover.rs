@@ -147,20 +147,17 @@ pub(crate) async fn open(
     let lost_power = boot.0 != superblock.boot;
     let batches = read_log(&disk, &superblock).await?;
     let following = following(batches, &superblock, lost_power)?;
-    let records = following.records;
-    if let Some((number, position)) = following.unstable {
-        // The pages get these records: no later recovery may leave them out.
-        let mut log = Log::resumed(disk.clone(), superblock.clone(), number, position);
-        log.append(Vec::new(), true).await?;
-    }
-    for record in &records {
+    for record in &following.records {
         if let BlockRecord::Intent { bit } = record {
             superblock.intend(*bit);
         }
     }
     let is_clean = superblock.is_clean;
-    let (pages, blocks) = read_table(&disk, &superblock, &records, is_clean).await?;
-    write_pages(&disk, pages).await?;
+    let (pages, blocks) = read_table(&disk, &superblock, &following.records, is_clean).await?;
+    // The pages get the last records: no later recovery may leave them out.
+    let unstable = following
+        .unstable
+        .map(|(number, position)| Log::resumed(disk.clone(), superblock.clone(), number, position));
     superblock.epoch += 1;
     superblock.sequence += 1;
     superblock.first_batch = 1;
@@ -168,12 +165,31 @@ pub(crate) async fn open(
     superblock.boot = boot.0;
     superblock.is_clean = false;
     superblock.intents.fill(0);
-    write_superblock(&disk, &superblock).await?;
+    let begun = begin_anew(&disk, &superblock, unstable, pages).await;
+    let table = BlockTable::new(disk, superblock.clone());
+    if let Err(error) = begun {
+        // Reads go on: the device has the only copy of dirty data.
+        table.fail(&error);
+    }
     Ok(Opened {
-        table: Arc::new(BlockTable::new(disk, superblock.clone())),
+        table: Arc::new(table),
         superblock,
         blocks,
     })
+}
+
+/// Makes durable what was recovered, and begins an empty log with `superblock`.
+async fn begin_anew(
+    disk: &Disk,
+    superblock: &VolumeSuperblock,
+    unstable: Option<Log>,
+    pages: Vec<TablePage>,
+) -> Result<(), DeviceError> {
+    if let Some(mut log) = unstable {
+        log.append(Vec::new(), true).await?;
+    }
+    write_pages(disk, pages).await?;
+    write_superblock(disk, superblock).await
 }
 
 /// Checks that the device is as large, and its blocks as small, as the layout says.

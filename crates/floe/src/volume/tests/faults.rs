@@ -170,6 +170,42 @@ fn faults_of_a_device_give_no_wrong_answer() {
     assert!(injected > 1000, "{injected} faults");
 }
 
+/// A cache device that cannot be written when it is opened still answers reads, with
+/// the only copy of dirty data.
+#[test]
+fn a_cache_that_cannot_be_written_at_start_is_read() {
+    virtual_time::run(1, |clock| async move {
+        for mode in [Mode::WriteBack, Mode::WriteThrough] {
+            let (below, backing) = (memory(4), memory(6));
+            let mut oracle = Oracle::new(6 << 20, 5).slowed_by(&clock);
+            let cache = open(&below, &clock, Fill::Sector).await;
+            oracle
+                .run(&attach(&cache, &backing, mode).await, 300, 8)
+                .await;
+            cache.abandon();
+            let faults = Faults {
+                write_errors: 1.0,
+                ..Faults::default()
+            };
+            let failing: SharedBlockDevice =
+                Arc::new(Faulty::new(Arc::clone(&below), clock.clone(), 1, faults));
+            let cache = open(&failing, &clock, Fill::Sector).await;
+            let volume = attach(&cache, &backing, mode).await;
+            assert!(volume.status().poisoned.is_some());
+            oracle.verify(&volume).await;
+            let written = volume.write_at(0, sectors(1, 1), false).await;
+            assert!(matches!(written, Err(VolumeError::Poisoned(_))));
+            cache.abandon();
+            let cache = open(&below, &clock, Fill::Sector).await;
+            let volume = attach(&cache, &backing, mode).await;
+            oracle.verify(&volume).await;
+            oracle.run(&volume, 100, 8).await;
+            oracle.verify(&volume).await;
+            cache.close().await.expect("it closes");
+        }
+    });
+}
+
 /// A device whose writes to a part of it, and whose flushes, take long.
 #[derive(Debug)]
 struct Slow {
