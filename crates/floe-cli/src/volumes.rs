@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use floe::config::{Effective, VolumeSettings, VolumesSettings};
 use floe::volume::{OpenVolumesError, VolumeCache};
+use floe_core::layout::volume::WITNESS_BYTES;
 use floe_device::block::file::{FileBlocks, FileBlocksConfig};
 use floe_device::{Clock, SharedBlockDevice};
 
@@ -81,6 +82,9 @@ pub(crate) fn settings(
     if settings.path.is_none() {
         settings.path = Some(data_dir.join("volumes.floe"));
     }
+    if settings.witness.is_none() {
+        settings.witness = Some(data_dir.join("volumes.witness"));
+    }
     Ok(settings)
 }
 
@@ -100,7 +104,13 @@ pub(crate) async fn open(
         return Ok(None);
     };
     let device = open_cache(path, settings, clock).await?;
-    let cache = VolumeCache::open(device, clock.clone(), &settings.cache).await;
+    let cache = match &settings.witness {
+        Some(witness) => {
+            let witness = open_witness(witness, clock).await?;
+            VolumeCache::open_with_witness(device, witness, clock.clone(), &settings.cache).await
+        }
+        None => VolumeCache::open(device, clock.clone(), &settings.cache).await,
+    };
     let cache = cache.map_err(|error| explain(path, error))?;
     for (name, volume) in &settings.attach {
         let backing = open_blocks(&volume.backing, volume.read_only, clock).await?;
@@ -144,6 +154,18 @@ async fn open_cache(
         ),
     }
     Ok(Arc::new(device))
+}
+
+async fn open_witness(path: &Path, clock: &Clock) -> Result<SharedBlockDevice, Failure> {
+    if !path.exists() {
+        let written = std::fs::write(path, [0; 2 * WITNESS_BYTES]);
+        written.map_err(|error| {
+            Failure::environment(format!("cannot create `{}`", path.display()))
+                .because(error)
+                .cure("choose another path with --volumes-witness")
+        })?;
+    }
+    open_blocks(path, false, clock).await
 }
 
 fn cannot_create(path: &Path, error: std::io::Error) -> Failure {

@@ -90,6 +90,11 @@ const TARGETS: &[Target] = &[
         seeds: volume::superblock_seeds,
     },
     Target {
+        name: "volume_witness",
+        run: volume::witness,
+        seeds: volume::witness_seeds,
+    },
+    Target {
         name: "block_batch",
         run: volume::block_batch,
         seeds: volume::block_batch_seeds,

@@ -7,7 +7,7 @@ use floe_core::hash::HashSeed;
 use floe_core::layout::volume::{
     BATCH_BYTES_MAX, BlockBatch, BlockRecord, INTENT_BITS, MappedBlock, TABLE_PAGE_BYTES,
     TablePage, TableShape, VOLUME_SUPERBLOCK_BYTES, VolumeEntry, VolumeFormatPlan,
-    VolumeSuperblock, batch_bytes,
+    VolumeSuperblock, VolumeWitness, WITNESS_BYTES, batch_bytes,
 };
 use floe_core::layout::{CacheId, FRAME_BYTES, Identified, Structure, identify};
 use floe_core::volume::VolumeId;
@@ -30,8 +30,31 @@ pub(crate) fn superblock(data: &[u8]) {
     }
 }
 
+pub(crate) fn witness(data: &[u8]) {
+    let resealed = sealed(&NO_ID.0, &Structure::VolumeWitness.magic(), data);
+    let decoded = [data, &resealed].map(VolumeWitness::decode);
+    for read in decoded.into_iter().flatten() {
+        let mut out = vec![0xee; WITNESS_BYTES];
+        encoded(read.encode(&mut out));
+        assert_eq!(VolumeWitness::decode(&out), Ok(read));
+    }
+}
+
+pub(crate) fn witness_seeds() -> Vec<Vec<u8>> {
+    let witness = VolumeWitness {
+        cache_id: ID,
+        number: 7,
+        sequence: 3,
+        stale: vec![VolumeId(0), VolumeId(9)],
+    };
+    let mut out = vec![0; WITNESS_BYTES];
+    encoded(witness.encode(&mut out));
+    vec![out]
+}
+
 pub(crate) fn superblock_seeds() -> Vec<Vec<u8>> {
     let superblock = |volumes: u16| VolumeSuperblock {
+        witness: 12,
         cache_id: ID,
         seed: HashSeed(3),
         formatted_at: 4,

@@ -36,6 +36,8 @@ pub enum Structure {
     BlockLog,
     /// A page of its table of blocks.
     BlockTable,
+    /// The volumes that went on without such a cache.
+    VolumeWitness,
 }
 
 crate::names! {
@@ -51,6 +53,7 @@ crate::names! {
         VolumeSuperblock => "volume superblock",
         BlockLog => "block log",
         BlockTable => "block table",
+        VolumeWitness => "volume witness",
     }
 }
 
@@ -69,6 +72,7 @@ impl Structure {
             Structure::VolumeSuperblock => *b"FloeVol\x99",
             Structure::BlockLog => *b"FloeBlg\x9a",
             Structure::BlockTable => *b"FloeBtb\x9b",
+            Structure::VolumeWitness => *b"FloeWit\x9c",
         }
     }
 
@@ -84,9 +88,10 @@ impl Structure {
     pub const fn version(self) -> u16 {
         match self {
             Structure::TinySuperblock | Structure::Fences => TINY_FORMAT_VERSION,
-            Structure::VolumeSuperblock | Structure::BlockLog | Structure::BlockTable => {
-                VOLUME_FORMAT_VERSION
-            }
+            Structure::VolumeSuperblock
+            | Structure::BlockLog
+            | Structure::BlockTable
+            | Structure::VolumeWitness => VOLUME_FORMAT_VERSION,
             _ => FORMAT_VERSION,
         }
     }

@@ -19,6 +19,12 @@ pub(crate) fn collect_volumes(samples: &mut Samples, cache: &VolumeCache) {
             f64::from(u8::from(status.poisoned.is_some())),
         );
         samples.gauge(
+            "floe_volume_cache_lost",
+            "1 if the volume goes on without the cache device, which has failed, else 0",
+            &[("volume", &status.name)],
+            f64::from(u8::from(status.cache_lost.is_some())),
+        );
+        samples.gauge(
             "floe_volume_info",
             "Mode of each volume",
             &[("volume", &status.name), ("mode", status.mode.name())],

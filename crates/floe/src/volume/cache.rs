@@ -26,7 +26,8 @@ use super::layout;
 use super::shard::Shard;
 use super::stamp::{NO_STAMP, stamp_of};
 use super::state::{Shared, VolumeState};
-use super::table::{self, Boot, FoundBlock, Opened};
+use super::table::{self, Boot, FoundBlock, Opened, Trust};
+use super::witness::Witness;
 
 /// Fills that run behind the answers of their requests.
 const FILLS_MAX: usize = 64;
@@ -65,41 +66,92 @@ impl VolumeCache {
         clock: Clock,
         config: &VolumeCacheConfig,
     ) -> Result<Self, OpenVolumesError> {
-        let identity = (rand::rng().random(), rand::rng().random());
-        VolumeCache::open_as(device, clock, config, Boot::of_this_machine(), identity).await
+        VolumeCache::open_here(device, None, clock, config).await
     }
 
-    /// As [`VolumeCache::open`], on a machine with this boot. A cache that is laid out
-    /// gets this id and this seed.
+    /// As [`VolumeCache::open`], with a *witness*: a blank device of 8 KiB at least, on
+    /// other hardware than the cache device, to which the cache then belongs. If the cache
+    /// device cannot be written any more, volumes without dirty data go on without it; the
+    /// witness tells the next opening that their blocks are stale.
+    ///
+    /// # Errors
+    /// As for [`VolumeCache::open`]; the cache has dirty data and was opened with another
+    /// witness; the witness has something else.
+    pub async fn open_with_witness(
+        device: SharedBlockDevice,
+        witness: SharedBlockDevice,
+        clock: Clock,
+        config: &VolumeCacheConfig,
+    ) -> Result<Self, OpenVolumesError> {
+        VolumeCache::open_here(device, Some(witness), clock, config).await
+    }
+
+    async fn open_here(
+        device: SharedBlockDevice,
+        witness: Option<SharedBlockDevice>,
+        clock: Clock,
+        config: &VolumeCacheConfig,
+    ) -> Result<Self, OpenVolumesError> {
+        let identity = (rand::rng().random(), rand::rng().random());
+        let boot = Boot::of_this_machine();
+        VolumeCache::open_as(device, witness, clock, config, boot, identity).await
+    }
+
+    /// Opens a cache on a machine with this boot. A cache that is laid out gets this id
+    /// and this seed.
     pub(super) async fn open_as(
         device: SharedBlockDevice,
+        witness: Option<SharedBlockDevice>,
         clock: Clock,
         config: &VolumeCacheConfig,
         boot: Boot,
-        (id, seed): ([u8; 16], u64),
+        (new_id, seed): ([u8; 16], u64),
     ) -> Result<Self, OpenVolumesError> {
-        let opened = match table::read_superblock(&device).await? {
+        let found = table::read_superblock(&device).await?;
+        let id = found
+            .as_ref()
+            .map_or(CacheId(new_id), |found| found.cache_id);
+        let witness = match witness {
+            Some(witness) => Some(Witness::open(witness, id).await?),
+            None => None,
+        };
+        let (number, stale) = match &witness {
+            Some(witness) => witness.content().await,
+            None => (0, Vec::new()),
+        };
+        let trust = Trust {
+            witness: number,
+            stale,
+        };
+        let opened = match found {
             Ok(superblock) => {
                 check(config, &superblock)?;
-                table::open(Arc::clone(&device), superblock, boot).await?
+                table::open(Arc::clone(&device), superblock, boot, &trust).await?
             }
             Err(LayoutError::Blank) => {
                 let (size, block) = (device.size_bytes(), device.block_bytes());
                 let plan = layout::plan(size, block, config.sizes, config.shards)?;
-                let identity = (CacheId(id), HashSeed(seed));
+                let identity = (id, HashSeed(seed));
                 let now = clock.unix_seconds();
-                table::format(Arc::clone(&device), plan, identity, now, boot).await?
+                table::format(Arc::clone(&device), plan, identity, now, boot, number).await?
             }
             Err(source) => {
                 let device = device.describe();
                 return Err(OpenVolumesError::NotBlank { device, source });
             }
         };
-        VolumeCache::start(device, clock, config, opened)
+        if let Some(witness) = &witness
+            && opened.table.check().is_ok()
+        {
+            witness.clear().await?;
+        }
+        let witness = witness.filter(|_| opened.has_witness);
+        VolumeCache::start(device, witness, clock, config, opened)
     }
 
     fn start(
         device: SharedBlockDevice,
+        witness: Option<Witness>,
         clock: Clock,
         config: &VolumeCacheConfig,
         opened: Opened,
@@ -108,6 +160,7 @@ impl VolumeCache {
             table,
             superblock,
             blocks,
+            has_witness: _,
         } = opened;
         let on_device = superblock.plan;
         let core = config.core(on_device.places_bytes, on_device.shards, superblock.seed.0);
@@ -135,6 +188,8 @@ impl VolumeCache {
             is_closing: AtomicBool::new(false),
             last_request: AtomicU64::new(0),
             in_flight: AtomicU64::new(0),
+            cleaning: Arc::default(),
+            witness,
         });
         let tasks = vec![
             tokio::spawn(Arc::clone(&shared).reclaim_ahead()),
@@ -204,7 +259,7 @@ impl VolumeCache {
             state,
         };
         match noted {
-            Err(error) => volume.state.poison(&error),
+            Err(error) => self.shared.lose_cache(&error).await,
             // Dirty blocks of an earlier mode.
             Ok(()) if !config.mode.makes_dirty() => volume.clean().await?,
             Ok(()) => {}
@@ -312,6 +367,10 @@ impl VolumeCache {
         if let Some(reason) = volumes.iter().find_map(|volume| volume.poisoned()) {
             return Err(VolumeError::Poisoned(reason));
         }
+        if self.shared.table.check().is_err() && volumes.iter().all(|volume| volume.is_lost()) {
+            // Nothing relies on the cache device.
+            return Ok(());
+        }
         self.shared.table.commit().await?;
         for volume in &volumes {
             let stamp = stamp_of(&volume.backing, self.seed()).await;
@@ -346,7 +405,7 @@ impl Shared {
             if self.table.unstable() > 0
                 && let Err(error) = self.table.commit().await
             {
-                self.poison_all(&error);
+                self.lose_cache(&error).await;
             }
             if let Err(error) = self.release().await {
                 tracing::warn!(%error, "places of old blocks are not used again");

@@ -13,6 +13,8 @@ use floe_core::policy::cleaning::Load;
 use floe_core::volume::mode::Sector;
 use floe_core::volume::{CleanCursor, Extent, Piece, Step, VolumeId};
 
+use tokio::sync::OwnedRwLockReadGuard;
+
 use super::decide::{RangeLock, mark};
 use super::error::VolumeError;
 use super::locks::{Hold, RangeLocks};
@@ -28,6 +30,8 @@ const RETRY_TIME: Duration = Duration::from_secs(1);
 struct Batch {
     steps: Vec<Step>,
     locks: Vec<RangeLock>,
+    /// Held until the blocks are durable or dirty again.
+    _cleaning: OwnedRwLockReadGuard<()>,
 }
 
 impl Shared {
@@ -44,6 +48,7 @@ impl Shared {
                     let now = shared.clock.now();
                     state.clean(now, load, may_clean, steps);
                 });
+                let batch = batch.await;
                 if self.finish(batch).await.is_err() {
                     self.clock.sleep(RETRY_TIME).await;
                 }
@@ -74,6 +79,7 @@ impl Shared {
                     let cleaned = state.clean_all(volume, cursor, BLOCKS_AT_ONCE, may_clean, steps);
                     next = cleaned.1;
                 });
+                let batch = batch.await;
                 self.finish(batch).await?;
                 if skipped {
                     // A request has the block: it will be free soon.
@@ -102,13 +108,14 @@ impl Shared {
                 let places = some.iter().map(|piece| piece.place);
                 cleaned += state.clean_at_places(places, may_clean, steps);
             });
+            let batch = batch.await;
             self.finish(batch).await?;
         }
         Ok(cleaned)
     }
 
     /// Lets `clean` choose blocks of a shard, and locks them.
-    fn begin(
+    async fn begin(
         self: &Arc<Self>,
         shard: usize,
         clean: impl FnOnce(
@@ -118,6 +125,7 @@ impl Shared {
             &mut Vec<Step>,
         ),
     ) -> Batch {
+        let cleaning = Arc::clone(&self.cleaning).read_owned().await;
         let mut steps = Vec::new();
         let mut ids = Vec::new();
         {
@@ -141,6 +149,7 @@ impl Shared {
         Batch {
             locks: locks.collect(),
             steps,
+            _cleaning: cleaning,
         }
     }
 

@@ -123,6 +123,11 @@ pub enum OpenVolumesError {
         /// The difference.
         difference: String,
     },
+    /// The cache has dirty data, and its witness is missing or another one.
+    #[error(
+        "the cache was not closed cleanly, and the witness that it was opened with is missing: dirty data may be older than what the backing device has; open the cache with that witness (`volumes.witness` in the data directory)"
+    )]
+    OtherWitness,
     /// A volume of this name is attached.
     #[error("volume {0} is attached already")]
     InUse(String),

@@ -36,6 +36,8 @@ pub struct VolumeStatus {
     pub is_read_only: bool,
     /// Why writes are refused, if acknowledged data could not be kept.
     pub poisoned: Option<String>,
+    /// Why the volume goes on without the cache device, if that has failed.
+    pub cache_lost: Option<String>,
     /// The backing device.
     pub backing: String,
 }
@@ -70,15 +72,13 @@ impl Volume {
     pub fn status(&self) -> VolumeStatus {
         let mode = self.shared.shards.first();
         let mode = mode.map(|shard| shard.lock().cache.mode_of(self.state.id));
-        let table = self.shared.table.check();
-        let table = table.err().map(|error| error.to_string().into());
-        let poisoned = self.state.poisoned().or(table);
         VolumeStatus {
             name: self.state.name.clone(),
             size_bytes: self.size_bytes(),
             mode: mode.unwrap_or_default(),
             is_read_only: self.state.is_read_only,
-            poisoned: poisoned.map(|reason| reason.to_string()),
+            poisoned: self.state.poisoned().map(|reason| reason.to_string()),
+            cache_lost: self.state.loss().map(str::to_owned),
             backing: self.state.backing.describe(),
         }
     }
@@ -166,8 +166,14 @@ impl Volume {
     /// # Errors
     /// A dirty block cannot be written back. It stays, and is served.
     pub async fn set_mode(&self, mode: Mode) -> Result<(), VolumeError> {
-        for shard in &self.shared.shards {
-            shard.lock().cache.set_mode_of(self.state.id, mode);
+        {
+            let _no_loss = self.shared.cleaning.read().await;
+            if self.state.is_lost() {
+                return self.shared.table.check();
+            }
+            for shard in &self.shared.shards {
+                shard.lock().cache.set_mode_of(self.state.id, mode);
+            }
         }
         if mode.makes_dirty() {
             return Ok(());

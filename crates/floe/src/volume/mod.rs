@@ -14,6 +14,7 @@
 //! | `clean.rs`, `reclaim.rs` | writing dirty blocks back, room for new ones |
 //! | `table/` | the table of blocks on the cache device, and its log |
 //! | `stamp.rs` | what tells a backing device from others |
+//! | `loss.rs`, `witness.rs` | going on without a cache device that has failed |
 //! | `layout.rs` | the places of things on the cache device |
 //! | `finish.rs` | futures that end even if their callers go |
 //!
@@ -32,12 +33,14 @@ mod finish;
 mod handle;
 mod layout;
 mod locks;
+mod loss;
 mod read;
 mod reclaim;
 mod shard;
 mod stamp;
 mod state;
 pub(crate) mod table;
+mod witness;
 mod write;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The state of an open cache and of its volumes. Must not depend on: requests.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 
 use floe_core::volume::{ByteRange, Piece, Plan, VolumeId};
 use floe_device::{Clock, IoBuf, OpFuture, SharedBlockDevice};
@@ -11,6 +11,7 @@ use tokio::sync::{Notify, Semaphore};
 use super::error::VolumeError;
 use super::shard::Shard;
 use super::table::BlockTable;
+use super::witness::Witness;
 
 /// An open cache.
 #[derive(Debug)]
@@ -33,6 +34,10 @@ pub(super) struct Shared {
     /// The time of the last request, in ticks.
     pub(super) last_request: AtomicU64,
     pub(super) in_flight: AtomicU64,
+    /// Shared by batches of blocks that are being written back.
+    pub(super) cleaning: Arc<tokio::sync::RwLock<()>>,
+    /// Remembers volumes that went on without the cache device.
+    pub(super) witness: Option<Witness>,
 }
 
 /// A volume of an open cache.
@@ -49,6 +54,8 @@ pub(super) struct VolumeState {
     flush: tokio::sync::Mutex<()>,
     poison: Mutex<Option<Arc<str>>>,
     is_poisoned: AtomicBool,
+    /// Why the volume goes on without the cache device.
+    loss: OnceLock<String>,
 }
 
 impl VolumeState {
@@ -69,7 +76,23 @@ impl VolumeState {
             flush: tokio::sync::Mutex::new(()),
             poison: Mutex::new(None),
             is_poisoned: AtomicBool::new(false),
+            loss: OnceLock::new(),
         }
+    }
+
+    /// Goes on without the cache device.
+    pub(super) fn lose(&self, reason: &VolumeError) {
+        tracing::error!(volume = %self.name, %reason, "the volume goes on without the cache device");
+        let _ = self.loss.set(reason.to_string());
+    }
+
+    /// Why the volume goes on without the cache device, if it does.
+    pub(super) fn loss(&self) -> Option<&str> {
+        self.loss.get().map(String::as_str)
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.loss.get().is_some()
     }
 
     /// Refuses writes from now on, because acknowledged data could not be kept.
@@ -139,34 +162,40 @@ impl Shared {
         self.device.read(self.offset(piece.place), buf)
     }
 
+    /// The result of writing to the cache device for `volume`. A failure is none to a
+    /// volume that goes on without it.
+    pub(super) async fn or_without_cache(
+        &self,
+        volume: &VolumeState,
+        writing: impl Future<Output = Result<(), VolumeError>>,
+    ) -> Result<(), VolumeError> {
+        if volume.is_lost() {
+            return Ok(());
+        }
+        let Err(error) = writing.await else {
+            return Ok(());
+        };
+        self.lose_cache(&error).await;
+        match volume.is_lost() {
+            true => Ok(()),
+            false => Err(error),
+        }
+    }
+
     /// Makes everything that the volume's writes have acknowledged durable.
     pub(super) async fn flush(&self, volume: &VolumeState) -> Result<(), VolumeError> {
         volume.check_poison()?;
         volume.flush_backing().await?;
         let ended = self.dirty_writes.load(SeqCst);
-        let result = if self.table.unstable() > 0 {
-            self.table.commit().await
-        } else if self.flushed_writes.load(SeqCst) < ended {
-            self.device.flush().await.map_err(VolumeError::cache)
-        } else {
-            return Ok(());
-        };
-        match result {
-            Ok(()) => {
-                self.flushed_writes.fetch_max(ended, SeqCst);
-                Ok(())
+        self.or_without_cache(volume, async {
+            if self.table.unstable() > 0 {
+                self.table.commit().await?;
+            } else if self.flushed_writes.load(SeqCst) < ended {
+                self.device.flush().await.map_err(VolumeError::cache)?;
             }
-            Err(error) => {
-                self.poison_all(&error);
-                Err(error)
-            }
-        }
-    }
-
-    /// The cache device cannot keep what was acknowledged.
-    pub(super) fn poison_all(&self, reason: &dyn std::fmt::Display) {
-        for volume in self.volumes.read().iter() {
-            volume.poison(reason);
-        }
+            self.flushed_writes.fetch_max(ended, SeqCst);
+            Ok(())
+        })
+        .await
     }
 }

@@ -51,8 +51,8 @@ impl Shared {
             };
             ended.map_err(VolumeError::cache)?;
             // The data is the newest only once an earlier request's records say so.
-            let written = self.table.written(self.table.needed()).await;
-            return written.inspect_err(|error| self.poison_all(error));
+            let written = self.table.written(self.table.needed());
+            return self.or_without_cache(volume, written).await;
         }
         let mut parts = Vec::new();
         for part in self.regions(range) {
@@ -104,8 +104,8 @@ impl Shared {
             volume: volume.id,
             range,
         };
-        let intended = self.table.intend(extent).await;
-        intended.inspect_err(|error| self.poison_all(error))?;
+        let intended = self.table.intend(extent);
+        self.or_without_cache(volume, intended).await?;
         self.clean_before(&change, extent).await?;
         let request = Request {
             volume: volume.id,
@@ -146,8 +146,8 @@ impl Shared {
         if makes_dirty {
             self.dirty_writes.fetch_add(1, SeqCst);
         }
-        let written = self.table.written(ticket).await;
-        written.inspect_err(|error| self.poison_all(error))
+        let written = self.table.written(ticket);
+        self.or_without_cache(volume, written).await
     }
 
     /// Writes the dirty blocks of `extent`, which lies in one region, back before a change

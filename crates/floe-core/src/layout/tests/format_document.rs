@@ -69,6 +69,7 @@ fn the_tables_are_as_long_as_the_structures() {
         ("block record", volume::RECORD_BYTES),
         ("block table page", volume::TABLE_HEADER_BYTES),
         ("block table entry", volume::TABLE_ENTRY_BYTES),
+        ("volume witness", volume::WITNESS_HEADER_BYTES),
     ];
     let tables = tables();
     let found: Vec<_> = tables.iter().map(|t| (t.title, t.bytes)).collect();
@@ -88,6 +89,7 @@ fn the_tables_leave_no_gap() {
         "volume superblock",
         "block batch",
         "block table page",
+        "volume witness",
     ];
     for table in tables() {
         let mut at = if framed.contains(&table.title) {

@@ -16,12 +16,14 @@
 //! | `log` | a batch of records |
 //! | `record` | the change of one place |
 //! | `table`, `shape` | a page of the table of blocks, and its entries |
+//! | `witness` | on a device of its own: the volumes that went on without the cache |
 
 mod log;
 mod record;
 mod shape;
 mod superblock;
 mod table;
+mod witness;
 
 #[cfg(test)]
 mod tests;
@@ -35,6 +37,7 @@ pub use superblock::{
     VolumeFormatPlan, VolumeSuperblock, intent_bits,
 };
 pub use table::TablePage;
+pub use witness::{VolumeWitness, WITNESS_BYTES, WITNESS_HEADER_BYTES};
 
 use super::error::LayoutError;
 

@@ -24,7 +24,7 @@
 //! | 136 | 8 | offset of that batch within the log |
 //! | 144 | 16 | identity of the machine's boot |
 //! | 160 | 4 | 1 after a clean stop, else 0 |
-//! | 164 | 4 | zero |
+//! | 164 | 4 | number of the witness, or zero |
 //! | 168 | 4096 | write-intent bitmap |
 //! | 4264 | 160 each | volumes |
 //!
@@ -222,6 +222,9 @@ pub struct VolumeSuperblock {
     pub boot: [u8; 16],
     /// True if nothing was written since.
     pub is_clean: bool,
+    /// The number of the witness, until a clean stop. Without one, or after a clean stop,
+    /// zero.
+    pub witness: u32,
     /// Addresses whose blocks may differ from their backing devices.
     pub intents: Box<IntentBitmap>,
     /// The volumes.
@@ -273,6 +276,7 @@ impl VolumeSuperblock {
         put_u64(head, 128, self.first_batch);
         put_u64(head, 136, self.log_position);
         put_u32(head, 160, u32::from(self.is_clean));
+        put_u32(head, 164, self.witness);
         head[INTENTS_AT..].copy_from_slice(&self.intents[..]);
         let (entries, _) = out[VOLUME_FIXED_BYTES..].as_chunks_mut::<VOLUME_ENTRY_BYTES>();
         for (volume, entry) in self.volumes.iter().zip(entries) {
@@ -352,6 +356,7 @@ impl VolumeSuperblock {
             log_position,
             boot,
             is_clean: u32_at(head, 160) == 1,
+            witness: u32_at(head, 164),
             intents,
             volumes,
         })

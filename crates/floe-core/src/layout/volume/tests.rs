@@ -35,6 +35,7 @@ fn superblock() -> VolumeSuperblock {
         log_position: 4096,
         boot: [9; 16],
         is_clean: true,
+        witness: 12,
         intents: Box::new([0xa5; INTENT_BITS as usize / 8]),
         volumes: vec![VolumeEntry {
             volume: VolumeId(3),
@@ -92,9 +93,21 @@ proptest! {
     }
 
     #[test]
+    fn witnesses_come_back(
+        number in 1..u32::MAX, sequence in 0..=COUNT_MAX,
+        stale in prop::collection::vec(any::<u16>().prop_map(VolumeId), 0..VOLUMES_MAX),
+    ) {
+        let witness = VolumeWitness { cache_id: ID, number, sequence, stale };
+        let mut bytes = vec![0xee; WITNESS_BYTES];
+        witness.encode(&mut bytes).unwrap();
+        prop_assert_eq!(VolumeWitness::decode(&bytes), Ok(witness));
+    }
+
+    #[test]
     fn decoders_take_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..8192)) {
         let shape = TableShape::new(4096);
         prop_assert!(VolumeSuperblock::decode(&bytes).is_err());
+        prop_assert!(VolumeWitness::decode(&bytes).is_err());
         prop_assert!(BlockBatch::decode(ID, &bytes).is_err());
         prop_assert!(TablePage::decode(ID, shape, 0, &bytes).is_err());
     }

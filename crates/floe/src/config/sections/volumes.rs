@@ -63,6 +63,8 @@ pub struct VolumesSettings {
     pub path: Option<PathBuf>,
     /// Size of a new cache file.
     pub size: ByteSize,
+    /// File that remembers the volumes that went on without a failed cache device.
+    pub witness: Option<PathBuf>,
     /// The volumes, by name.
     pub attach: BTreeMap<String, VolumeSettings>,
     /// How the cache device is used.
@@ -103,6 +105,7 @@ impl Default for VolumesSettings {
         VolumesSettings {
             path: None,
             size: ByteSize::gib(4),
+            witness: None,
             attach: BTreeMap::new(),
             cache: VolumeCacheConfig::default(),
         }
@@ -123,6 +126,11 @@ pub(super) fn section() -> Result<Section, String> {
             ),
             Key::new("size", Kind::Size, "Size of a new cache file.")
                 .limits(Limits::at_least(8 << 20)),
+            Key::new(
+                "witness",
+                Kind::Path,
+                "File of 8 KiB, on another disk than the cache if possible, that remembers the volumes that went on without a cache device that had failed. The cache belongs to it until a clean stop. When not set: `volumes.witness` in the data directory.",
+            ),
             Key::new(
                 "attach",
                 Kind::Toml,

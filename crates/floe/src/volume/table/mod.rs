@@ -40,7 +40,7 @@ use log::Log;
 
 pub(crate) use checkpoint::{ByPage, COPIES_BYTES};
 pub(crate) use disk::Disk;
-pub(crate) use recover::{Boot, following, read_log};
+pub(crate) use recover::{Boot, Trust, following, read_log};
 pub(super) use recover::{FoundBlock, Opened, format, open, read_superblock};
 
 /// A number of records: all those that were enqueued before.
@@ -232,6 +232,7 @@ impl BlockTable {
         let mut log = self.log.lock().await;
         let written = log.write_superblock(|superblock| {
             superblock.is_clean = true;
+            superblock.witness = 0;
             superblock.intents.fill(0);
             superblock.volumes = volumes;
         });

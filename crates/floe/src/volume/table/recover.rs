@@ -17,7 +17,7 @@ use floe_core::layout::volume::{
 };
 use floe_core::layout::{CacheId, FRAME_BYTES, Identified, LayoutError, Structure, identify};
 use floe_core::volume::mode::Sector;
-use floe_core::volume::{ByteRange, Extent, SECTOR_BYTES};
+use floe_core::volume::{ByteRange, Extent, SECTOR_BYTES, VolumeId};
 use floe_device::{DeviceError, SharedBlockDevice};
 use rand::RngExt as _;
 
@@ -65,6 +65,15 @@ pub(crate) struct FoundBlock {
     pub(crate) valid: Vec<(ByteRange, bool)>,
 }
 
+/// What tells blocks that went stale while the cache device could not be written.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trust {
+    /// The number of the witness, or zero without one.
+    pub(crate) witness: u32,
+    /// Volumes all of whose blocks are stale.
+    pub(crate) stale: Vec<VolumeId>,
+}
+
 /// An open table, and what it says.
 #[derive(Debug)]
 pub(crate) struct Opened {
@@ -72,6 +81,8 @@ pub(crate) struct Opened {
     pub(crate) superblock: VolumeSuperblock,
     /// In the order of places.
     pub(crate) blocks: Vec<FoundBlock>,
+    /// The superblock on the device has the number of the witness.
+    pub(crate) has_witness: bool,
 }
 
 /// The newer copy of the superblock.
@@ -105,6 +116,7 @@ pub(crate) async fn format(
     (id, seed): (CacheId, HashSeed),
     formatted_at: u64,
     boot: Boot,
+    witness: u32,
 ) -> Result<Opened, OpenVolumesError> {
     let superblock = VolumeSuperblock {
         cache_id: id,
@@ -117,6 +129,7 @@ pub(crate) async fn format(
         log_position: 0,
         boot: boot.0,
         is_clean: false,
+        witness,
         intents: Box::new([0; INTENT_BITS as usize / 8]),
         volumes: Vec::new(),
     };
@@ -133,6 +146,7 @@ pub(crate) async fn format(
         table: Arc::new(BlockTable::new(disk, superblock.clone())),
         superblock,
         blocks: Vec::new(),
+        has_witness: witness != 0,
     })
 }
 
@@ -141,6 +155,7 @@ pub(crate) async fn open(
     device: SharedBlockDevice,
     mut superblock: VolumeSuperblock,
     boot: Boot,
+    trust: &Trust,
 ) -> Result<Opened, OpenVolumesError> {
     check_fits(&device, &superblock.plan)?;
     let disk = Disk::new(device, &superblock);
@@ -152,8 +167,7 @@ pub(crate) async fn open(
             superblock.intend(*bit);
         }
     }
-    let is_clean = superblock.is_clean;
-    let (pages, blocks) = read_table(&disk, &superblock, &following.records, is_clean).await?;
+    let (pages, blocks) = read_table(&disk, &superblock, &following.records, trust).await?;
     // The pages get the last records: no later recovery may leave them out.
     let unstable = following
         .unstable
@@ -165,6 +179,8 @@ pub(crate) async fn open(
     superblock.boot = boot.0;
     superblock.is_clean = false;
     superblock.intents.fill(0);
+    let had_witness = superblock.witness == trust.witness;
+    superblock.witness = trust.witness;
     let begun = begin_anew(&disk, &superblock, unstable, pages).await;
     let table = BlockTable::new(disk, superblock.clone());
     if let Err(error) = begun {
@@ -172,6 +188,7 @@ pub(crate) async fn open(
         table.fail(&error);
     }
     Ok(Opened {
+        has_witness: trust.witness != 0 && (had_witness || table.check().is_ok()),
         table: Arc::new(table),
         superblock,
         blocks,
@@ -286,12 +303,12 @@ async fn read_table(
     disk: &Disk,
     superblock: &VolumeSuperblock,
     records: &[BlockRecord],
-    is_clean: bool,
+    trust: &Trust,
 ) -> Result<(Vec<TablePage>, Vec<FoundBlock>), OpenVolumesError> {
     let mut reader = TableReader {
         disk,
         superblock,
-        is_clean,
+        trust,
         blocks: Vec::new(),
         pending: Vec::new(),
         free_from: 0,
@@ -348,7 +365,7 @@ fn page_error(error: PageError) -> OpenVolumesError {
 struct TableReader<'a> {
     disk: &'a Disk,
     superblock: &'a VolumeSuperblock,
-    is_clean: bool,
+    trust: &'a Trust,
     blocks: Vec<FoundBlock>,
     /// Records of what is left out.
     pending: Vec<BlockRecord>,
@@ -451,9 +468,16 @@ impl TableReader<'_> {
             volume,
             range: ByteRange::at(start, granule_bytes << class),
         };
+        if self.trust.stale.contains(&volume) {
+            self.drop_last();
+            return Ok(());
+        }
         let mut volumes = self.superblock.volumes.iter();
         let is_known = volumes.any(|known| known.volume == volume);
-        if is_known && (self.is_clean || !self.superblock.has_intent(extent)) {
+        let of_witness = self.superblock.witness;
+        let is_trusted = of_witness == 0 || of_witness == self.trust.witness;
+        let is_settled = self.superblock.is_clean || !self.superblock.has_intent(extent);
+        if is_known && is_trusted && is_settled {
             if found.valid.is_empty() {
                 self.drop_last();
             }
@@ -468,6 +492,9 @@ impl TableReader<'_> {
         if !dirty {
             self.drop_last();
             return Ok(());
+        }
+        if !is_trusted {
+            return Err(OpenVolumesError::OtherWitness);
         }
         for (range, is_dirty) in &found.valid {
             if !is_dirty {

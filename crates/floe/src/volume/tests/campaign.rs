@@ -114,9 +114,9 @@ impl Workload {
             };
             let identity = (CacheId(identity.0), HashSeed(identity.1));
             let device = Arc::clone(&device);
-            table::format(device, plan, identity, clock.unix_seconds(), boot).await?;
+            table::format(device, plan, identity, clock.unix_seconds(), boot, 0).await?;
         }
-        VolumeCache::open_as(device, clock.clone(), settings, boot, identity).await
+        VolumeCache::open_as(device, None, clock.clone(), settings, boot, identity).await
     }
 
     async fn attach(self, cache: &VolumeCache, backing: &SharedBlockDevice) -> Volume {

@@ -34,7 +34,7 @@ async fn crash_often(clock: Clock, workload: Workload) {
         let boot = Boot([if loses_power { round } else { 0 }; 16]);
         let (settings, identity) = (config(fill), ([seed as u8; 16], seed));
         let (on, now) = (Arc::clone(&device), clock.clone());
-        let cache = VolumeCache::open_as(on, now, &settings, boot, identity).await;
+        let cache = VolumeCache::open_as(on, None, now, &settings, boot, identity).await;
         let cache = cache.expect("it opens");
         let config = VolumeConfig {
             mode,

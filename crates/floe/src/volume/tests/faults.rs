@@ -27,9 +27,19 @@ struct Case {
 }
 
 async fn open(device: &SharedBlockDevice, clock: &Clock, fill: Fill) -> VolumeCache {
-    let (device, settings) = (Arc::clone(device), config(fill));
-    let opened = VolumeCache::open_as(device, clock.clone(), &settings, BOOT, ([1; 16], 1));
+    let opened = open_with(device, None, clock, fill);
     opened.await.expect("it opens")
+}
+
+async fn open_with(
+    device: &SharedBlockDevice,
+    witness: Option<&SharedBlockDevice>,
+    clock: &Clock,
+    fill: Fill,
+) -> Result<VolumeCache, OpenVolumesError> {
+    let (device, witness) = (Arc::clone(device), witness.map(Arc::clone));
+    let (clock, identity) = (clock.clone(), ([1; 16], 1));
+    VolumeCache::open_as(device, witness, clock, &config(fill), BOOT, identity).await
 }
 
 async fn attach(cache: &VolumeCache, backing: &SharedBlockDevice, mode: Mode) -> Volume {
@@ -105,6 +115,13 @@ async fn fail(clock: Clock, case: Case) -> u64 {
     device.injected() + backing.injected()
 }
 
+fn seeds() -> u64 {
+    match std::env::var_os("FLOE_FULL") {
+        Some(_) => 100,
+        None => 1,
+    }
+}
+
 #[test]
 fn faults_of_a_device_give_no_wrong_answer() {
     let rate = 0.05;
@@ -135,13 +152,8 @@ fn faults_of_a_device_give_no_wrong_answer() {
             ..none()
         },
     ];
-    let seeds = if std::env::var_os("FLOE_FULL").is_some() {
-        100
-    } else {
-        1
-    };
     let mut injected = 0;
-    for seed in 0..seeds {
+    for seed in 0..seeds() {
         for mode in Mode::ALL {
             for (fill, side) in [Fill::Fetch, Fill::Sector]
                 .into_iter()
@@ -201,6 +213,122 @@ fn a_cache_that_cannot_be_written_at_start_is_read() {
             oracle.verify(&volume).await;
             oracle.run(&volume, 100, 8).await;
             oracle.verify(&volume).await;
+            cache.close().await.expect("it closes");
+        }
+    });
+}
+
+/// A cache device that fails at some moment, in front of a volume, and their witness.
+struct Losing {
+    below: SharedBlockDevice,
+    device: Arc<Faulty<dyn BlockDevice>>,
+    witness: SharedBlockDevice,
+    backing: SharedBlockDevice,
+    oracle: Oracle,
+}
+
+impl Losing {
+    fn new(clock: &Clock, seed: u64) -> Self {
+        let below = memory(4);
+        let faults = Faults {
+            write_errors: 1.0,
+            ..Faults::default()
+        };
+        let device = Faulty::new(Arc::clone(&below), clock.clone(), seed, faults);
+        device.enable(false);
+        Losing {
+            below,
+            device: Arc::new(device),
+            witness: memory(1),
+            backing: memory(6),
+            oracle: Oracle::new(6 << 20, seed).slowed_by(clock),
+        }
+    }
+
+    async fn open(&self, clock: &Clock) -> VolumeCache {
+        let device: SharedBlockDevice = self.device.clone();
+        let opened = open_with(&device, Some(&self.witness), clock, Fill::Sector).await;
+        opened.expect("it opens")
+    }
+}
+
+/// With a witness, volumes without dirty data go on without a cache device that has
+/// failed, and what it has of them is never served again.
+#[test]
+fn a_volume_goes_on_without_its_cache_device() {
+    for (seed, mode) in (0..2 * seeds()).flat_map(|seed| Mode::ALL.map(|mode| (seed, mode))) {
+        virtual_time::run(seed, |clock| async move {
+            let mut losing = Losing::new(&clock, seed);
+            let cache = losing.open(&clock).await;
+            let volume = attach(&cache, &losing.backing, mode).await;
+            losing.oracle.run(&volume, 200, 8).await;
+            if mode.makes_dirty() {
+                volume.clean().await.expect("it cleans");
+            }
+            losing.device.enable(true);
+            losing.oracle.run_with_faults(&volume, 200, 8).await;
+            losing.oracle.verify(&volume).await;
+            let status = volume.status();
+            if !mode.makes_dirty() {
+                assert_eq!(status.poisoned, None, "{mode}");
+                losing.oracle.run(&volume, 100, 8).await;
+                losing.oracle.verify(&volume).await;
+                volume.flush().await.expect("it flushes");
+                losing.oracle.verify_backing(&losing.backing).await;
+            }
+            if seed % 2 == 0 && status.cache_lost.is_some() {
+                cache
+                    .close()
+                    .await
+                    .expect("nothing relies on the cache device");
+            }
+            cache.abandon();
+            losing.device.enable(false);
+            for _ in 0..2 {
+                let cache = losing.open(&clock).await;
+                let volume = attach(&cache, &losing.backing, mode).await;
+                assert_eq!(volume.status().cache_lost, None);
+                losing.oracle.verify(&volume).await;
+                losing.oracle.run(&volume, 100, 8).await;
+                losing.oracle.verify(&volume).await;
+                cache.abandon();
+            }
+        });
+    }
+}
+
+/// After an unclean stop the witness is needed: what the cache has may be stale.
+#[test]
+fn a_cache_without_its_witness_is_not_trusted() {
+    virtual_time::run(1, |clock| async move {
+        for mode in [Mode::WriteBack, Mode::WriteThrough] {
+            let mut losing = Losing::new(&clock, 1);
+            let cache = losing.open(&clock).await;
+            let volume = attach(&cache, &losing.backing, mode).await;
+            losing.oracle.run(&volume, 200, 8).await;
+            cache.abandon();
+            for witness in [None, Some(&memory(1))] {
+                let opened = open_with(&losing.below, witness, &clock, Fill::Sector).await;
+                match opened {
+                    Err(error) => {
+                        assert!(matches!(error, OpenVolumesError::OtherWitness));
+                        assert_eq!(mode, Mode::WriteBack);
+                    }
+                    Ok(cache) => {
+                        assert_eq!(cache.stats().occupancy.bytes, 0);
+                        assert_eq!(mode, Mode::WriteThrough);
+                        cache.abandon();
+                    }
+                }
+            }
+            let cache = losing.open(&clock).await;
+            let volume = attach(&cache, &losing.backing, mode).await;
+            losing.oracle.verify(&volume).await;
+            cache.close().await.expect("it closes");
+            // A clean stop needs none.
+            let cache = open(&losing.below, &clock, Fill::Sector).await;
+            let volume = attach(&cache, &losing.backing, mode).await;
+            losing.oracle.verify(&volume).await;
             cache.close().await.expect("it closes");
         }
     });
