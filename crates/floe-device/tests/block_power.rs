@@ -81,7 +81,16 @@ impl Oracle {
                 device.flush().await.unwrap();
                 self.flushed();
             }
-            kind @ 1..4 => {
+            4 => {
+                let data = numbered(sectors.end - sectors.start, number);
+                let first = *number + 1 - (sectors.end - sectors.start);
+                let written = device.write_durably(range.start, data.freeze());
+                written.expect("memory has stable writes").await.unwrap();
+                for (sector, number) in sectors.zip(first..) {
+                    self.0.insert(sector, vec![number]);
+                }
+            }
+            kind @ 1..=3 => {
                 match kind {
                     1 => device.discard(range).await.unwrap(),
                     _ => device.write_zeroes(range).await.unwrap(),

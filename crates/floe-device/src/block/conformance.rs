@@ -103,7 +103,12 @@ impl Suite {
             match random.random_range(0..10) {
                 0..5 => {
                     let data = pattern(step, len as usize);
-                    self.write(at, &data).await;
+                    match self.0.write_durably(at, data.clone()) {
+                        Some(written) if step % 2 == 0 => {
+                            written.await.expect("blocks can be written durably");
+                        }
+                        _ => self.write(at, &data).await,
+                    }
                     part.copy_from_slice(&data);
                 }
                 5 => {

@@ -150,6 +150,14 @@ impl FileBlocks {
         }
     }
 
+    fn write_so(&self, at: u64, data: IoData, transfer: fn(IoData) -> Transfer) -> OpFuture<()> {
+        let check = check_range(self, at, data.len()).and_then(|range| self.check_change(range));
+        self.start(Operation::Write, check, |range, completer| {
+            let job = BlockJob::Write(completer);
+            request(transfer(data), range.start, job)
+        })
+    }
+
     /// Checks the range of a change.
     fn check_change(&self, range: Range<u64>) -> Result<Range<u64>, DeviceErrorKind> {
         check_blocks(self, &range)?;
@@ -223,11 +231,11 @@ impl BlockDevice for FileBlocks {
     }
 
     fn write(&self, at: u64, data: IoData) -> OpFuture<()> {
-        let check = check_range(self, at, data.len()).and_then(|range| self.check_change(range));
-        self.start(Operation::Write, check, |range, completer| {
-            let job = BlockJob::Write(completer);
-            request(Transfer::Write(data), range.start, job)
-        })
+        self.write_so(at, data, Transfer::Write)
+    }
+
+    fn write_durably(&self, at: u64, data: IoData) -> Option<OpFuture<()>> {
+        Some(self.write_so(at, data, Transfer::WriteDurably))
     }
 
     fn write_zeroes(&self, range: Range<u64>) -> OpFuture<()> {

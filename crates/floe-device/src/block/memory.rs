@@ -82,6 +82,22 @@ impl MemoryBlocks {
     }
 }
 
+impl MemoryBlocks {
+    /// A write by `put`, unless the power fails during it.
+    fn write_so(&self, at: u64, data: &[u8], put: fn(&Medium, Range<u64>, &[u8])) -> OpFuture<()> {
+        self.answer(Operation::Write, |medium, fails| {
+            let range = check_range(self, at, data.len())?;
+            match fails {
+                true => medium.write(range, data),
+                false => put(medium, range, data),
+            }
+            Counters::add(&self.counters.writes, 1);
+            Counters::add(&self.counters.write_bytes, data.len() as u64);
+            Ok(())
+        })
+    }
+}
+
 impl BlockDevice for MemoryBlocks {
     fn size_bytes(&self) -> u64 {
         self.medium.size
@@ -112,13 +128,11 @@ impl BlockDevice for MemoryBlocks {
     }
 
     fn write(&self, at: u64, data: IoData) -> OpFuture<()> {
-        self.answer(Operation::Write, |medium, _| {
-            let range = check_range(self, at, data.len())?;
-            medium.write(range, &data);
-            Counters::add(&self.counters.writes, 1);
-            Counters::add(&self.counters.write_bytes, data.len() as u64);
-            Ok(())
-        })
+        self.write_so(at, &data, Medium::write)
+    }
+
+    fn write_durably(&self, at: u64, data: IoData) -> Option<OpFuture<()>> {
+        Some(self.write_so(at, &data, Medium::write_durably))
     }
 
     fn write_zeroes(&self, range: Range<u64>) -> OpFuture<()> {
@@ -228,6 +242,18 @@ impl Medium {
 
     fn write(&self, range: Range<u64>, data: &[u8]) {
         self.change(range.clone(), false, || self.put(range.start, data));
+    }
+
+    /// A power loss does not undo it, nor bring back anything older there.
+    fn write_durably(&self, range: Range<u64>, data: &[u8]) {
+        let mut unflushed = self.unflushed.as_ref().map(|unflushed| unflushed.lock());
+        self.put(range.start, data);
+        let changes = unflushed
+            .iter_mut()
+            .flat_map(|unflushed| unflushed.iter_mut());
+        for (at, before) in changes.flatten() {
+            before.replace(*at, range.start, data);
+        }
     }
 
     fn put(&self, at: u64, mut data: &[u8]) {

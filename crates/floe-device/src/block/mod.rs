@@ -64,6 +64,13 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
     /// Writes `data` at `at`.
     fn write(&self, at: u64, data: IoData) -> OpFuture<()>;
 
+    /// Writes `data` at `at`; when it succeeds, that data is on stable media. `None` if the
+    /// device can do so only by flushing all that it was given.
+    fn write_durably(&self, at: u64, data: IoData) -> Option<OpFuture<()>> {
+        let _ = (at, data);
+        None
+    }
+
     /// Makes `range` read as zeros.
     fn write_zeroes(&self, range: Range<u64>) -> OpFuture<()>;
 

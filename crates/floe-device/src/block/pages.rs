@@ -49,6 +49,21 @@ impl AsRef<[u8]> for Part {
     }
 }
 
+impl Part {
+    /// Puts the bytes of `data`, which begins at `start`, over those of this part, which
+    /// begins at `at`.
+    pub(crate) fn replace(&mut self, at: u64, start: u64, data: &[u8]) {
+        let from = at.max(start);
+        let end = (at + self.range.len() as u64).min(start + data.len() as u64);
+        if from < end {
+            let page = Arc::make_mut(&mut self.page);
+            let within = self.range.start + (from - at) as usize;
+            let data = &data[(from - start) as usize..(end - start) as usize];
+            page[within..within + data.len()].copy_from_slice(data);
+        }
+    }
+}
+
 impl Pages {
     /// Pages that read as `base` until they are written.
     pub(crate) fn over(base: Arc<Pages>) -> Self {

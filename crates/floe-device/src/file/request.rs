@@ -32,6 +32,8 @@ pub(crate) struct Request {
 pub(crate) enum Transfer {
     Read(IoBuf),
     Write(IoData),
+    /// A write that ends once its data is on stable media.
+    WriteDurably(IoData),
     Sync,
     /// Deallocates a range of a regular file, which then reads as zeros.
     Punch(u64),
@@ -118,7 +120,7 @@ impl Request {
         };
         let wanted = match &self.transfer {
             Transfer::Read(buf) => buf.len(),
-            Transfer::Write(data) => data.len(),
+            Transfer::Write(data) | Transfer::WriteDurably(data) => data.len(),
             Transfer::Sync | Transfer::Punch(_) | Transfer::Zero(_) | Transfer::Discard(_) => {
                 return Verdict::Over(Ok(()));
             }

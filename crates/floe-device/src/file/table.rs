@@ -7,6 +7,7 @@ use io_uring::{opcode, squeue, types};
 
 use super::request::{Request, Transfer};
 use crate::arena::Arena;
+use crate::buffer::IoData;
 
 /// Most bytes of one transfer in the kernel; the rest continues after it.
 const TRANSFER_MAX: usize = 1 << 30;
@@ -53,6 +54,18 @@ pub(super) fn entry_for(request: &mut Request, registered: Option<usize>) -> squ
     let in_arena = |arena: Option<&Arc<Arena>>| {
         arena.is_some_and(|arena| Some(Arc::as_ptr(arena) as usize) == registered)
     };
+    let write = |data: &IoData, done: usize, position, flags| {
+        let fixed = in_arena(data.parts().0.arena());
+        let rest = &data[done..];
+        let len = rest.len().min(TRANSFER_MAX) as u32;
+        if fixed {
+            let entry = opcode::WriteFixed::new(file, rest.as_ptr(), len, 0);
+            entry.offset(position).rw_flags(flags).build()
+        } else {
+            let entry = opcode::Write::new(file, rest.as_ptr(), len);
+            entry.offset(position).rw_flags(flags).build()
+        }
+    };
     match &mut request.transfer {
         Transfer::Read(buf) => {
             let fixed = in_arena(buf.arena());
@@ -67,20 +80,8 @@ pub(super) fn entry_for(request: &mut Request, registered: Option<usize>) -> squ
                 opcode::Read::new(file, start, len).offset(position).build()
             }
         }
-        Transfer::Write(data) => {
-            let fixed = in_arena(data.parts().0.arena());
-            let rest = &data[request.done..];
-            let len = rest.len().min(TRANSFER_MAX) as u32;
-            if fixed {
-                opcode::WriteFixed::new(file, rest.as_ptr(), len, 0)
-                    .offset(position)
-                    .build()
-            } else {
-                opcode::Write::new(file, rest.as_ptr(), len)
-                    .offset(position)
-                    .build()
-            }
-        }
+        Transfer::Write(data) => write(data, request.done, position, 0),
+        Transfer::WriteDurably(data) => write(data, request.done, position, libc::RWF_DSYNC),
         Transfer::Sync => opcode::Fsync::new(file)
             .flags(types::FsyncFlags::DATASYNC)
             .build(),

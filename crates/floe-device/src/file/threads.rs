@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -129,11 +129,18 @@ fn attempt(file: &File, request: &mut Request) -> io::Result<usize> {
     match &mut request.transfer {
         Transfer::Read(buf) => file.read_at(&mut buf[done..], position),
         Transfer::Write(data) => file.write_at(&data[done..], position),
+        Transfer::WriteDurably(data) => write_durably(file, &data[done..], position),
         Transfer::Sync => file.sync_data().map(|()| 0),
         Transfer::Punch(len) => punch(file, FallocateFlags::PUNCH_HOLE, position, *len),
         Transfer::Zero(len) => punch(file, FallocateFlags::ZERO_RANGE, position, *len),
         Transfer::Discard(len) => discard(file, position, *len).map(|()| 0),
     }
+}
+
+fn write_durably(file: &File, data: &[u8], position: u64) -> io::Result<usize> {
+    let data = [IoSlice::new(data)];
+    let flags = rustix::io::ReadWriteFlags::DSYNC;
+    Ok(rustix::io::pwritev2(file, &data, position, flags)?)
 }
 
 fn punch(file: &File, how: FallocateFlags, position: u64, len: u64) -> io::Result<usize> {

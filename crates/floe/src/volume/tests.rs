@@ -126,3 +126,45 @@ fn a_volume_that_is_not_attached_keeps_its_dirty_blocks() {
         cache.close().await.expect("it closes");
     });
 }
+
+/// A client's flush costs one flush of the cache device and one durable write, and
+/// nothing if there is nothing new.
+#[test]
+fn a_flush_costs_one_flush_of_the_device_and_one_batch() {
+    run(async {
+        let (device, backing) = (memory(6), memory(8));
+        let settings = config(Fill::Sector);
+        let cache = VolumeCache::open(Arc::clone(&device), Clock::real(), &settings).await;
+        let cache = cache.expect("it opens");
+        let write_back = VolumeConfig {
+            mode: Mode::WriteBack,
+            ..VolumeConfig::default()
+        };
+        let volume = cache.attach("disk", backing, &write_back).await;
+        let volume = volume.expect("it attaches");
+        let data = floe_device::IoBuf::zeroed(4096).freeze();
+        let write = async |at| {
+            let written = volume.write_at(at, data.clone(), false).await;
+            written.expect("it writes");
+        };
+        let counts = || {
+            let counts = device.counters().snapshot();
+            (counts.flushes, counts.writes)
+        };
+        // The first write of an area makes its intent durable.
+        write(0).await;
+        for at in 1..20 {
+            write(at * 4096).await;
+            let before = counts();
+            volume.flush().await.expect("it flushes");
+            assert_eq!(counts(), (before.0 + 1, before.1 + 1));
+            volume.flush().await.expect("it flushes");
+            assert_eq!(counts(), (before.0 + 1, before.1 + 1));
+            // In place: there is no record.
+            write(at * 4096).await;
+            volume.flush().await.expect("it flushes");
+            assert_eq!(counts(), (before.0 + 2, before.1 + 2));
+        }
+        cache.close().await.expect("it closes");
+    });
+}

@@ -2,7 +2,7 @@
 
 use floe_core::layout::CacheId;
 use floe_core::layout::volume::{TableShape, VolumeFormatPlan, VolumeSuperblock};
-use floe_device::{DeviceError, IoBuf, SharedBlockDevice};
+use floe_device::{DeviceError, IoBuf, IoData, SharedBlockDevice};
 
 /// The device, and the places of things on it.
 #[derive(Clone, Debug)]
@@ -25,6 +25,17 @@ impl Disk {
 
     pub(super) fn allocate(&self, len: usize) -> IoBuf {
         self.device.allocate(len)
+    }
+
+    /// Writes `data` at `at`, on stable media.
+    pub(super) async fn write_durably(&self, at: u64, data: IoData) -> Result<(), DeviceError> {
+        match self.device.write_durably(at, data.clone()) {
+            Some(written) => written.await,
+            None => {
+                self.device.write(at, data).await?;
+                self.device.flush().await
+            }
+        }
     }
 
     pub(super) async fn flush(&self) -> Result<(), DeviceError> {

@@ -4,7 +4,7 @@ use floe_core::layout::volume::{
     BATCH_BYTES_MAX, BlockBatch, BlockRecord, VOLUME_SUPERBLOCK_BYTES, VolumeSuperblock,
     batch_bytes,
 };
-use floe_device::DeviceError;
+use floe_device::{DeviceError, IoData};
 
 use super::disk::Disk;
 
@@ -70,8 +70,9 @@ impl Log {
         self.used() * 2 > self.disk.plan.log_bytes
     }
 
-    /// Appends records. If `commits`, everything that the device has written, and all
-    /// records up to these, survive a power loss afterwards.
+    /// Appends the records of one batch. If `commits`, everything that the device has
+    /// written, and all records up to these, survive a power loss afterwards: one flush,
+    /// and one batch that is written durably.
     pub(super) async fn append(
         &mut self,
         records: Vec<BlockRecord>,
@@ -79,32 +80,27 @@ impl Log {
     ) -> Result<(), DeviceError> {
         if commits {
             self.disk.flush().await?;
-            if records.is_empty() && self.stable == self.number {
-                return Ok(());
-            }
         }
-        let mut rest = &records[..];
-        while !rest.is_empty() || (commits && self.stable != self.number) {
-            let (now, later) = rest.split_at(rest.len().min(BlockBatch::RECORDS_MAX));
-            rest = later;
-            let is_last = rest.is_empty();
-            let batch = BlockBatch {
-                epoch: self.superblock.epoch,
-                number: self.number,
-                stable: match commits && is_last {
-                    true => self.number + 1,
-                    false => self.stable,
-                },
-                records: now.to_vec(),
-            };
-            self.write(&batch).await?;
-            self.number += 1;
-            if commits && is_last {
-                self.disk.flush().await?;
-                self.stable = self.number;
-            }
+        if records.is_empty() && (!commits || self.stable == self.number) {
+            return Ok(());
         }
-        self.records.extend(records);
+        let batch = BlockBatch {
+            epoch: self.superblock.epoch,
+            number: self.number,
+            stable: match commits {
+                true => self.number + 1,
+                false => self.stable,
+            },
+            records,
+        };
+        let (at, data) = self.place(&batch);
+        match commits {
+            true => self.disk.write_durably(at, data).await?,
+            false => self.disk.device.write(at, data).await?,
+        }
+        self.number += 1;
+        self.stable = batch.stable;
+        self.records.extend(batch.records);
         Ok(())
     }
 
@@ -142,7 +138,8 @@ impl Log {
         write_superblock(&self.disk, &self.superblock).await
     }
 
-    async fn write(&mut self, batch: &BlockBatch) -> Result<(), DeviceError> {
+    /// Encodes `batch`, and takes room for it. Returns its offset on the device.
+    fn place(&mut self, batch: &BlockBatch) -> (u64, IoData) {
         let ring = self.disk.plan.log_bytes;
         let len = batch_bytes(batch.records.len(), self.disk.plan.block_size);
         let mut position = self.head % ring;
@@ -155,8 +152,7 @@ impl Log {
         let encoded = batch.encode(self.disk.id, &mut buf);
         debug_assert!(encoded.is_ok(), "the batch has room and few records");
         self.head += len as u64;
-        let at = self.disk.plan.log_offset + position;
-        self.disk.device.write(at, buf.freeze()).await
+        (self.disk.plan.log_offset + position, buf.freeze())
     }
 
     fn used(&self) -> u64 {

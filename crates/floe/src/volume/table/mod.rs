@@ -11,8 +11,8 @@
 //! A record is enqueued once its block's data has been written, so a batch never
 //! names data that is not on the device. Two things can be waited for. A record that
 //! is *written* survives the death of the process. One that is *stable* survives a
-//! power loss: a commit flushes the device, appends a batch that says so, and flushes
-//! again. After a power loss recovery follows stable batches only.
+//! power loss: a commit flushes the device, and writes a batch that says so
+//! durably. After a power loss recovery follows stable batches only.
 //!
 //! Must not depend on: volumes, requests, policies.
 
