@@ -98,6 +98,22 @@ impl<T: Send + 'static> OpFuture<T> {
     }
 }
 
+impl OpFuture<()> {
+    /// Ends when all of `operations` have ended, with the first failure among them.
+    pub fn all(mut operations: Vec<OpFuture<()>>) -> Self {
+        if operations.len() == 1 {
+            return operations.remove(0);
+        }
+        OpFuture::new(async {
+            let mut result = Ok(());
+            for operation in operations {
+                result = result.and(operation.await);
+            }
+            result
+        })
+    }
+}
+
 impl<T> Future for OpFuture<T> {
     type Output = Result<T, DeviceError>;
 

@@ -11,6 +11,7 @@ mod headers;
 mod memcached;
 mod metadata;
 mod nbd;
+mod nbd_client;
 mod traces;
 mod volumes;
 
@@ -45,6 +46,11 @@ pub const READERS: Collection = Collection {
             name: "nbd_messages",
             run: nbd::nbd_messages,
             seeds: nbd::seeds,
+        },
+        Target {
+            name: "nbd_replies",
+            run: nbd_client::nbd_replies,
+            seeds: nbd_client::seeds,
         },
         Target {
             name: "s3_headers",

@@ -72,20 +72,6 @@ impl Flat {
     }
 }
 
-/// Ends when all of `writes` have ended.
-fn all(mut writes: Vec<OpFuture<()>>) -> OpFuture<()> {
-    if writes.len() == 1 {
-        return writes.remove(0);
-    }
-    OpFuture::new(async {
-        let mut result = Ok(());
-        for write in writes {
-            result = result.and(write.await);
-        }
-        result
-    })
-}
-
 impl BlockDevice for Flat {
     fn size_bytes(&self) -> u64 {
         self.size
@@ -131,7 +117,7 @@ impl BlockDevice for Flat {
             Err(kind) => return self.reject(Operation::Write, kind),
         };
         let start = |(at, part)| self.below.write(at, data.slice(part), Placement(0));
-        all(self.parts(range, u64::MAX).map(start).collect())
+        OpFuture::all(self.parts(range, u64::MAX).map(start).collect())
     }
 
     fn write_zeroes(&self, range: Range<u64>) -> OpFuture<()> {
@@ -142,7 +128,7 @@ impl BlockDevice for Flat {
             self.below
                 .write(at, ZEROS.slice(0..part.len()), Placement(0))
         };
-        all(self.parts(range, ZEROS.len() as u64).map(start).collect())
+        OpFuture::all(self.parts(range, ZEROS.len() as u64).map(start).collect())
     }
 
     fn discard(&self, range: Range<u64>) -> OpFuture<()> {

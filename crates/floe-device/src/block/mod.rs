@@ -128,7 +128,7 @@ pub(crate) fn check_shape(
 }
 
 /// The range of `len` bytes at `at`, if [`check_blocks`] accepts it.
-pub(crate) fn check_range(
+pub fn check_range(
     device: &impl BlockDevice,
     at: u64,
     len: usize,
@@ -139,10 +139,7 @@ pub(crate) fn check_range(
 }
 
 /// Checks that `range` is a non-empty run of whole blocks inside the device.
-pub(crate) fn check_blocks(
-    device: &impl BlockDevice,
-    range: &Range<u64>,
-) -> Result<(), DeviceErrorKind> {
+pub fn check_blocks(device: &impl BlockDevice, range: &Range<u64>) -> Result<(), DeviceErrorKind> {
     let (block, size) = (u64::from(device.block_bytes()), device.size_bytes());
     let Range { start, end } = *range;
     let is_aligned = start.is_multiple_of(block) && end.is_multiple_of(block);

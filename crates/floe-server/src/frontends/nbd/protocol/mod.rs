@@ -7,8 +7,7 @@ pub mod options;
 pub mod reply;
 pub mod request;
 
-/// The most bytes of a request that any client may send: 32 MiB.
-pub const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
+pub use floe::backing::nbd::wire::PAYLOAD_BYTES_MAX;
 
 /// Errors of requests, with their numbers on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

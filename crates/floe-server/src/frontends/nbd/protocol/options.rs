@@ -1,18 +1,9 @@
 //! The handshake: its fixed messages, and the options that a client sends.
 
 use bytes::BufMut;
-
-/// The first bytes of a server: `NBDMAGIC`.
-pub const GREETING: u64 = 0x4e42_444d_4147_4943;
-/// Before each option, and the rest of the greeting: `IHAVEOPT`.
-pub const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
-/// Before each reply to an option.
-pub const REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
-
-/// Both sides: options have replies.
-pub const FIXED_NEWSTYLE: u16 = 1 << 0;
-/// Both sides: no padding follows the reply to `EXPORT_NAME`.
-pub const NO_ZEROES: u16 = 1 << 1;
+pub use floe::backing::nbd::wire::{
+    FIXED_NEWSTYLE, GREETING, NO_ZEROES, OPTION_MAGIC, REPLY_MAGIC, flags, info, kind, number,
+};
 
 /// The padding after the reply to `EXPORT_NAME`.
 pub const PADDING_BYTES: usize = 124;
@@ -25,59 +16,6 @@ pub const DATA_BYTES_MAX: u32 = 64 << 10;
 pub const TEXT_BYTES_MAX: usize = 4096;
 /// Most queries of one option.
 pub const QUERIES_MAX: usize = 64;
-
-/// Numbers of options.
-#[allow(missing_docs, reason = "the protocol's own names")]
-pub mod number {
-    pub const EXPORT_NAME: u32 = 1;
-    pub const ABORT: u32 = 2;
-    pub const LIST: u32 = 3;
-    pub const STARTTLS: u32 = 5;
-    pub const INFO: u32 = 6;
-    pub const GO: u32 = 7;
-    pub const STRUCTURED_REPLY: u32 = 8;
-    pub const LIST_META_CONTEXT: u32 = 9;
-    pub const SET_META_CONTEXT: u32 = 10;
-}
-
-/// Types of replies to options.
-#[allow(missing_docs, reason = "the protocol's own names")]
-pub mod kind {
-    pub const ACK: u32 = 1;
-    pub const SERVER: u32 = 2;
-    pub const INFO: u32 = 3;
-    pub const META_CONTEXT: u32 = 4;
-    pub const ERR_UNSUP: u32 = (1 << 31) + 1;
-    pub const ERR_POLICY: u32 = (1 << 31) + 2;
-    pub const ERR_INVALID: u32 = (1 << 31) + 3;
-    pub const ERR_TLS_REQD: u32 = (1 << 31) + 5;
-    pub const ERR_UNKNOWN: u32 = (1 << 31) + 6;
-    pub const ERR_TOO_BIG: u32 = (1 << 31) + 9;
-}
-
-/// Types of information about an export.
-#[allow(missing_docs, reason = "the protocol's own names")]
-pub mod info {
-    pub const EXPORT: u16 = 0;
-    pub const NAME: u16 = 1;
-    pub const DESCRIPTION: u16 = 2;
-    pub const BLOCK_SIZE: u16 = 3;
-}
-
-/// Transmission flags.
-#[allow(missing_docs, reason = "the protocol's own names")]
-pub mod flags {
-    pub const HAS_FLAGS: u16 = 1 << 0;
-    pub const READ_ONLY: u16 = 1 << 1;
-    pub const SEND_FLUSH: u16 = 1 << 2;
-    pub const SEND_FUA: u16 = 1 << 3;
-    pub const SEND_TRIM: u16 = 1 << 5;
-    pub const SEND_WRITE_ZEROES: u16 = 1 << 6;
-    pub const SEND_DF: u16 = 1 << 7;
-    pub const CAN_MULTI_CONN: u16 = 1 << 8;
-    pub const SEND_CACHE: u16 = 1 << 10;
-    pub const SEND_FAST_ZERO: u16 = 1 << 11;
-}
 
 /// The head of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

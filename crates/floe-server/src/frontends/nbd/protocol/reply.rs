@@ -1,27 +1,12 @@
 //! Heads of replies.
 
 use bytes::BufMut;
+pub use floe::backing::nbd::wire::{CHUNK_MAGIC, DONE, SIMPLE_MAGIC, chunk};
 
 use super::Rejection;
 
-/// Before a simple reply.
-pub const SIMPLE_MAGIC: u32 = 0x6744_6698;
-/// Before a chunk of a structured reply.
-pub const CHUNK_MAGIC: u32 = 0x668e_33ef;
-
-/// The chunk is the last one of its reply.
-pub const DONE: u16 = 1;
-
 /// The id of `base:allocation`, the only context.
 pub const ALLOCATION_ID: u32 = 1;
-
-/// Types of chunks.
-#[allow(missing_docs, reason = "the protocol's own names")]
-pub mod chunk {
-    pub const OFFSET_DATA: u16 = 1;
-    pub const BLOCK_STATUS: u16 = 5;
-    pub const ERROR: u16 = (1 << 15) + 1;
-}
 
 /// Appends a simple reply without an error.
 pub fn put_done(out: &mut impl BufMut, cookie: u64) {

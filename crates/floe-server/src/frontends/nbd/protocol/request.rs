@@ -1,93 +1,12 @@
 //! Requests: their head, and the checks that need no I/O.
 
+pub use floe::backing::nbd::wire::{Command, REQUEST_MAGIC as MAGIC, flag};
+
 use super::options::Reader;
 use super::{Errno, Rejection};
 
-/// Flags of commands.
-#[allow(missing_docs, reason = "the protocol's own names")]
-pub mod flag {
-    pub const FUA: u16 = 1 << 0;
-    pub const NO_HOLE: u16 = 1 << 1;
-    pub const DF: u16 = 1 << 2;
-    pub const REQ_ONE: u16 = 1 << 3;
-    pub const FAST_ZERO: u16 = 1 << 4;
-}
-
-/// Before each request.
-pub const MAGIC: u32 = 0x2560_9513;
-
 /// Bytes of a request's head.
 pub const HEAD_BYTES: usize = 28;
-
-/// The commands, with their numbers on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u16)]
-pub enum Command {
-    /// Reads a range.
-    Read = 0,
-    /// Writes the bytes that follow the head.
-    Write = 1,
-    /// Ends the connection, without a reply.
-    Disconnect = 2,
-    /// Makes all writes that have replies durable.
-    Flush = 3,
-    /// Tells that a range is not needed.
-    Trim = 4,
-    /// Tells that a range will be read soon.
-    Cache = 5,
-    /// Writes zeros.
-    WriteZeroes = 6,
-    /// Asks for the allocation of a range.
-    BlockStatus = 7,
-    /// A number without a command.
-    Unknown = 8,
-}
-
-floe_core::names! {
-    Command {
-        Read => "read",
-        Write => "write",
-        Disconnect => "disconnect",
-        Flush => "flush",
-        Trim => "trim",
-        Cache => "cache",
-        WriteZeroes => "write_zeroes",
-        BlockStatus => "block_status",
-        Unknown => "unknown",
-    }
-}
-
-impl Command {
-    fn of(number: u16) -> Self {
-        match number {
-            0 => Command::Read,
-            1 => Command::Write,
-            2 => Command::Disconnect,
-            3 => Command::Flush,
-            4 => Command::Trim,
-            5 => Command::Cache,
-            6 => Command::WriteZeroes,
-            7 => Command::BlockStatus,
-            _ => Command::Unknown,
-        }
-    }
-
-    /// The flags that the command knows. FUA is valid for all commands.
-    fn flags(self) -> u16 {
-        flag::FUA
-            | match self {
-                Command::Read => flag::DF,
-                Command::WriteZeroes => flag::NO_HOLE | flag::FAST_ZERO,
-                Command::BlockStatus => flag::REQ_ONE,
-                _ => 0,
-            }
-    }
-
-    /// True if the command changes the export.
-    fn changes(self) -> bool {
-        matches!(self, Command::Write | Command::Trim | Command::WriteZeroes)
-    }
-}
 
 /// The head of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! The frontend from outside: real sockets, and a client written by hand.
 
 mod abuse;
+mod backing;
 mod commands;
 mod concurrency;
 mod options;

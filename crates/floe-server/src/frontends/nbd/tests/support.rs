@@ -32,7 +32,7 @@ pub(super) const SIZE: u64 = 8 << 20;
 
 /// The name `disk` is writable, `fixed` is read-only, `null` keeps nothing.
 pub(super) struct Rig {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     pub(super) frontend: Arc<NbdFrontend>,
     pub(super) shutdown: Shutdown,
     pub(super) disk: Arc<Gated>,

@@ -14,14 +14,14 @@ use crate::frontends::nbd::config::{NbdConfig, TlsMode};
 use crate::frontends::nbd::protocol::options::{kind, number};
 
 /// An authority, and certificates of it for the server and a client.
-struct Identities {
+pub(super) struct Identities {
     folder: tempfile::TempDir,
     authority: CertificateDer<'static>,
     client: (CertificateDer<'static>, PrivateKeyDer<'static>),
 }
 
 impl Identities {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -38,7 +38,7 @@ impl Identities {
         let write = |name: &str, text: String| {
             std::fs::write(folder.path().join(name), text).unwrap();
         };
-        write("authority.pem", authority.pem());
+        write("ca-cert.pem", authority.pem());
         write("server.pem", server.pem());
         write("server-key.pem", server_key.serialize_pem());
         let key = PrivatePkcs8KeyDer::from(client_key.serialize_der());
@@ -49,11 +49,11 @@ impl Identities {
         }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    fn rig(&self, mode: TlsMode, change: impl FnOnce(&mut NbdConfig)) -> Rig {
+    pub(super) fn rig(&self, mode: TlsMode, change: impl FnOnce(&mut NbdConfig)) -> Rig {
         rig_with(|config| {
             config.tls = mode;
             config.tls_certificate = self.path("server.pem");
@@ -148,7 +148,7 @@ fn bytes_sent_ahead_of_the_encryption_end_the_connection() {
 #[test]
 fn clients_without_a_certificate_are_rejected() {
     let identities = Identities::new();
-    let authority = identities.path("authority.pem");
+    let authority = identities.path("ca-cert.pem");
     let rig = identities.rig(TlsMode::Required, |config| config.tls_client_ca = authority);
     let mut known = identities.encrypt(starttls(&rig), true);
     known.go("disk");
