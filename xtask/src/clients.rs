@@ -19,6 +19,8 @@ const TOOLS: &[(&str, &str)] = &[
     ("nbdsh", "python3-libnbd"),
     ("qemu-img", "qemu-utils"),
     ("qemu-io", "qemu-utils"),
+    ("qemu-nbd", "qemu-utils"),
+    ("nbdkit", "nbdkit"),
     ("fio", "fio"),
 ];
 

@@ -6,14 +6,18 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
+use floe::backing::{BackingTarget, Emulated, NbdBlocks};
 use floe::config::{Effective, VolumeSettings, VolumesSettings};
 use floe::volume::{OpenVolumesError, VolumeCache};
 use floe_core::layout::volume::WITNESS_BYTES;
 use floe_device::block::file::{FileBlocks, FileBlocksConfig};
-use floe_device::{Clock, SharedBlockDevice};
+use floe_device::{Clock, MemoryBlocks, SharedBlockDevice};
 
 use crate::device;
 use crate::failure::Failure;
+
+/// Bytes of a block of an emulated backing device.
+const EMULATED_BLOCK_BYTES: u32 = 512;
 
 /// The values of `--volume` as the value of `volumes.attach`.
 ///
@@ -37,7 +41,7 @@ pub(crate) fn attached(flags: &[String]) -> Result<String, Failure> {
 fn attach(flag: &str) -> Result<(String, VolumeSettings), Failure> {
     let malformed = |why: &str| {
         Failure::usage(format!("`--volume {flag}` {why}"))
-            .cure("write it as --volume NAME=BACKING[,mode=write-back][,read-only]")
+            .cure("write it as --volume NAME=BACKING[,mode=write-back][,read-only][,size=SIZE]")
     };
     let (name, rest) = flag
         .split_once('=')
@@ -47,11 +51,10 @@ fn attach(flag: &str) -> Result<(String, VolumeSettings), Failure> {
     if name.is_empty() || backing.is_empty() {
         return Err(malformed("lacks a name or a backing device"));
     }
-    let mut volume = VolumeSettings {
-        backing: backing.into(),
-        mode: floe::volume::VolumeConfig::default().mode,
-        read_only: false,
-    };
+    let backing = backing
+        .parse()
+        .map_err(|error| malformed("has no such backing device").because(error))?;
+    let mut volume = VolumeSettings::new(backing);
     for option in parts {
         match option.split_once('=') {
             Some(("mode", mode)) => {
@@ -59,10 +62,15 @@ fn attach(flag: &str) -> Result<(String, VolumeSettings), Failure> {
                     .parse()
                     .map_err(|error| malformed("has no such mode").because(error))?;
             }
+            Some(("size", size)) => {
+                let size = size.parse();
+                volume.size =
+                    Some(size.map_err(|error| malformed("has no such size").because(error))?);
+            }
             None if option == "read-only" => volume.read_only = true,
             _ => {
                 return Err(malformed(
-                    "has an option that is neither mode=… nor read-only",
+                    "has an option other than mode=…, size=… and read-only",
                 ));
             }
         }
@@ -113,15 +121,46 @@ pub(crate) async fn open(
     };
     let cache = cache.map_err(|error| explain(path, error))?;
     for (name, volume) in &settings.attach {
-        let backing = open_blocks(&volume.backing, volume.read_only, clock).await?;
+        let backing = open_backing(volume, clock).await?;
         let attached = cache.attach(name, backing, &volume.config()).await;
         attached.map_err(|error| explain(path, error))?;
         tracing::info!(
-            volume = %name, backing = %volume.backing.display(), mode = %volume.mode,
+            volume = %name, backing = %volume.backing, mode = %volume.mode,
             "the volume is attached"
         );
     }
     Ok(Some(cache))
+}
+
+/// Opens the backing device of a volume.
+async fn open_backing(
+    volume: &VolumeSettings,
+    clock: &Clock,
+) -> Result<SharedBlockDevice, Failure> {
+    let address = &volume.backing;
+    let is_emulated = matches!(address.target, BackingTarget::Emulated(_));
+    if volume.size.is_some() != is_emulated {
+        let what = format!(
+            "the backing device `{address}` must have a size if it is emulated, and only then"
+        );
+        return Err(Failure::usage(what).cure("write --volume NAME=emulated:PRESET,size=SIZE"));
+    }
+    let failed = || format!("the backing device `{address}` cannot be opened");
+    match &address.target {
+        BackingTarget::File(path) => open_blocks(path, volume.read_only, clock).await,
+        BackingTarget::Nbd(export) => {
+            let opened = NbdBlocks::open(export, &volume.nbd, clock.clone()).await;
+            let device = opened.map_err(|error| Failure::environment(failed()).because(error))?;
+            Ok(Arc::new(device))
+        }
+        BackingTarget::Emulated(config) => {
+            let memory = MemoryBlocks::new(volume.size.unwrap_or_default(), EMULATED_BLOCK_BYTES);
+            let memory = memory.map_err(|error| Failure::usage(failed()).because(error))?;
+            let device = Emulated::new(Arc::new(memory), clock.clone(), config);
+            let device = device.map_err(|error| Failure::usage(failed()).because(error))?;
+            Ok(Arc::new(device))
+        }
+    }
 }
 
 /// Opens the cache device. A file that does not exist is created, and its blocks are
@@ -215,6 +254,7 @@ mod tests {
         let flags = [
             "disk=/dev/sdb,mode=write-back".into(),
             "b=x.img,read-only".into(),
+            "c=emulated:hdd-array,size=1GiB".into(),
         ];
         let text = attached(&flags).expect("both are well formed");
         let table: toml::Table = format!("v = {text}").parse().expect("it is TOML");
@@ -222,11 +262,20 @@ mod tests {
         assert_eq!(disk["backing"].as_str(), Some("/dev/sdb"));
         assert_eq!(disk["mode"].as_str(), Some("write-back"));
         assert_eq!(table["v"]["b"]["read_only"].as_bool(), Some(true));
+        assert_eq!(table["v"]["c"]["size"].as_str(), Some("1GiB"));
     }
 
     #[test]
     fn malformed_volumes_are_usage_errors() {
-        for flag in ["disk", "=x", "disk=", "disk=x,mode=fast", "disk=x,rw"] {
+        for flag in [
+            "disk",
+            "=x",
+            "disk=",
+            "disk=x,mode=fast",
+            "disk=x,rw",
+            "disk=nbd://",
+            "disk=emulated:tape,size=1GiB",
+        ] {
             let failure = attach(flag).expect_err(flag);
             assert!(failure.is_usage(), "{flag}");
         }

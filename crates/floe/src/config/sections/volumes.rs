@@ -7,6 +7,7 @@ use floe_core::ByteSize;
 use floe_core::volume::mode::Mode;
 use serde::{Deserialize, Serialize};
 
+use crate::backing::{BackingAddress, NbdConfig};
 use crate::config::{Choice, Key, Kind, Limits, Section};
 use crate::volume::{VolumeCacheConfig, VolumeConfig};
 
@@ -73,17 +74,23 @@ pub struct VolumesSettings {
 }
 
 /// A volume.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeSettings {
-    /// The file or block device behind the cache. It must exist.
-    pub backing: PathBuf,
+    /// The device behind the cache. It must exist, unless it is emulated.
+    pub backing: BackingAddress,
     /// The cache mode.
     #[serde(default = "default_mode")]
     pub mode: Mode,
     /// Refuse writes.
     #[serde(default)]
     pub read_only: bool,
+    /// How the NBD server of the backing device is treated.
+    #[serde(default)]
+    pub nbd: NbdConfig,
+    /// Bytes of an emulated backing device.
+    #[serde(default)]
+    pub size: Option<ByteSize>,
 }
 
 fn default_mode() -> Mode {
@@ -91,6 +98,17 @@ fn default_mode() -> Mode {
 }
 
 impl VolumeSettings {
+    /// A volume with this backing device, and defaults otherwise.
+    pub fn new(backing: BackingAddress) -> Self {
+        VolumeSettings {
+            backing,
+            mode: default_mode(),
+            read_only: false,
+            nbd: NbdConfig::default(),
+            size: None,
+        }
+    }
+
     /// How the volume is cached.
     pub fn config(&self) -> VolumeConfig {
         VolumeConfig {
@@ -134,7 +152,7 @@ pub(super) fn section() -> Result<Section, String> {
             Key::new(
                 "attach",
                 Kind::Toml,
-                "The volumes by name: tables with `backing`, the file or block device behind the cache; `mode`, one of write-through (the default), write-back, write-around, write-invalidate, write-only and pass-through; and `read_only`. In a file, `[volumes.attach.NAME]`; as a flag, `--volume NAME=BACKING[,mode=MODE][,read-only]`.",
+                "The volumes by name: tables with `backing`, the device behind the cache; `mode`, one of write-through (the default), write-back, write-around, write-invalidate, write-only and pass-through; and `read_only`. A backing device is the path of a file or block device, `nbd://HOST[:PORT]/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`, or `emulated:PRESET` with its `size`. The table `nbd` has `connections` (2), `timeout_seconds` (30), `retry_seconds` (60) and `fence_seconds` (2). In a file, `[volumes.attach.NAME]`; as a flag, `--volume NAME=BACKING[,mode=MODE][,read-only][,size=SIZE]`.",
             ),
             Key::new(
                 "sizes",
