@@ -1,10 +1,12 @@
 //! The driver against a sector oracle.
 
 mod backing;
+mod below;
 mod campaign;
 mod crash;
 mod faults;
 mod oracle;
+mod workload;
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
 //! A campaign of crashes: workloads run once on recorded devices, and the cache is
-//! opened on what a power loss at any moment may have left of both devices.
+//! opened on what a power loss at any moment may have left of all devices.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use floe_core::hash::HashSeed;
@@ -10,21 +11,19 @@ use floe_core::layout::volume::BlockRecord;
 use floe_core::policy::promotion::{NhitConfig, PromotionConfig};
 use floe_core::volume::Piece;
 use floe_device::block::history::{Choice, History, Image, Replay};
-use floe_device::{BlockDevice, Counters, Faults, Faulty, IoBuf, IoData, OpFuture, virtual_time};
+use floe_device::{BlockDevice, Faults, Faulty, IoBuf, IoData, OpFuture, virtual_time};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use super::below::below;
 use super::oracle::Playback;
+use super::workload::{Disk, Workload};
 use super::*;
 use crate::volume::layout;
 use crate::volume::table::{self, Boot};
 
-/// Bytes of the devices: the cache has a fifth of the bytes in use.
-const CACHE_BYTES: u64 = (1 << 20) + (272 << 10);
-const BACKING_BYTES: u64 = 5 << 20;
-
-/// The bytes of the volume that are in use, in two areas of write intent.
-const USED: Range<u64> = (4 << 20) - (384 << 10)..(4 << 20) + (384 << 10);
+/// Workloads of the campaign.
+const WORKLOADS: usize = 200;
 
 /// The least log that works, so that checkpoints run.
 const LOG_BYTES: u64 = 512 << 10;
@@ -34,13 +33,6 @@ const LOG_END: u64 = 1 << 20;
 
 /// Of so many images one is also crashed during its recovery.
 const NESTED_EVERY: usize = 16;
-
-#[derive(Clone, Copy, Debug)]
-struct Workload {
-    seed: u64,
-    mode: Mode,
-    fill: Fill,
-}
 
 /// The end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +58,7 @@ impl Crash {
 #[derive(Debug)]
 #[expect(dead_code, reason = "it is printed")]
 struct Violation {
-    workload: Workload,
+    workload: Box<Workload>,
     point: usize,
     choice: usize,
     what: String,
@@ -75,8 +67,32 @@ struct Violation {
 /// A recorded workload.
 struct Recorded {
     replay: Replay,
-    playback: Playback,
-    has_checkpoint: bool,
+    /// Of each volume.
+    playbacks: Vec<Playback>,
+    done: Done,
+}
+
+/// Counts of a campaign.
+#[derive(Clone, Copy, Debug, Default)]
+struct Done {
+    images: u64,
+    /// Workloads that were crashed at every moment.
+    every_moment: u64,
+    /// Logs that were moved to the table.
+    checkpoints: u64,
+    /// Blocks that were written back, and that left for others.
+    cleaned: u64,
+    evicted: u64,
+}
+
+impl std::ops::AddAssign for Done {
+    fn add_assign(&mut self, other: Done) {
+        self.images += other.images;
+        self.every_moment += other.every_moment;
+        self.checkpoints += other.checkpoints;
+        self.cleaned += other.cleaned;
+        self.evicted += other.evicted;
+    }
 }
 
 /// A mistake that the campaign must find.
@@ -89,16 +105,8 @@ enum Planted {
 }
 
 impl Workload {
-    fn settings(self) -> VolumeCacheConfig {
-        VolumeCacheConfig {
-            sizes: "4KiB..16KiB".parse().expect("sizes"),
-            shards: 1,
-            ..config(self.fill)
-        }
-    }
-
     async fn open(
-        self,
+        &self,
         device: SharedBlockDevice,
         clock: &Clock,
         settings: &VolumeCacheConfig,
@@ -119,20 +127,29 @@ impl Workload {
         VolumeCache::open_as(device, None, clock.clone(), settings, boot, identity).await
     }
 
-    async fn attach(self, cache: &VolumeCache, backing: &SharedBlockDevice) -> Volume {
-        let config = VolumeConfig {
-            mode: self.mode,
-            ..VolumeConfig::default()
-        };
-        let volume = cache.attach("disk", Arc::clone(backing), &config).await;
-        volume.expect("it attaches")
+    /// Attaches every volume to its backing device.
+    async fn attach(
+        &self,
+        cache: &VolumeCache,
+        backings: &[SharedBlockDevice],
+    ) -> Result<Vec<Volume>, OpenVolumesError> {
+        let mut volumes = Vec::new();
+        for (number, (disk, backing)) in self.volumes.iter().zip(backings).enumerate() {
+            let config = VolumeConfig {
+                mode: disk.mode,
+                ..VolumeConfig::default()
+            };
+            let name = format!("disk-{number}");
+            volumes.push(cache.attach(&name, Arc::clone(backing), &config).await?);
+        }
+        Ok(volumes)
     }
 
     /// Runs the requests.
-    async fn record(self, clock: Clock, planted: Option<Planted>) -> Recorded {
+    async fn record(&self, clock: Clock, planted: Option<Planted>) -> Recorded {
         let history = History::default();
-        let slow = |bytes: u64, seed: u64| {
-            let blank = Image::blank(ByteSize(bytes), 512).expect("an image");
+        let slow = |bytes: u64, block: u32, seed: u64| {
+            let blank = Image::blank(ByteSize(bytes), block).expect("an image");
             let faults = Faults {
                 delays: 0.7,
                 delay_max: Duration::from_micros(400),
@@ -141,48 +158,57 @@ impl Workload {
             let device = Faulty::new(blank.device(), clock.clone(), seed, faults);
             history.record(Arc::new(device), &blank)
         };
-        let mut device = slow(CACHE_BYTES, self.seed);
-        let backing = slow(BACKING_BYTES, !self.seed);
+        let mut device = slow(self.cache_bytes, self.cache_block, self.seed);
+        let disks = self.volumes.iter().zip(1..);
+        let backings: Vec<_> = disks
+            .map(|(disk, number)| slow(disk.bytes, disk.block, self.seed ^ number << 32))
+            .collect();
         if planted == Some(Planted::MetadataBeforeData) {
             device = Arc::new(EarlyAnswers::new(device, &clock));
         }
-        let settings = self.settings();
-        let opened = self.open(Arc::clone(&device), &clock, &settings, Boot([0; 16]));
+        let opened = self.open(Arc::clone(&device), &clock, &self.settings, Boot([0; 16]));
         let cache = opened.await.expect("it opens");
-        let volume = self.attach(&cache, &backing).await;
+        let volumes = self.attach(&cache, &backings).await;
+        let volumes = volumes.expect("they attach");
         if planted == Some(Planted::EarlyReuse) {
-            tokio::spawn(reuse_early(volume.clone(), clock.clone()));
+            tokio::spawn(reuse_early(volumes[0].clone(), clock.clone()));
         }
-        if self.seed % 4 == 1 {
-            tokio::spawn(fill_log(volume.clone(), clock.clone()));
+        if self.fills_log {
+            tokio::spawn(fill_log(volumes[0].clone(), clock.clone()));
         }
-        let used = USED.end - USED.start;
-        let mut oracle = Oracle::new(used, self.seed)
-            .based_at(USED.start)
-            .slowed_by(&clock)
-            .recorded_with(&history);
-        if self.seed.is_multiple_of(2) {
-            // One area keeps its clean blocks.
-            oracle = oracle.writes_below(used as usize / 512 / 2);
-        }
-        let depth = 1 + self.seed as usize % 8;
-        oracle.run(&volume, 400, depth).await;
+        let disks = self.volumes.iter().zip(&volumes).zip(0..);
+        let mut oracles: Vec<_> = disks
+            .map(|((disk, volume), number)| {
+                disk.oracle(self.seed ^ number << 32, volume.block_bytes())
+                    .slowed_by(&clock)
+                    .recorded_with(&history)
+            })
+            .collect();
+        let runs = oracles.iter_mut().zip(&volumes);
+        let runs = runs.map(|(oracle, volume)| oracle.run(volume, self.requests, self.depth));
+        futures::future::join_all(runs).await;
         cache.abandon();
         let superblock = table::read_superblock(&device).await;
         let superblock = superblock.expect("it reads").expect("a superblock");
+        let turnover = cache.stats().counts.turnover;
         Recorded {
-            has_checkpoint: superblock.first_batch > 1,
+            done: Done {
+                checkpoints: u64::from(superblock.first_batch > 1),
+                cleaned: turnover.cleaned,
+                evicted: turnover.evicted + turnover.replaced,
+                ..Done::default()
+            },
             replay: history.replay(),
-            playback: oracle.playback(),
+            playbacks: oracles.into_iter().map(Oracle::playback).collect(),
         }
     }
 
     /// Opens the cache on the images of a crash, reads everything, and judges it. With
     /// `nested`, the recovery is crashed too.
     async fn recover(
-        self,
+        &self,
         images: &[Image],
-        playback: &Playback,
+        playbacks: &[Playback],
         clock: &Clock,
         (crash, nested): (Crash, Option<u64>),
     ) -> Result<(), String> {
@@ -191,32 +217,28 @@ impl Workload {
             Some(_) => history.record(image.device(), image),
             None => image.device(),
         });
-        let [device, backing]: [SharedBlockDevice; 2] =
-            devices.collect::<Vec<_>>().try_into().expect("two devices");
+        let mut backings: Vec<_> = devices.collect();
+        let device = backings.remove(0);
         // Reads bring nothing in.
         let settings = VolumeCacheConfig {
             promotion: PromotionConfig::Nhit(NhitConfig {
                 threshold: 1000,
                 trigger_percent: 0,
             }),
-            ..self.settings()
+            ..self.settings.clone()
         };
         let opened = self.open(device, clock, &settings, crash.boot()).await;
         let cache = opened.map_err(|error| format!("it does not open: {error}"))?;
-        let volume = self.attach(&cache, &backing).await;
-        let range = playback.range();
-        let len = (range.end - range.start) as usize;
-        let read = volume.read_at(range.start, len).await;
-        let content = read.map_err(|error| format!("it does not read: {error}"))?;
-        cache.abandon();
-        playback.judge(&content, crash != Crash::Death)?;
-        if !self.mode.makes_dirty() {
-            let read = backing.read(range.start, IoBuf::zeroed(len)).await;
-            let below = read.map_err(|error| format!("the backing device: {error}"))?;
-            if *content != *below {
-                return Err("the cache differs from the backing device".to_owned());
-            }
+        let volumes = self.attach(&cache, &backings).await;
+        let volumes = volumes.map_err(|error| format!("it does not attach: {error}"))?;
+        for (at, disk) in self.volumes.iter().enumerate() {
+            let (volume, playback) = (&volumes[at], &playbacks[at]);
+            let judged = disk.judge(volume, &backings[at], playback, crash);
+            judged
+                .await
+                .map_err(|what| format!("volume {at}: {what}"))?;
         }
+        cache.abandon();
         let Some(seed) = nested else {
             return Ok(());
         };
@@ -224,27 +246,34 @@ impl Workload {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let point = random.random_range(replay.points());
         let images = replay.images(point, &mut Choice::random(seed));
-        let again = self.recover(&images, playback, clock, (Crash::SecondPowerLoss, None));
+        let again = self.recover(&images, playbacks, clock, (Crash::SecondPowerLoss, None));
         Box::pin(again)
             .await
             .map_err(|what| format!("after a crash of the recovery at {point}: {what}"))
     }
 
-    /// Crashes the workload at up to `points` moments, once each, and judges what is
-    /// left. Returns true if the log was moved to the table meanwhile.
-    fn crash(self, points: usize, planted: Option<Planted>) -> Result<bool, Violation> {
+    /// Crashes the workload `images` times, at every moment if there are as many, and
+    /// judges what is left.
+    fn crash(&self, images: usize, planted: Option<Planted>) -> Result<Done, Violation> {
         let Recorded {
             mut replay,
-            mut playback,
-            has_checkpoint,
+            mut playbacks,
+            mut done,
         } = virtual_time::run(self.seed, |clock| self.record(clock, planted));
-        let last = *replay.points().end();
+        let points = replay.points();
         let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed);
-        let mut chosen: Vec<_> = (0..points).map(|_| random.random_range(0..=last)).collect();
+        let is_every = images > *points.end();
+        let every = points.clone().filter(|_| is_every);
+        let mut chosen: Vec<_> = every.collect();
+        done.every_moment = u64::from(is_every);
+        done.images = images as u64;
+        chosen.resize_with(images, || random.random_range(points.clone()));
         chosen.sort_unstable();
         virtual_time::run(self.seed, |clock| async move {
             for (number, point) in chosen.into_iter().enumerate() {
-                playback.go_to(point);
+                playbacks
+                    .iter_mut()
+                    .for_each(|playback| playback.go_to(point));
                 let choice = number % 5;
                 let (mut kept, crash) = match choice {
                     0 => (Choice::Nothing, Crash::PowerLoss),
@@ -255,46 +284,88 @@ impl Workload {
                 let images = replay.images(point, &mut kept);
                 let nested = number.is_multiple_of(NESTED_EVERY) && crash == Crash::PowerLoss;
                 let nested = nested.then(|| random.random());
-                let result = self.recover(&images, &playback, &clock, (crash, nested));
+                let result = self.recover(&images, &playbacks, &clock, (crash, nested));
                 result.await.map_err(|what| Violation {
-                    workload: self,
+                    workload: Box::new(self.clone()),
                     point,
                     choice,
                     what,
                 })?;
             }
-            Ok(has_checkpoint)
+            Ok(done)
         })
     }
 }
 
-/// Crashes workloads 10,000 times, or a million times if `FLOE_FULL` is set.
+impl Disk {
+    /// The requests to the volume, whose blocks have `block` bytes.
+    fn oracle(&self, seed: u64, block: u32) -> Oracle {
+        let (used, written_end) = (&self.used, self.written_end);
+        Oracle::new(used.end - used.start, seed)
+            .based_at(used.start)
+            .writes_below((written_end - used.start) as usize / 512)
+            .issuing(block, self.mix)
+    }
+
+    /// Judges the volume after a crash.
+    async fn judge(
+        &self,
+        volume: &Volume,
+        backing: &SharedBlockDevice,
+        playback: &Playback,
+        crash: Crash,
+    ) -> Result<(), String> {
+        let Range { start, end } = self.used;
+        let len = (end - start) as usize;
+        let read = volume.read_at(start, len).await;
+        let content = read.map_err(|error| format!("it does not read: {error}"))?;
+        playback.judge(&content, crash != Crash::Death)?;
+        let is_always_clean = !self.mode.makes_dirty() && self.mix.switches == 0;
+        let below = backing.read(start, IoBuf::zeroed(len)).await;
+        let below = below.map_err(|error| format!("the backing device: {error}"))?;
+        match is_always_clean && *content != *below {
+            true => Err("the cache differs from the backing device".to_owned()),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Crashes workloads 10,000 times, or a million times if `FLOE_FULL` is set: then at
+/// every moment, and more often than once.
 #[test]
 fn a_crash_at_any_moment_keeps_what_was_flushed() {
     let is_full = std::env::var_os("FLOE_FULL").is_some();
-    let (seeds, points) = if is_full { (0..500, 334) } else { (0..4, 417) };
-    let mut checkpoints = 0;
-    for seed in seeds {
-        for mode in [Mode::WriteBack, Mode::WriteThrough, Mode::WriteOnly] {
-            for fill in [Fill::Fetch, Fill::Sector] {
-                let workload = Workload { seed, mode, fill };
-                match workload.crash(points, None) {
-                    Ok(has_checkpoint) => checkpoints += u32::from(has_checkpoint),
-                    Err(violation) => panic!("{violation:?}"),
-                }
+    let images = if is_full { 1_000_000 } else { 10_000 } / WORKLOADS;
+    let threads = if is_full { 2 } else { 1 };
+    let next = AtomicUsize::new(0);
+    let crash_some = || {
+        let mut done = Done::default();
+        loop {
+            let number = next.fetch_add(1, Relaxed);
+            if number >= WORKLOADS {
+                return done;
+            }
+            match Workload::random(number as u64).crash(images, None) {
+                Ok(more) => done += more,
+                Err(violation) => panic!("{violation:#?}"),
             }
         }
-    }
-    assert!(checkpoints > 0, "no log was moved to the table");
+    };
+    let mut done = Done::default();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(crash_some)).collect();
+        for thread in threads {
+            done += thread.join().expect("no crash breaks the law");
+        }
+    });
+    println!("{WORKLOADS} workloads: {done:?}");
+    assert!(done.checkpoints > 0, "no log was moved to the table");
+    assert!(done.cleaned > 100 && done.evicted > 1000, "{done:?}");
 }
 
 /// Crashes workloads with a mistake until one breaks the law.
 fn find(planted: Planted) -> Violation {
-    let workloads = (0..50).map(|seed| Workload {
-        seed,
-        mode: Mode::WriteBack,
-        fill: [Fill::Sector, Fill::Fetch][seed as usize / 2 % 2],
-    });
+    let workloads = (0..WORKLOADS as u64).map(Workload::random);
     let mut found = workloads.filter_map(|workload| workload.crash(400, Some(planted)).err());
     found.next().expect("the campaign finds the mistake")
 }
@@ -326,21 +397,7 @@ impl EarlyAnswers {
 }
 
 impl BlockDevice for EarlyAnswers {
-    fn size_bytes(&self) -> u64 {
-        self.below.size_bytes()
-    }
-
-    fn block_bytes(&self) -> u32 {
-        self.below.block_bytes()
-    }
-
-    fn describe(&self) -> String {
-        self.below.describe()
-    }
-
-    fn read(&self, at: u64, buf: IoBuf) -> OpFuture<IoBuf> {
-        self.below.read(at, buf)
-    }
+    below!(read, write_zeroes, discard, flush);
 
     fn write(&self, at: u64, data: IoData) -> OpFuture<()> {
         let write = self.below.write(at, data);
@@ -353,22 +410,6 @@ impl BlockDevice for EarlyAnswers {
             write.await
         });
         OpFuture::ready(Ok(()))
-    }
-
-    fn write_zeroes(&self, range: Range<u64>) -> OpFuture<()> {
-        self.below.write_zeroes(range)
-    }
-
-    fn discard(&self, range: Range<u64>) -> OpFuture<()> {
-        self.below.discard(range)
-    }
-
-    fn flush(&self) -> OpFuture<()> {
-        self.below.flush()
-    }
-
-    fn counters(&self) -> &Counters {
-        self.below.counters()
     }
 }
 

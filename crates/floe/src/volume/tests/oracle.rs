@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use floe_core::volume::SECTOR_BYTES;
+use floe_core::volume::mode::Mode;
 use floe_device::block::history::History;
 use floe_device::{Clock, IoBuf, SharedBlockDevice, Sleep};
 use futures::stream::{FuturesUnordered, StreamExt as _};
@@ -41,6 +42,9 @@ pub(super) struct Oracle {
     sectors: Vec<Sector>,
     /// Only sectors before this one are written.
     written_end: usize,
+    /// Requests begin and end at multiples of so many sectors.
+    unit: usize,
+    mix: Mix,
     random: Xoshiro256PlusPlus,
     version: u64,
     /// Counts requests issued and acknowledged.
@@ -74,6 +78,32 @@ pub(super) struct Playback {
     events: std::iter::Peekable<std::vec::IntoIter<(usize, Event)>>,
 }
 
+/// Of 40 requests, those that are not reads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mix {
+    pub(super) discards: u32,
+    pub(super) zeroes: u32,
+    pub(super) flushes: u32,
+    /// Writes that are durable once they are acknowledged.
+    pub(super) durable: u32,
+    /// Switches of the cache mode.
+    pub(super) switches: u32,
+    pub(super) writes: u32,
+}
+
+impl Default for Mix {
+    fn default() -> Self {
+        Mix {
+            discards: 1,
+            zeroes: 1,
+            flushes: 1,
+            durable: 1,
+            switches: 0,
+            writes: 16,
+        }
+    }
+}
+
 /// A request of the oracle.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
@@ -82,6 +112,7 @@ enum Kind {
     Zeroes,
     Discard,
     Flush,
+    Switch(Mode),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -106,6 +137,8 @@ impl Oracle {
             base: 0,
             sectors: vec![zero; bytes as usize / SECTOR],
             written_end: usize::MAX,
+            unit: 1,
+            mix: Mix::default(),
             random: Xoshiro256PlusPlus::seed_from_u64(seed),
             version: 0,
             events: 0,
@@ -142,6 +175,12 @@ impl Oracle {
             written_end,
             ..self
         }
+    }
+
+    /// Issues requests in blocks of `block` bytes, of these kinds.
+    pub(super) fn issuing(self, block: u32, mix: Mix) -> Self {
+        let unit = block as usize / SECTOR;
+        Oracle { unit, mix, ..self }
     }
 
     /// Records the events of requests beside those of devices.
@@ -219,6 +258,49 @@ impl Oracle {
         errors
     }
 
+    /// As [`Oracle::run`], in front of a cache that closes meanwhile, or by clients that go
+    /// before they have an answer. Returns the errors.
+    pub(super) async fn run_with_departures(
+        &mut self,
+        volume: &Volume,
+        (requests, depth): (usize, usize),
+        departures: f64,
+    ) -> Vec<VolumeError> {
+        let clock = self.clock.clone().expect("requests take time");
+        let mut running = FuturesUnordered::new();
+        let mut errors = Vec::new();
+        for at in 0..requests + depth {
+            if at < requests {
+                let request = self.issue();
+                let goes = self.random.random_bool(departures);
+                let after = Duration::from_micros(self.random.random_range(0..3000));
+                let after = if goes { after } else { Duration::MAX };
+                let gone = clock.sleep(after);
+                let answered = self.carry_out(volume, request);
+                running.push(async move {
+                    tokio::select! {
+                        biased;
+                        (_, answer) = answered => (request, Some(answer)),
+                        () = gone => (request, None),
+                    }
+                });
+            }
+            if at >= depth
+                && let Some((request, answer)) = running.next().await
+            {
+                match answer {
+                    Some(Ok(answer)) => self.end(request, answer),
+                    Some(Err(error)) => {
+                        self.fail(request);
+                        errors.push(error);
+                    }
+                    None => self.fail(request),
+                }
+            }
+        }
+        errors
+    }
+
     fn fail(&mut self, request: Issued) {
         self.events += 1;
         self.running.retain(|issued| *issued != request.issued);
@@ -266,20 +348,13 @@ impl Oracle {
             0 => total / 16,
             _ => total,
         };
-        let unit = [1, 8, 8, 64][self.random.random_range(0..4)];
+        let unit = [1, 8, 8, 64][self.random.random_range(0..4)].max(self.unit);
         let longest = [8, 64, 200][self.random.random_range(0..3)];
         let first = self.random.random_range(0..span) / unit * unit;
         let count = self.random.random_range(1..=longest / unit + 1) * unit;
         let count = count.min(total - first);
-        let mut kind = match self.random.random_range(0..40) {
-            0 => Kind::Discard,
-            1 => Kind::Zeroes,
-            2 => Kind::Flush,
-            3 => Kind::Write { is_durable: true },
-            4..20 => Kind::Write { is_durable: false },
-            _ => Kind::Read,
-        };
-        if first + count > self.written_end && !matches!(kind, Kind::Flush) {
+        let mut kind = self.kind();
+        if first + count > self.written_end && !matches!(kind, Kind::Flush | Kind::Switch(_)) {
             kind = Kind::Read;
         }
         self.version += 1;
@@ -292,6 +367,26 @@ impl Oracle {
         };
         self.begin(request);
         request
+    }
+
+    fn kind(&mut self) -> Kind {
+        let number = self.random.random_range(0..40);
+        let mode = Mode::ALL[self.random.random_range(0..Mode::ALL.len())];
+        let mix = self.mix;
+        let mut end = 0;
+        let kinds = [
+            (mix.discards, Kind::Discard),
+            (mix.zeroes, Kind::Zeroes),
+            (mix.flushes, Kind::Flush),
+            (mix.durable, Kind::Write { is_durable: true }),
+            (mix.switches, Kind::Switch(mode)),
+            (mix.writes, Kind::Write { is_durable: false }),
+        ];
+        let kind = kinds.into_iter().find(|(share, _)| {
+            end += share;
+            number < end
+        });
+        kind.map_or(Kind::Read, |(_, kind)| kind)
     }
 
     fn begin(&mut self, request: Issued) {
@@ -391,7 +486,8 @@ impl Oracle {
     pub(super) async fn verify_backing(&mut self, backing: &SharedBlockDevice) {
         let step = 1 << 20;
         for at in (0..backing.size_bytes()).step_by(step) {
-            let buf = backing.read(at, IoBuf::zeroed(step)).await;
+            let len = step.min((backing.size_bytes() - at) as usize);
+            let buf = backing.read(at, IoBuf::zeroed(len)).await;
             self.check_all(at, &buf.expect("no device fails"));
         }
     }
@@ -436,12 +532,6 @@ impl Playback {
         }
     }
 
-    /// The bytes of the volume that are known.
-    pub(super) fn range(&self) -> std::ops::Range<u64> {
-        let start = self.oracle.base;
-        start..start + (self.oracle.sectors.len() * SECTOR) as u64
-    }
-
     /// Judges the content of the volume after a power loss, or the death of the process,
     /// at this moment.
     pub(super) fn judge(&self, content: &[u8], lost_power: bool) -> Result<(), String> {
@@ -462,7 +552,7 @@ impl Issued {
             Kind::Write { .. } => Some(Some(self.version)),
             Kind::Zeroes => Some(Some(0)),
             Kind::Discard => Some(None),
-            Kind::Read | Kind::Flush => None,
+            Kind::Read | Kind::Flush | Kind::Switch(_) => None,
         }
     }
 }
@@ -561,6 +651,7 @@ async fn carry_out(
             .map(|()| None),
         Kind::Discard => volume.discard(at, len as u64).await.map(|()| None),
         Kind::Flush => volume.flush().await.map(|()| None),
+        Kind::Switch(mode) => volume.set_mode(mode).await.map(|()| None),
     };
     (request, result)
 }
