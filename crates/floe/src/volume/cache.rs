@@ -131,6 +131,8 @@ impl VolumeCache {
             Err(LayoutError::Blank) => {
                 let (size, block) = (device.size_bytes(), device.block_bytes());
                 let plan = layout::plan(size, block, config.sizes, config.shards)?;
+                // Settings that cannot work leave the device as it is.
+                Plan::new(&config.core(plan.places_bytes, plan.shards, seed))?;
                 let identity = (id, HashSeed(seed));
                 let now = clock.unix_seconds();
                 table::format(Arc::clone(&device), plan, identity, now, boot, number).await?
@@ -215,7 +217,7 @@ impl VolumeCache {
         backing: SharedBlockDevice,
         config: &VolumeConfig,
     ) -> Result<Volume, OpenVolumesError> {
-        let size_bytes = backing.size_bytes();
+        let (size_bytes, block_bytes) = self.size_before(&backing);
         let mut entries = self.entries.lock().await;
         if self.shared.is_closing.load(SeqCst) {
             return Err(VolumeError::Closed.into());
@@ -250,7 +252,6 @@ impl VolumeCache {
             state.cache.set_size_of(id, ByteSize(size_bytes))?;
             state.cache.set_mode_of(id, config.mode);
         }
-        let block_bytes = self.shared.device.block_bytes().max(backing.block_bytes());
         let state = VolumeState::new(id, name.to_owned(), backing, block_bytes, config.read_only);
         let state = Arc::new(state);
         self.shared.volumes.write().push(Arc::clone(&state));
@@ -261,7 +262,13 @@ impl VolumeCache {
         match noted {
             Err(error) => self.shared.lose_cache(&error).await,
             // Dirty blocks of an earlier mode.
-            Ok(()) if !config.mode.makes_dirty() => volume.clean().await?,
+            Ok(()) if !config.mode.makes_dirty() => {
+                if let Err(error) = volume.clean().await {
+                    // It can be attached again.
+                    self.shared.volumes.write().retain(|state| state.id != id);
+                    return Err(error.into());
+                }
+            }
             Ok(()) => {}
         }
         Ok(volume)
@@ -301,7 +308,7 @@ impl VolumeCache {
 
     /// What tells `backing` from the device that the volume `known` had.
     async fn difference(&self, known: &VolumeEntry, backing: &SharedBlockDevice) -> Option<String> {
-        let (had, has) = (known.size_bytes, backing.size_bytes());
+        let (had, has) = (known.size_bytes, self.size_before(backing).0);
         if had != has {
             return Some(format!("it had {had} bytes, and this one has {has}"));
         }
@@ -313,6 +320,14 @@ impl VolumeCache {
             Ok(_) => Some("samples of its content differ".to_owned()),
             Err(error) => Some(format!("samples of its content cannot be read: {error}")),
         }
+    }
+
+    /// Bytes of a volume before `backing`, and of a block of it. The volume has whole
+    /// blocks, and `backing` may have some bytes more.
+    fn size_before(&self, backing: &SharedBlockDevice) -> (u64, u32) {
+        let block = self.shared.device.block_bytes().max(backing.block_bytes());
+        let blocks = backing.size_bytes() / u64::from(block);
+        (blocks * u64::from(block), block)
     }
 
     fn seed(&self) -> HashSeed {

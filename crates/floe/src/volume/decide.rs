@@ -22,6 +22,9 @@ pub(super) struct Decision {
     pub(super) lock: RangeLock,
     /// The bytes of a change that were dirty before.
     pub(super) dirty: Vec<ByteRange>,
+    /// A change removes bytes that are being written back: they count as clean, and the
+    /// backing device need not have them durably.
+    pub(super) forgets_pinned: bool,
 }
 
 /// A range lock that is held, or waited for.
@@ -64,8 +67,25 @@ impl Drop for RangeLock {
 
 impl Shared {
     /// Decides about a request that lies within one region, once no other request has
-    /// its bytes.
+    /// its bytes. If the future is dropped, the request has had no effect.
     pub(super) async fn decide(self: &Arc<Self>, request: Request) -> Decision {
+        let decide = |state: &mut State, lock| self.decided(state, request, lock);
+        self.locked(request, decide).await
+    }
+
+    /// As [`Shared::decide`], with the lock that the request needs.
+    pub(super) fn decide_with(&self, request: Request, lock: RangeLock) -> Decision {
+        let mut state = self.shards[lock.shard].lock();
+        self.decided(&mut state, request, lock)
+    }
+
+    /// Takes the lock that a request within one region needs, and calls `then` before any
+    /// other request is decided.
+    pub(super) async fn locked<T>(
+        self: &Arc<Self>,
+        request: Request,
+        then: impl FnOnce(&mut State, RangeLock) -> T,
+    ) -> T {
         let shard = self.plan.shard_of(request.volume, request.range.start);
         loop {
             let (lock, granted, needed) = {
@@ -74,7 +94,7 @@ impl Shared {
                 match state.locks.lock(needed.0, needed.1) {
                     (id, None) => {
                         let lock = RangeLock::new(self, shard, id);
-                        return self.decided(&mut state, request, lock);
+                        return then(&mut state, lock);
                     }
                     (id, Some(granted)) => (RangeLock::new(self, shard, id), granted, needed),
                 }
@@ -87,7 +107,7 @@ impl Shared {
             let is_enough = needed.0.range.contains(extent.range)
                 && (needed.1 == hold || needed.1 == Hold::Exclusive);
             if is_enough {
-                return self.decided(&mut state, request, lock);
+                return then(&mut state, lock);
             }
             drop(state);
         }
@@ -136,12 +156,15 @@ impl Shared {
                     .collect()
             }
         };
+        let is_pinned = state.locks.is_pinned(exact(request));
         let now = self.clock.now();
         let outcome = state.cache.request(&request, now, &mut steps);
         if state.cache.is_short() {
             self.short.notify_one();
         }
+        let forgets = |step: &Step| matches!(step, Step::Unmap(_) | Step::Mark(_, Sector::Missing));
         Decision {
+            forgets_pinned: is_pinned && steps.iter().any(forgets),
             steps,
             outcome,
             lock,

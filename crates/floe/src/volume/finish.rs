@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 
 use tokio::runtime::Handle;
 
-/// A future that runs in a task of its own from when it is dropped unfinished: writes
-/// that have begun keep their locks until they have ended.
+/// A future that runs in a task of its own from when it is dropped unfinished: a request
+/// that has been decided keeps its locks until its last device operation has ended.
 pub(super) struct Finish<F: Future<Output: Send> + Send + 'static>(Option<Pin<Box<F>>>);
 
 impl<F: Future<Output: Send> + Send + 'static> Finish<F> {

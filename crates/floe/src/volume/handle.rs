@@ -1,7 +1,6 @@
 //! One volume: the operations of a disk.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use floe_core::volume::ByteRange;
 use floe_core::volume::mode::Mode;
@@ -15,8 +14,8 @@ use super::write::Change;
 ///
 /// It behaves as a disk does. A read returns the newest acknowledged write. An
 /// acknowledged [`flush`](Volume::flush) survives anything. Requests at one time on the
-/// same bytes take effect in some order. A request whose future is dropped goes on, and
-/// later requests on the same bytes wait for it.
+/// same bytes take effect in some order. Of a request whose future is dropped, parts that have
+/// begun go on, and later requests on the same bytes wait for them; others have no effect.
 #[derive(Clone, Debug)]
 pub struct Volume {
     pub(super) shared: Arc<Shared>,
@@ -50,7 +49,8 @@ impl Volume {
 
     /// Bytes of the volume.
     pub fn size_bytes(&self) -> u64 {
-        self.state.backing.size_bytes()
+        let block = u64::from(self.state.block_bytes);
+        self.state.backing.size_bytes() / block * block
     }
 
     /// Bytes of a block: requests begin and end at multiples.
@@ -93,7 +93,7 @@ impl Volume {
         if range.is_empty() {
             return Ok(self.shared.device.allocate(0));
         }
-        let _request = self.begin()?;
+        let _request = self.shared.begin_request()?;
         self.shared.read(&self.state, range).await
     }
 
@@ -126,8 +126,8 @@ impl Volume {
         self.change(at, len, Change::Zeroes, is_durable).await
     }
 
-    /// Declares the content of `len` bytes from `at` of no use: they read as before or
-    /// as zeros until they are written.
+    /// Declares the content of `len` bytes from `at` of no use: until they are written,
+    /// they read as zeros, as before, or as anything that they were earlier.
     ///
     /// # Errors
     /// As for [`write_at`](Volume::write_at).
@@ -155,7 +155,7 @@ impl Volume {
     /// # Errors
     /// A device failed: the volume is poisoned, because acknowledged data may be lost.
     pub async fn flush(&self) -> Result<(), VolumeError> {
-        let _request = self.begin()?;
+        let _request = self.shared.begin_request()?;
         let (shared, state) = (Arc::clone(&self.shared), Arc::clone(&self.state));
         super::finish::Finish::new(async move { shared.flush(&state).await }).await
     }
@@ -198,7 +198,7 @@ impl Volume {
     ) -> Result<(), VolumeError> {
         let range = self.check(at, len)?;
         self.state.check_writable()?;
-        let _request = self.begin()?;
+        let _request = self.shared.begin_request()?;
         if !range.is_empty() {
             self.shared.change(&self.state, range, change).await?;
         }
@@ -222,26 +222,7 @@ impl Volume {
         }
         Ok(range)
     }
-
-    /// Counts a request while it runs.
-    fn begin(&self) -> Result<InFlight<'_>, VolumeError> {
-        if self.shared.is_closing.load(SeqCst) {
-            return Err(VolumeError::Closed);
-        }
-        let now = self.shared.clock.now();
-        self.shared.last_request.store(now.0, Relaxed);
-        self.shared.in_flight.fetch_add(1, SeqCst);
-        Ok(InFlight(&self.shared))
-    }
 }
 
 /// Bytes that a prefetch reads at once.
 const PREFETCH_BYTES: u64 = 1 << 20;
-
-struct InFlight<'a>(&'a Shared);
-
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, SeqCst);
-    }
-}

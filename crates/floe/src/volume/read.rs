@@ -31,10 +31,7 @@ impl Shared {
         let mut buf = self.device.allocate(range.len() as usize);
         let mut parts = Vec::new();
         for range in self.regions(range) {
-            let (shared, volume) = (Arc::clone(self), Arc::clone(volume));
-            parts.push(Finish::new(async move {
-                shared.read_region(volume, range).await
-            }));
+            parts.push(self.read_region(volume, range));
         }
         for part in futures::future::join_all(parts).await {
             for (of_part, data) in part? {
@@ -80,10 +77,11 @@ impl Shared {
         !dirty_of(&state.cache, piece.extent).is_empty()
     }
 
-    /// Reads the part of a request in one region.
+    /// Reads the part of a request in one region. Fills that have begun go on if the
+    /// future is dropped.
     async fn read_region(
-        self: Arc<Self>,
-        volume: Arc<VolumeState>,
+        self: &Arc<Self>,
+        volume: &Arc<VolumeState>,
         range: ByteRange,
     ) -> Result<Vec<Part>, VolumeError> {
         let request = Request {
@@ -91,7 +89,19 @@ impl Shared {
             operation: Operation::Read,
             range,
         };
-        let Decision { steps, lock, .. } = self.decide(request).await;
+        let decision = self.decide(request).await;
+        let (shared, volume) = (Arc::clone(self), Arc::clone(volume));
+        let read = async move { shared.read_decided(&volume, range, decision).await };
+        Finish::new(read).await
+    }
+
+    async fn read_decided(
+        self: &Arc<Self>,
+        volume: &VolumeState,
+        range: ByteRange,
+        decision: Decision,
+    ) -> Result<Vec<Part>, VolumeError> {
+        let Decision { steps, lock, .. } = decision;
         let mut hits: Vec<(Piece, OpFuture<IoBuf>)> = Vec::new();
         let mut misses: Vec<(ByteRange, OpFuture<IoBuf>)> = Vec::new();
         for step in &steps {
@@ -115,7 +125,7 @@ impl Shared {
         for (piece, read) in hits {
             let part = match read.await {
                 Ok(buf) => Ok(buf),
-                Err(error) => self.read_around(&volume, piece, error, &lock).await,
+                Err(error) => self.read_around(volume, piece, error, &lock).await,
             };
             match part {
                 Ok(buf) => parts.push((piece.extent.range, buf.freeze())),

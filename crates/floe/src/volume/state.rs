@@ -1,9 +1,12 @@
 //! The state of an open cache and of its volumes. Must not depend on: requests.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::sync::{Arc, OnceLock};
 
-use floe_core::volume::{ByteRange, Piece, Plan, VolumeId};
+use floe_core::volume::{ByteRange, Extent, Piece, Plan, VolumeId};
 use floe_device::{Clock, IoBuf, OpFuture, SharedBlockDevice};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, Semaphore};
@@ -56,6 +59,16 @@ pub(super) struct VolumeState {
     is_poisoned: AtomicBool,
     /// Why the volume goes on without the cache device.
     loss: OnceLock<String>,
+}
+
+/// A request that runs.
+#[derive(Debug)]
+pub(super) struct InFlight<'a>(&'a Shared);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, SeqCst);
+    }
 }
 
 impl VolumeState {
@@ -146,9 +159,29 @@ impl VolumeState {
 }
 
 impl Shared {
+    /// Counts a request while it runs.
+    ///
+    /// # Errors
+    /// The cache is closed, or about to be.
+    pub(super) fn begin_request(&self) -> Result<InFlight<'_>, VolumeError> {
+        // Counted first: a cache that closes waits for it.
+        self.in_flight.fetch_add(1, SeqCst);
+        let request = InFlight(self);
+        if self.is_closing.load(SeqCst) {
+            return Err(VolumeError::Closed);
+        }
+        self.last_request.store(self.clock.now().0, Relaxed);
+        Ok(request)
+    }
+
     pub(super) fn volume(&self, id: VolumeId) -> Option<Arc<VolumeState>> {
         let volumes = self.volumes.read();
         volumes.iter().find(|volume| volume.id == id).cloned()
+    }
+
+    /// The shard of `extent`, which lies within one region.
+    pub(super) fn shard_of(&self, extent: Extent) -> usize {
+        self.plan.shard_of(extent.volume, extent.range.start)
     }
 
     /// Byte offset of `place` on the cache device.

@@ -5,6 +5,7 @@ mod below;
 mod campaign;
 mod crash;
 mod faults;
+mod hostile;
 mod matrix;
 mod oracle;
 mod workload;

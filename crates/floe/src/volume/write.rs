@@ -34,8 +34,8 @@ impl Change {
 }
 
 impl Shared {
-    /// Changes `range` of a volume, which is whole blocks of it. It goes on if the
-    /// future is dropped.
+    /// Changes `range` of a volume, which is whole blocks of it. Parts that have begun go
+    /// on if the future is dropped.
     pub(super) async fn change(
         self: &Arc<Self>,
         volume: &Arc<VolumeState>,
@@ -63,10 +63,7 @@ impl Shared {
                 }
                 other => other.clone(),
             };
-            let (shared, volume) = (Arc::clone(self), Arc::clone(volume));
-            parts.push(Finish::new(async move {
-                shared.change_region(&volume, part, change).await
-            }));
+            parts.push(self.change_region(volume, part, change));
         }
         let mut result = Ok(());
         for part in futures::future::join_all(parts).await {
@@ -92,10 +89,11 @@ impl Shared {
         Some(Overwrite { operation, lock })
     }
 
-    /// Carries out the part of a change in one region.
+    /// Makes the part of a change in one region. If the future is dropped, the change goes
+    /// on or has not begun: it never overtakes one that is issued later.
     async fn change_region(
         self: &Arc<Self>,
-        volume: &VolumeState,
+        volume: &Arc<VolumeState>,
         range: ByteRange,
         change: Change,
     ) -> Result<(), VolumeError> {
@@ -112,15 +110,67 @@ impl Shared {
             operation: change.operation(),
             range,
         };
+        let (shared, volume) = (Arc::clone(self), Arc::clone(volume));
+        if matches!(change, Change::Discard) {
+            let lock = self.locked(request, |_, lock| lock).await;
+            let discard = async move { shared.discard_region(&volume, request, lock).await };
+            return Finish::new(discard).await;
+        }
+        let decision = self.decide(request).await;
+        let changed = async move {
+            shared
+                .change_decided(&volume, range, change, decision)
+                .await
+        };
+        Finish::new(changed).await
+    }
+
+    /// Discards bytes on the backing device before the cache forgets them: if that fails,
+    /// nothing has changed.
+    async fn discard_region(
+        self: &Arc<Self>,
+        volume: &VolumeState,
+        request: Request,
+        lock: RangeLock,
+    ) -> Result<(), VolumeError> {
+        let ByteRange { start, end } = request.range;
+        let discarded = volume.backing.discard(start..end).await;
+        volume.needs_flush.store(true, SeqCst);
+        discarded.map_err(VolumeError::backing)?;
+        let extent = Extent {
+            volume: volume.id,
+            range: request.range,
+        };
+        let is_only_copy = {
+            let state = self.shards[self.shard_of(extent)].lock();
+            state.locks.is_pinned(extent) || !dirty_of(&state.cache, extent).is_empty()
+        };
+        if is_only_copy {
+            // The table must not forget them before the backing device has.
+            volume.flush_backing().await?;
+        }
+        let Decision { steps, lock, .. } = self.decide_with(request, lock);
+        self.settle_change(volume, &steps, lock).await
+    }
+
+    /// Carries out the part of a change in one region that has been decided.
+    async fn change_decided(
+        self: &Arc<Self>,
+        volume: &VolumeState,
+        range: ByteRange,
+        change: Change,
+        decision: Decision,
+    ) -> Result<(), VolumeError> {
         let Decision {
             steps,
             outcome,
             lock,
             dirty,
-        } = self.decide(request).await;
+            forgets_pinned,
+        } = decision;
         let Carried { mut backing, cache } = self.carry_out(volume, range, &change, &steps).await;
-        if outcome.has_cleared_dirty && backing.is_ok() {
-            // The cache had the only durable copy of what these bytes were.
+        if (outcome.has_cleared_dirty || forgets_pinned) && backing.is_ok() {
+            // The cache may have the only durable copy of what these bytes were.
             backing = volume.flush_backing().await;
         }
         if backing.is_err() || cache.is_err() {
@@ -137,8 +187,19 @@ impl Shared {
                 false => backing.and(cache),
             };
         }
+        self.settle_change(volume, &steps, lock).await
+    }
+
+    /// Enqueues the records of a change that has been carried out, and waits until it
+    /// survives the death of the process.
+    async fn settle_change(
+        &self,
+        volume: &VolumeState,
+        steps: &[Step],
+        lock: RangeLock,
+    ) -> Result<(), VolumeError> {
         let makes_dirty = steps.iter().any(|step| matches!(step, Step::WriteCache(_)));
-        self.settle(&steps, &lock);
+        self.settle(steps, &lock);
         // Without records of its own it relies on those of earlier requests: that its
         // sectors are dirty in the cache, or no longer.
         let ticket = self.table.needed();
@@ -157,7 +218,7 @@ impl Shared {
         change: &Change,
         extent: Extent,
     ) -> Result<(), VolumeError> {
-        let shard = self.plan.shard_of(extent.volume, extent.range.start);
+        let shard = self.shard_of(extent);
         loop {
             let dirty = {
                 let cache = &self.shards[shard].lock().cache;
@@ -223,13 +284,10 @@ impl Shared {
                     let range = extent.range.start..extent.range.end;
                     to_backing.push(volume.backing.write_zeroes(range));
                 }
-                Step::TrimBacking(extent) => {
-                    let range = extent.range.start..extent.range.end;
-                    to_backing.push(volume.backing.discard(range));
-                }
                 Step::ReadCache(_)
                 | Step::Fill(_)
                 | Step::Flush(_)
+                | Step::TrimBacking(_)
                 | Step::WriteBack(_)
                 | Step::Unmap(_)
                 | Step::Map(_)

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
 use floe_core::layout::LayoutError;
 use floe_core::layout::volume::{BlockRecord, TABLE_PAGE_BYTES, TablePage};
@@ -35,7 +36,7 @@ impl BlockTable {
         let _one = self.checkpoint.lock().await;
         let snapshot = {
             let mut log = self.log.lock().await;
-            if !log.is_half_full() {
+            if !log.is_half_full() || self.is_closed.load(SeqCst) {
                 return Ok(());
             }
             self.watch(log.append(Vec::new(), true).await)?;

@@ -35,6 +35,7 @@ use parking_lot::Mutex;
 use tokio::sync::MutexGuard;
 
 use super::error::VolumeError;
+use super::finish::Finish;
 use intents::Intents;
 use log::Log;
 
@@ -61,6 +62,8 @@ pub(super) struct BlockTable {
     /// The last record that answers of changes wait for.
     needed: AtomicU64,
     intents: Intents,
+    /// Nothing is written any more.
+    is_closed: AtomicBool,
     /// The first failure, after which nothing is written any more.
     failure: Mutex<Option<Arc<str>>>,
     has_failed: AtomicBool,
@@ -79,6 +82,7 @@ impl BlockTable {
     fn new(disk: Disk, superblock: VolumeSuperblock) -> Self {
         BlockTable {
             intents: Intents::new(),
+            is_closed: AtomicBool::new(false),
             log: tokio::sync::Mutex::new(Log::new(disk.clone(), superblock)),
             disk,
             queue: Mutex::default(),
@@ -127,6 +131,15 @@ impl BlockTable {
 
     /// Waits until the records before `ticket` survive the death of the process.
     pub(super) async fn written(self: &Arc<Self>, ticket: Ticket) -> Result<(), VolumeError> {
+        if self.queue.lock().written < ticket {
+            let table = Arc::clone(self);
+            // Records that have left the queue reach the log even if the caller goes.
+            Finish::new(async move { table.write_until(ticket).await }).await?;
+        }
+        self.check()
+    }
+
+    async fn write_until(self: &Arc<Self>, ticket: Ticket) -> Result<(), VolumeError> {
         while self.queue.lock().written < ticket {
             let mut log = self.log_with_room().await?;
             let records = {
@@ -141,26 +154,27 @@ impl BlockTable {
             self.queue.lock().written += count;
             self.checkpoint_ahead(&log);
         }
-        self.check()
+        Ok(())
     }
 
     /// Makes all records that were enqueued before the call, and all writes to the
     /// device that had ended, survive a power loss. Calls at one time share a commit.
     pub(super) async fn commit(self: &Arc<Self>) -> Result<(), VolumeError> {
+        let table = Arc::clone(self);
+        Finish::new(async move { table.commit_all().await }).await
+    }
+
+    async fn commit_all(self: &Arc<Self>) -> Result<(), VolumeError> {
         let seen = self.commits.load(SeqCst);
-        let before_last_batch = {
-            let queue = self.queue.lock();
-            queue
-                .enqueued
-                .saturating_sub(BlockBatch::RECORDS_MAX as u64)
-        };
-        self.written(before_last_batch).await?;
+        let ticket = self.queue.lock().enqueued;
+        let before_last_batch = ticket.saturating_sub(BlockBatch::RECORDS_MAX as u64);
+        self.write_until(before_last_batch).await?;
         let mut log = self.log_with_room().await?;
-        if self.commits.load(SeqCst) > seen {
-            // One began after the call, and has ended.
+        if self.commits.load(SeqCst) > seen && self.queue.lock().stable >= ticket {
+            // One began after the call, had all its records, and has ended.
             return self.check();
         }
-        self.commits.store(seen + 1, SeqCst);
+        self.commits.fetch_add(1, SeqCst);
         let records = self.queue.lock().take();
         let count = records.len() as u64;
         self.watch(log.append(records, true).await)?;
@@ -189,6 +203,9 @@ impl BlockTable {
         loop {
             self.check()?;
             let log = self.log.lock().await;
+            if self.is_closed.load(SeqCst) {
+                return Err(VolumeError::Closed);
+            }
             if log.has_room() {
                 return Ok(log);
             }
@@ -227,7 +244,18 @@ impl BlockTable {
 
     /// Notes in the superblock that every block is as its backing device says, and that
     /// all else is durable: a clean stop, with the stamps in `volumes`.
-    pub(super) async fn close(&self, volumes: Vec<VolumeEntry>) -> Result<(), VolumeError> {
+    pub(super) async fn close(
+        self: &Arc<Self>,
+        volumes: Vec<VolumeEntry>,
+    ) -> Result<(), VolumeError> {
+        let table = Arc::clone(self);
+        Finish::new(async move { table.write_clean_stop(volumes).await }).await
+    }
+
+    async fn write_clean_stop(&self, volumes: Vec<VolumeEntry>) -> Result<(), VolumeError> {
+        // One that runs writes to the device.
+        let _checkpoint = self.checkpoint.lock().await;
+        self.is_closed.store(true, SeqCst);
         self.check()?;
         let mut log = self.log.lock().await;
         let written = log.write_superblock(|superblock| {

@@ -1,10 +1,16 @@
 //! Faults of the cache device and of the backing device.
 
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use floe_device::block::BlockDevice;
-use floe_device::{Counters, Faults, Faulty, IoBuf, IoData, OpFuture, virtual_time};
+use floe_device::{
+    DeviceError, DeviceErrorKind, Faults, Faulty, IoBuf, IoData, OpFuture, Operation, virtual_time,
+};
+use parking_lot::Mutex;
 
+use super::below::below;
 use super::*;
 use crate::volume::table::Boot;
 
@@ -26,7 +32,7 @@ struct Case {
     seed: u64,
 }
 
-async fn open(device: &SharedBlockDevice, clock: &Clock, fill: Fill) -> VolumeCache {
+pub(super) async fn open(device: &SharedBlockDevice, clock: &Clock, fill: Fill) -> VolumeCache {
     let opened = open_with(device, None, clock, fill);
     opened.await.expect("it opens")
 }
@@ -42,7 +48,7 @@ async fn open_with(
     VolumeCache::open_as(device, witness, clock, &config(fill), BOOT, identity).await
 }
 
-async fn attach(cache: &VolumeCache, backing: &SharedBlockDevice, mode: Mode) -> Volume {
+pub(super) async fn attach(cache: &VolumeCache, backing: &SharedBlockDevice, mode: Mode) -> Volume {
     let config = VolumeConfig {
         mode,
         ..VolumeConfig::default()
@@ -106,13 +112,27 @@ async fn fail(clock: Clock, case: Case) -> u64 {
         cache.close().await.expect("it closes");
     }
     let cache = open(&below, &clock, fill).await;
-    let volume = attach(&cache, &backing_below, mode).await;
+    go_on(&cache, &backing_below, mode, &mut oracle).await;
+    device.injected() + backing.injected()
+}
+
+/// Checks what a cache that was opened again has, and that it works.
+async fn go_on(cache: &VolumeCache, backing: &SharedBlockDevice, mode: Mode, oracle: &mut Oracle) {
+    let volume = attach(cache, backing, mode).await;
     oracle.verify(&volume).await;
     oracle.run(&volume, 100, 8).await;
     volume.clean().await.expect("all can be written back");
-    oracle.verify_backing(&backing_below).await;
+    oracle.verify_backing(backing).await;
     cache.close().await.expect("it closes");
-    device.injected() + backing.injected()
+}
+
+/// A device whose writes fail.
+pub(super) fn failing(below: &SharedBlockDevice, clock: &Clock) -> Arc<Faulty<dyn BlockDevice>> {
+    let faults = Faults {
+        write_errors: 1.0,
+        ..Faults::default()
+    };
+    Arc::new(Faulty::new(Arc::clone(below), clock.clone(), 1, faults))
 }
 
 fn seeds() -> u64 {
@@ -187,7 +207,7 @@ fn faults_of_a_device_give_no_wrong_answer() {
 #[test]
 fn a_cache_that_cannot_be_written_at_start_is_read() {
     virtual_time::run(1, |clock| async move {
-        for mode in [Mode::WriteBack, Mode::WriteThrough] {
+        for mode in Mode::ALL {
             let (below, backing) = (memory(4), memory(6));
             let mut oracle = Oracle::new(6 << 20, 5).slowed_by(&clock);
             let cache = open(&below, &clock, Fill::Sector).await;
@@ -195,12 +215,7 @@ fn a_cache_that_cannot_be_written_at_start_is_read() {
                 .run(&attach(&cache, &backing, mode).await, 300, 8)
                 .await;
             cache.abandon();
-            let faults = Faults {
-                write_errors: 1.0,
-                ..Faults::default()
-            };
-            let failing: SharedBlockDevice =
-                Arc::new(Faulty::new(Arc::clone(&below), clock.clone(), 1, faults));
+            let failing: SharedBlockDevice = failing(&below, &clock);
             let cache = open(&failing, &clock, Fill::Sector).await;
             let volume = attach(&cache, &backing, mode).await;
             assert!(volume.status().poisoned.is_some());
@@ -218,6 +233,86 @@ fn a_cache_that_cannot_be_written_at_start_is_read() {
     });
 }
 
+/// A sparse cache device without room: only pages that have been written can be. Zeros
+/// leave holes.
+#[derive(Debug)]
+struct Full {
+    below: SharedBlockDevice,
+    pages: Mutex<BTreeSet<u64>>,
+    is_full: AtomicBool,
+}
+
+impl Full {
+    fn takes(&self, range: std::ops::Range<u64>) -> Result<(), DeviceError> {
+        let mut pages = self.pages.lock();
+        let mut touched = range.start / 4096..range.end.div_ceil(4096);
+        if !self.is_full.load(SeqCst) {
+            pages.extend(touched);
+        } else if !touched.all(|page| pages.contains(&page)) {
+            return Err(DeviceError::new(
+                Operation::Write,
+                None,
+                DeviceErrorKind::NoSpace,
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl BlockDevice for Full {
+    below!(read, write_zeroes, discard, flush);
+
+    fn write(&self, at: u64, data: IoData) -> OpFuture<()> {
+        match self.takes(at..at + data.len() as u64) {
+            Ok(()) => self.below.write(at, data),
+            Err(error) => OpFuture::ready(Err(error)),
+        }
+    }
+}
+
+/// A cache device that has no room for new data: every read goes on, a write is refused
+/// with the reason or kept, and a restart finds all that was acknowledged.
+#[test]
+fn a_full_cache_device_loses_nothing() {
+    for (seed, mode) in (0..2 * seeds()).flat_map(|seed| Mode::ALL.map(|mode| (seed, mode))) {
+        virtual_time::run(seed, |clock| async move {
+            let full = Arc::new(Full {
+                below: memory(4),
+                pages: Mutex::default(),
+                is_full: AtomicBool::new(false),
+            });
+            let (device, backing): (SharedBlockDevice, _) = (full.clone(), memory(6));
+            let fill = [Fill::Fetch, Fill::Sector][seed as usize % 2];
+            let cache = open(&device, &clock, fill).await;
+            let volume = attach(&cache, &backing, mode).await;
+            let mut oracle = Oracle::new(6 << 20, seed).slowed_by(&clock);
+            oracle.run(&volume, 60, 8).await;
+            full.is_full.store(true, SeqCst);
+            let [of_reads, of_changes] = oracle.run_with_faults(&volume, 300, 8).await;
+            assert!(of_reads.is_empty(), "{mode}: {of_reads:?}");
+            let is_poisoned = volume.status().poisoned.is_some();
+            let is_explained = |error: &VolumeError| match error {
+                VolumeError::Cache(error) => error.is_no_space(),
+                VolumeError::Table(_) | VolumeError::Poisoned(_) => is_poisoned,
+                _ => false,
+            };
+            assert!(
+                of_changes.iter().all(is_explained),
+                "{mode}: {of_changes:?}"
+            );
+            assert!(
+                is_poisoned || mode.makes_dirty() || of_changes.is_empty(),
+                "{mode}"
+            );
+            oracle.verify(&volume).await;
+            cache.abandon();
+            full.is_full.store(false, SeqCst);
+            let cache = open(&device, &clock, fill).await;
+            go_on(&cache, &backing, mode, &mut oracle).await;
+        });
+    }
+}
+
 /// A cache device that fails at some moment, in front of a volume, and their witness.
 struct Losing {
     below: SharedBlockDevice,
@@ -230,15 +325,11 @@ struct Losing {
 impl Losing {
     fn new(clock: &Clock, seed: u64) -> Self {
         let below = memory(4);
-        let faults = Faults {
-            write_errors: 1.0,
-            ..Faults::default()
-        };
-        let device = Faulty::new(Arc::clone(&below), clock.clone(), seed, faults);
+        let device = failing(&below, clock);
         device.enable(false);
         Losing {
             below,
-            device: Arc::new(device),
+            device,
             witness: memory(1),
             backing: memory(6),
             oracle: Oracle::new(6 << 20, seed).slowed_by(clock),
@@ -336,11 +427,11 @@ fn a_cache_without_its_witness_is_not_trusted() {
 
 /// A device whose writes to a part of it, and whose flushes, take long.
 #[derive(Debug)]
-struct Slow {
-    below: SharedBlockDevice,
-    clock: Clock,
-    writes_below: u64,
-    flushes: bool,
+pub(super) struct Slow {
+    pub(super) below: SharedBlockDevice,
+    pub(super) clock: Clock,
+    pub(super) writes_below: u64,
+    pub(super) flushes: bool,
 }
 
 impl Slow {
@@ -356,52 +447,26 @@ impl Slow {
     }
 }
 
-const SLOW: Duration = Duration::from_millis(10);
+pub(super) const SLOW: Duration = Duration::from_millis(10);
 
 impl BlockDevice for Slow {
-    fn describe(&self) -> String {
-        self.below.describe()
-    }
+    below!(read, write_zeroes, discard);
 
     fn flush(&self) -> OpFuture<()> {
         self.after(self.flushes, self.below.flush())
     }
 
-    fn block_bytes(&self) -> u32 {
-        self.below.block_bytes()
-    }
-
-    fn read(&self, at: u64, buf: IoBuf) -> OpFuture<IoBuf> {
-        self.below.read(at, buf)
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.below.size_bytes()
-    }
-
     fn write(&self, at: u64, data: IoData) -> OpFuture<()> {
         self.after(at < self.writes_below, self.below.write(at, data))
     }
-
-    fn write_zeroes(&self, range: std::ops::Range<u64>) -> OpFuture<()> {
-        self.below.write_zeroes(range)
-    }
-
-    fn discard(&self, range: std::ops::Range<u64>) -> OpFuture<()> {
-        self.below.discard(range)
-    }
-
-    fn counters(&self) -> &Counters {
-        self.below.counters()
-    }
 }
 
-async fn put(volume: &Volume, at: u64, data: IoData, is_durable: bool) {
+pub(super) async fn put(volume: &Volume, at: u64, data: IoData, is_durable: bool) {
     let written = volume.write_at(at, data, is_durable).await;
     written.expect("it writes");
 }
 
-fn sectors(byte: u8, count: usize) -> IoData {
+pub(super) fn sectors(byte: u8, count: usize) -> IoData {
     IoBuf::copy_of(&vec![byte; count * 512], count * 512).freeze()
 }
 
