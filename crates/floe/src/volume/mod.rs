@@ -9,7 +9,7 @@
 //! | `handle.rs` | one volume: the public operations |
 //! | `state.rs` | the shared state; flushing, poison |
 //! | `shard.rs`, `decide.rs` | a part of the addresses; deciding about a request there |
-//! | `locks.rs` | range locks |
+//! | `locks.rs`, `lock.rs` | range locks; the lock of a shard |
 //! | `read.rs`, `write.rs` | the way of a request |
 //! | `clean.rs`, `reclaim.rs` | writing dirty blocks back, room for new ones |
 //! | `table/` | the table of blocks on the cache device, and its log |
@@ -32,6 +32,7 @@ mod error;
 mod finish;
 mod handle;
 mod layout;
+mod lock;
 mod locks;
 mod loss;
 mod read;

@@ -1,8 +1,8 @@
 //! A part of the addresses: its blocks and its range locks behind one lock.
 
 use floe_core::volume::{Cache, Piece};
-use parking_lot::Mutex;
 
+use super::lock::{Mutex, MutexGuard};
 use super::locks::RangeLocks;
 
 /// A part of the addresses.
@@ -28,7 +28,7 @@ impl Shard {
         }))
     }
 
-    pub(super) fn lock(&self) -> parking_lot::MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock()
     }
 }
