@@ -338,6 +338,14 @@ pub enum OpenDeviceError {
         /// The smallest size that works.
         smallest: ByteSize,
     },
+    /// A device was to be cut to more than it has.
+    #[error("the device has {available}, fewer than the {wanted} that are wanted of it")]
+    CutTooLarge {
+        /// Its size.
+        available: ByteSize,
+        /// The size that is wanted.
+        wanted: ByteSize,
+    },
     /// The device would have too many zones.
     #[error("{available} make more than 2^32 zones; set zone_size to at least {smallest}")]
     TooManyZones {

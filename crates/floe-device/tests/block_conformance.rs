@@ -110,8 +110,18 @@ fn flat_memory() {
         let device = open(&zones(DeviceKind::Memory), &Clock::real()).unwrap();
         let flat = Flat::new(device).unwrap();
         assert_eq!(flat.size_bytes(), 6 << 20, "tails are skipped");
+        let flat = flat.cut(ByteSize::mib(5)).unwrap();
+        assert_eq!(flat.size_bytes(), 5 << 20);
         conformance::check(&(Arc::new(flat) as SharedBlockDevice)).await;
     });
+}
+
+#[test]
+fn a_flat_device_is_cut_to_whole_blocks_that_it_has() {
+    for size in [ByteSize(0), ByteSize(1000), ByteSize::mib(7)] {
+        let device = open(&zones(DeviceKind::Memory), &Clock::real()).unwrap();
+        assert!(Flat::new(device).unwrap().cut(size).is_err(), "{size}");
+    }
 }
 
 #[test]

@@ -38,6 +38,22 @@ impl Flat {
         Ok(Flat { below, size })
     }
 
+    /// The first `size` bytes of it.
+    ///
+    /// # Errors
+    /// If it has fewer, or `size` is not a positive multiple of its block size.
+    pub fn cut(self, size: ByteSize) -> Result<Self, OpenDeviceError> {
+        check_shape(&self.describe(), size, self.block_bytes())?;
+        if size.bytes() > self.size {
+            return Err(OpenDeviceError::CutTooLarge {
+                available: ByteSize(self.size),
+                wanted: size,
+            });
+        }
+        let size = size.bytes();
+        Ok(Flat { size, ..self })
+    }
+
     /// The parts of `range` in each zone, of at most `bytes_max`: address and offset
     /// from the start of `range`.
     fn parts(

@@ -97,6 +97,22 @@ impl VolumeCache {
         VolumeCache::open_as(device, witness, clock, config, boot, identity).await
     }
 
+    /// As [`VolumeCache::open`]. A cache that is laid out gets its identity and the hash
+    /// of its addresses from `seed`, so that runs in virtual time can be repeated.
+    ///
+    /// # Errors
+    /// As for [`VolumeCache::open`].
+    pub async fn open_seeded(
+        device: SharedBlockDevice,
+        clock: Clock,
+        config: &VolumeCacheConfig,
+        seed: u64,
+    ) -> Result<Self, OpenVolumesError> {
+        let id = u128::from(seed).to_le_bytes();
+        let boot = Boot::of_this_machine();
+        VolumeCache::open_as(device, None, clock, config, boot, (id, seed)).await
+    }
+
     /// Opens a cache on a machine with this boot. A cache that is laid out gets this id
     /// and this seed.
     pub(super) async fn open_as(

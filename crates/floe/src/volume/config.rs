@@ -8,6 +8,9 @@ use floe_core::volume::sequential::{CutOff, SequentialConfig};
 use floe_core::volume::{BlockSizes, Config, Fill, Level, Replacement, WhenDirty};
 use serde::{Deserialize, Serialize};
 
+use super::error::OpenVolumesError;
+use super::layout;
+
 /// How a cache device is used by all volumes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -30,6 +33,9 @@ pub struct VolumeCacheConfig {
     pub block_replacement: Replacement,
     /// The order in which groups are replaced.
     pub group_replacement: Replacement,
+    /// The action of a request that finds only dirty blocks to replace: wait for
+    /// write-backs ahead of requests, or go past the cache.
+    pub when_dirty: WhenDirty,
     /// Parts of the cache with a lock each; 0 chooses by the size of the device. They
     /// cannot change without formatting anew.
     pub shards: u32,
@@ -51,12 +57,26 @@ impl Default for VolumeCacheConfig {
             level: core.level,
             block_replacement: core.block_replacement,
             group_replacement: core.group_replacement,
+            when_dirty: core.when_dirty,
             shards: 0,
         }
     }
 }
 
 impl VolumeCacheConfig {
+    /// The bytes of a cache device with blocks of `block_bytes` that has room for
+    /// `capacity` bytes of cached blocks.
+    ///
+    /// # Errors
+    /// The capacity is too small for these sizes of blocks.
+    pub fn device_bytes(
+        &self,
+        capacity: ByteSize,
+        block_bytes: u32,
+    ) -> Result<ByteSize, OpenVolumesError> {
+        layout::device_bytes(capacity.bytes(), block_bytes, self.sizes, self.shards).map(ByteSize)
+    }
+
     /// The settings of the decisions for `capacity` in so many shards.
     pub(super) fn core(&self, capacity: u64, shards: u32, seed: u64) -> Config {
         let group = self.sizes.largest().bytes();
@@ -74,7 +94,7 @@ impl VolumeCacheConfig {
             promotion: self.promotion.clone(),
             cleaning: self.cleaning.clone(),
             sequential: self.sequential,
-            when_dirty: WhenDirty::Evict,
+            when_dirty: self.when_dirty,
             shards,
             reserve: ByteSize(reserve),
             volumes: Vec::new(),

@@ -59,3 +59,21 @@ pub(super) fn plan(
         places_bytes: granules * granule,
     })
 }
+
+/// The bytes of a device whose places have `capacity` bytes.
+pub(super) fn device_bytes(
+    capacity: u64,
+    block_size: u32,
+    sizes: BlockSizes,
+    shards: u32,
+) -> Result<u64, OpenVolumesError> {
+    let mut size = 2 * VOLUME_SUPERBLOCK_BYTES as u64 + LOG_UNIT + capacity;
+    loop {
+        size = size.next_multiple_of(u64::from(block_size));
+        let places = plan(size, block_size, sizes, shards)?.places_bytes;
+        if places >= capacity {
+            return Ok(size);
+        }
+        size += capacity - places;
+    }
+}

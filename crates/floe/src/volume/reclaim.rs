@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-use floe_core::volume::Piece;
+use floe_core::volume::{Piece, WhenDirty};
 
 use super::error::VolumeError;
 use super::state::Shared;
@@ -29,11 +29,12 @@ impl Shared {
     }
 
     async fn reclaim(self: &Arc<Self>) -> Result<(), VolumeError> {
+        let cleans = self.plan.config().when_dirty == WhenDirty::Evict;
         loop {
             let mut progress = false;
             for shard in 0..self.shards.len() {
                 let dirty = self.evict(shard, &mut progress);
-                if !dirty.is_empty() {
+                if cleans && !dirty.is_empty() {
                     self.spare_unattached(shard, &dirty);
                     self.clean_pieces(shard, &dirty).await?;
                     self.evict(shard, &mut progress);

@@ -71,21 +71,31 @@ impl CleaningConfig {
 
 /// A text names no cleaning policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a cleaning policy; choose one of none, lazy, alru, acp")]
+#[error("`{0}` is not a cleaning policy; choose one of none, lazy, alru, acp, acp-N")]
 pub struct UnknownCleaning(String);
 
 impl FromStr for CleaningConfig {
     type Err = UnknownCleaning;
 
-    /// Reads a policy's name; its settings are the defaults.
+    /// Reads a policy's name, or `acp-N` with the blocks of a batch; other settings are
+    /// the defaults.
     fn from_str(text: &str) -> Result<Self, UnknownCleaning> {
-        match text {
-            "none" => Ok(CleaningConfig::None),
-            "lazy" => Ok(CleaningConfig::Lazy(LazyConfig::default())),
-            "alru" => Ok(CleaningConfig::Alru(AlruConfig::default())),
-            "acp" => Ok(CleaningConfig::Acp(AcpConfig::default())),
-            _ => Err(UnknownCleaning(text.to_owned())),
-        }
+        let unknown = || UnknownCleaning(text.to_owned());
+        let config = match text {
+            "none" => CleaningConfig::None,
+            "lazy" => CleaningConfig::Lazy(LazyConfig::default()),
+            "alru" => CleaningConfig::Alru(AlruConfig::default()),
+            "acp" => CleaningConfig::Acp(AcpConfig::default()),
+            _ => {
+                let batch = text.strip_prefix("acp-").ok_or_else(unknown)?;
+                CleaningConfig::Acp(AcpConfig {
+                    blocks_max: batch.parse().map_err(|_| unknown())?,
+                    ..AcpConfig::default()
+                })
+            }
+        };
+        config.check().map_err(|_| unknown())?;
+        Ok(config)
     }
 }
 

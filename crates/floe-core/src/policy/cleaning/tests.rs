@@ -244,7 +244,14 @@ fn policies_report_their_memory() {
 fn names_parse_and_bad_settings_are_rejected() {
     assert_eq!(config("alru"), CleaningConfig::default());
     assert_eq!(config("acp"), CleaningConfig::Acp(AcpConfig::default()));
-    assert!("alru-2".parse::<CleaningConfig>().is_err());
+    let large = AcpConfig {
+        blocks_max: 1024,
+        ..AcpConfig::default()
+    };
+    assert_eq!(config("acp-1024"), CleaningConfig::Acp(large));
+    for unknown in ["alru-2", "acp-0", "acp-x"] {
+        assert!(unknown.parse::<CleaningConfig>().is_err(), "{unknown}");
+    }
     let config = CleaningConfig::Alru(AlruConfig {
         staleness_seconds: 4000,
         ..AlruConfig::default()

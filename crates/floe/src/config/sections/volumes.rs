@@ -37,6 +37,17 @@ const LEVEL: &[Choice] = &[
     },
 ];
 
+const WHEN_DIRTY: &[Choice] = &[
+    Choice {
+        word: "evict",
+        doc: "Write blocks back ahead of requests.",
+    },
+    Choice {
+        word: "bypass",
+        doc: "Go past the cache until `cleaning` has made room.",
+    },
+];
+
 const ORDER: &[Choice] = &[
     Choice {
         word: "lru",
@@ -194,6 +205,11 @@ pub(super) fn section() -> Result<Section, String> {
                 "group_replacement",
                 Kind::Choice(ORDER),
                 "The order in which groups of blocks are replaced.",
+            ),
+            Key::new(
+                "when_dirty",
+                Kind::Choice(WHEN_DIRTY),
+                "What is done when only dirty blocks could be replaced.",
             ),
             Key::new(
                 "shards",
