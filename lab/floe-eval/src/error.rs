@@ -147,6 +147,11 @@ pub enum EvalError {
 }
 
 impl EvalError {
+    /// The cache cannot be used because of `error`.
+    pub(crate) fn cache(error: &(dyn std::error::Error + 'static)) -> Self {
+        EvalError::Cache(chain(error))
+    }
+
     pub(crate) fn file(
         action: &'static str,
         path: impl Into<PathBuf>,

@@ -193,9 +193,10 @@ fn check(experiment: &Experiment) -> Result<(), String> {
         experiment.replay.is_some(),
         experiment.tiny.is_some(),
         experiment.volume.is_some(),
+        experiment.volume_bench.is_some(),
     ];
     if kinds.iter().filter(|is_given| **is_given).count() != 1 {
-        return Err("give one of [bench], [replay], [tiny] and [volume]".into());
+        return Err("give one of [bench], [replay], [tiny], [volume] and [volume-bench]".into());
     }
     experiment.vary.iter().try_for_each(check_vary)?;
     let sizes = experiment.vary.iter().map(Vary::count);

@@ -23,7 +23,7 @@ use crate::run::{
 };
 use crate::tiny::{self, TinyCase, TinyProgress};
 use crate::trace::TraceOptions;
-use crate::volume::{replay_volumes, volume_figures};
+use crate::volume::{VolumeBench, drive_volumes, replay_volumes, volume_figures};
 use crate::workload::{WorkloadSpec, working_set_items};
 
 /// The result of a case.
@@ -67,13 +67,16 @@ pub(super) fn run_case(case: &Case, place: Place<'_>) -> Result<Found, EvalError
             ..Found::default()
         });
     }
+    if let Some(driven) = &case.experiment.volume_bench {
+        return run_volumes(case, driven, place);
+    }
     if let Some(driven) = &case.experiment.tiny {
         return run_tiny(case, driven, place);
     }
     let Some(driven) = &case.experiment.bench else {
         return Err(EvalError::Experiment {
             path: place.experiment.to_owned(),
-            reason: "give one of [bench], [replay], [tiny] and [volume]".into(),
+            reason: "give one of [bench], [replay], [tiny], [volume] and [volume-bench]".into(),
         });
     };
     if let Some(config) = host::config(&case.name, driven)? {
@@ -88,22 +91,55 @@ pub(super) fn run_case(case: &Case, place: Place<'_>) -> Result<Found, EvalError
             ..Found::default()
         });
     }
+    in_time(case, place, None, |clock| drive(case, driven, place, clock))
+}
+
+/// Runs `main` in the time of the experiment, with a folder for temporary files.
+fn in_time<F>(
+    case: &Case,
+    place: Place<'_>,
+    workers: Option<usize>,
+    main: impl FnOnce(Clock) -> F,
+) -> Result<Found, EvalError>
+where
+    F: Future<Output = Result<Found, EvalError>>,
+{
     let scratch = place.scratch;
     std::fs::create_dir_all(scratch).map_err(EvalError::file("create", scratch))?;
     let found = match case.experiment.time {
-        TimeKind::Virtual => in_virtual_time(case.experiment.seed, |clock| {
-            drive(case, driven, place, clock)
-        }),
-        TimeKind::Real => tokio::runtime::Builder::new_multi_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| EvalError::Cache(format!("no runtime: {error}")))?
-            .block_on(drive(case, driven, place, Clock::real())),
+        TimeKind::Virtual => in_virtual_time(case.experiment.seed, main),
+        TimeKind::Real => {
+            let mut runtime = tokio::runtime::Builder::new_multi_thread();
+            if let Some(workers) = workers {
+                runtime.worker_threads(workers.max(1));
+            }
+            let runtime = runtime.enable_all().build();
+            let runtime =
+                runtime.map_err(|error| EvalError::Cache(format!("no runtime: {error}")))?;
+            runtime.block_on(main(Clock::real()))
+        }
     };
     let removed = std::fs::remove_dir_all(scratch).map_err(EvalError::file("remove", scratch));
     let found = found?;
     removed?;
     Ok(found)
+}
+
+fn run_volumes(case: &Case, driven: &VolumeBench, place: Place<'_>) -> Result<Found, EvalError> {
+    let seed = case.experiment.seed;
+    in_time(case, place, driven.workers, async |clock| {
+        let Place {
+            experiment,
+            scratch,
+            ..
+        } = place;
+        let figures = drive_volumes(driven, seed, experiment, scratch, clock).await?;
+        Ok(Found {
+            figures,
+            device: driven.describe(),
+            ..Found::default()
+        })
+    })
 }
 
 fn run_tiny(case: &Case, driven: &TinyCase, place: Place<'_>) -> Result<Found, EvalError> {

@@ -11,7 +11,7 @@ use super::published::{Published, PublishedTable};
 use crate::run::Pacing;
 use crate::shared::TraceCase;
 use crate::tiny::TinyCase;
-use crate::volume::VolumeSpec;
+use crate::volume::{VolumeBench, VolumeSpec};
 use crate::workload::Distribution;
 
 /// An experiment file.
@@ -39,6 +39,8 @@ pub struct Experiment {
     pub tiny: Option<TinyCase>,
     /// Replays a block trace against a cache of volumes.
     pub volume: Option<VolumeSpec>,
+    /// Drives a cache of volumes.
+    pub volume_bench: Option<VolumeBench>,
     /// Settings that vary: every combination is a case.
     #[serde(default)]
     pub vary: Vec<Vary>,
@@ -65,7 +67,7 @@ pub struct Experiment {
 impl Experiment {
     /// True if cases whose trace is absent are skipped.
     pub(super) fn skips_absent(&self) -> bool {
-        self.tiny.is_some() || self.volume.is_some()
+        self.tiny.is_some() || self.volume.is_some() || self.volume_bench.is_some()
     }
 
     /// The trace, if one is replayed.
@@ -74,6 +76,10 @@ impl Experiment {
         of_bench
             .or(self.replay.as_ref().map(|replay| &replay.trace))
             .or(self.volume.as_ref().map(|volume| &volume.trace))
+            .or(self
+                .volume_bench
+                .as_ref()
+                .and_then(|bench| bench.trace.as_ref()))
     }
 
     /// All published figures, those of tables included.

@@ -156,7 +156,8 @@ pub fn run_figures(run: &RunResult) -> Vec<Figure> {
     figures
 }
 
-fn latency_figures(name: &str, summary: &LatencySummary, figures: &mut Vec<Figure>) {
+/// The mean, percentiles and maximum of a latency; nothing without values.
+pub(crate) fn latency_figures(name: &str, summary: &LatencySummary, figures: &mut Vec<Figure>) {
     if summary.count == 0 {
         return;
     }

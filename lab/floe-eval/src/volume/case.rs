@@ -35,7 +35,7 @@ pub struct VolumeCase {
 /// The keys and the form of their values, for errors and the manual.
 const KEYS: &str = "preset=floe|adacache, sizes=32KiB..256KiB (or 4KiB, or 4KiB+64KiB), capacity=10% (of the distinct bytes, or 1GiB), \
     mode=write-back|write-through|write-around|write-invalidate|write-only|pass-through, \
-    promotion=always|nhit|nhit-N|smq|smq-adaptive|sketch|sketch-N, cleaning=none|lazy|alru|acp, \
+    promotion=always|nhit|nhit-N|smq|smq-adaptive|sketch|sketch-N, cleaning=none|lazy|alru|acp|acp-N, \
     when-dirty=evict|bypass, cut-off=never|full|always, fill=fetch|sector, read-miss=fetch|sector, write-miss=fetch|sector, \
     level=both|block|group, \
     replacement=lru|lfu|sieve|clock (or clock/lru, of blocks and of groups), shards=N";

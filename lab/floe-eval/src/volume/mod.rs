@@ -10,7 +10,9 @@
 //! | `replay.rs` | one pass of a trace over several caches |
 //! | `spec.rs` | a replay as an experiment describes it, and its figures |
 //! | `result.rs` | the result of a replay, and its figures |
+//! | `bench/` | driving the code that serves, on modelled devices or files |
 
+mod bench;
 mod case;
 mod replay;
 mod result;
@@ -20,6 +22,7 @@ mod spec;
 mod tests;
 mod working_set;
 
+pub use bench::{VolumeBench, drive_volumes};
 pub(crate) use case::UNIT_BYTES;
 pub use case::{Capacity, VolumeCase};
 pub use replay::{VolumeReplayOptions, replay_volumes};
