@@ -164,9 +164,14 @@ const FULL: &[Step] = &[
     judged!("nemo-working-set"),
     judged!("nemo-memory"),
     judged!("adacache-fig5"),
+    judged!("adacache-fig7"),
     judged!("adacache-fig10"),
     judged!("adacache-replacement"),
     judged!("adacache-metadata"),
+    judged!("iocache-fig2"),
+    judged!("iocache-fig8"),
+    judged!("iocache-fig9"),
+    judged!("iocache-fig13"),
 ];
 
 struct Finished {
