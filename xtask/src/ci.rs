@@ -172,6 +172,7 @@ const FULL: &[Step] = &[
     judged!("iocache-fig8"),
     judged!("iocache-fig9"),
     judged!("iocache-fig13"),
+    judged!("iocache-table1"),
 ];
 
 struct Finished {
