@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use floe::limit::{Held, Limit};
 use floe_device::Clock;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -16,6 +17,12 @@ use tokio_util::task::TaskTracker;
 use super::UnixSocket;
 use super::activity::{Activity, Crowd};
 use crate::metrics::ConnectionCounters;
+
+/// Silence on a TCP connection before the first probe, between probes, and the probes
+/// without an answer that end it: two minutes altogether.
+const KEEPALIVE_TIME: Duration = Duration::from_secs(60);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_PROBES: u32 = 6;
 
 /// Pause of accepting when the process has no free file descriptors.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
@@ -46,6 +53,12 @@ impl Acceptor for TcpListener {
         let (stream, peer) = TcpListener::accept(self).await?;
         // Responses are already written in as few pieces as possible.
         stream.set_nodelay(true)?;
+        // The kernel ends the connection of a machine that has vanished.
+        let keepalive = TcpKeepalive::new()
+            .with_time(KEEPALIVE_TIME)
+            .with_interval(KEEPALIVE_INTERVAL)
+            .with_retries(KEEPALIVE_PROBES);
+        SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
         Ok((stream, peer))
     }
 }
@@ -157,4 +170,22 @@ async fn pause_after(error: &io::Error, clock: &Clock) {
     }
     tracing::warn!(%error, "a connection was not accepted; if files ran out, raise LimitNOFILE or lower max_connections");
     clock.sleep(EXHAUSTED_PAUSE).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn accepted_connections_are_probed() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap());
+        let (stream, _client) = tokio::join!(Acceptor::accept(&listener), client);
+        let (stream, _) = stream.unwrap();
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE_TIME);
+        assert_eq!(socket.tcp_keepalive_interval().unwrap(), KEEPALIVE_INTERVAL);
+        assert_eq!(socket.tcp_keepalive_retries().unwrap(), KEEPALIVE_PROBES);
+    }
 }
