@@ -245,6 +245,7 @@ async fn cached(shards: u32) -> (VolumeCache, Volume) {
     let cache = cache.expect("it opens");
     let mode = VolumeConfig {
         mode: Mode::WriteBack,
+        allow_data_loss: true,
         ..VolumeConfig::default()
     };
     let volume = cache.attach("bench", memory(VOLUME), &mode).await;

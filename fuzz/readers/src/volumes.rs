@@ -57,6 +57,7 @@ async fn open(device: &SharedBlockDevice) -> Option<VolumeCache> {
 async fn attach(cache: &VolumeCache, mode: Mode) -> Option<Volume> {
     let config = VolumeConfig {
         mode,
+        allow_data_loss: true,
         ..VolumeConfig::default()
     };
     let attached = cache.attach(NAME, memory(VOLUME_BYTES), &config).await;

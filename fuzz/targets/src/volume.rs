@@ -122,6 +122,7 @@ fn records() -> Vec<BlockRecord> {
         },
         BlockRecord::Unmap { granule: 9 },
         BlockRecord::Intent { bit: 77 },
+        BlockRecord::Settled { bit: 77 },
     ]
 }
 

@@ -11,7 +11,7 @@ use super::request::{Operation, Outcome, Request, Restored, Step};
 use super::sequential::CutOff;
 use super::shape::RegionKey;
 use super::shard::{Part, Shard};
-use super::stats::{Memory, Occupancy, Statistics};
+use super::stats::{Memory, Occupancy, Statistics, Usage};
 use super::steps::Steps;
 use crate::hash::KeyHash;
 use crate::policy::cleaning::{Blocks, Load, Place};
@@ -28,14 +28,15 @@ pub struct Cache {
     plan: Plan,
     mode: Mode,
     /// Volumes with a mode of their own.
-    modes: Vec<(VolumeId, Mode)>,
+    volumes: Vec<Own>,
     /// The shards from number `first` on.
     shards: Vec<Shard>,
     first: usize,
     policies: Policies,
     statistics: Statistics,
-    /// Blocks that the cleaning policy names.
-    named: Vec<u32>,
+    /// Blocks that the cleaning policy names: their numbers, and their places.
+    numbers: Vec<u32>,
+    named: Vec<u64>,
 }
 
 impl Cache {
@@ -53,11 +54,12 @@ impl Cache {
     fn of_shards(plan: &Plan, numbers: Range<u32>) -> Self {
         Cache {
             mode: plan.mode,
-            modes: Vec::new(),
+            volumes: Vec::new(),
             first: numbers.start as usize,
             policies: Policies::new(plan, numbers.len() as u64),
             shards: numbers.map(|number| Shard::new(plan, number)).collect(),
             statistics: Statistics::default(),
+            numbers: Vec::new(),
             named: Vec::new(),
             plan: plan.clone(),
         }
@@ -80,7 +82,7 @@ impl Cache {
         match request.operation {
             Operation::Flush => {
                 steps.push(Step::Flush(volume));
-                self.count(request.operation, Outcome::default());
+                self.count(request.operation, volume, (0, 0));
                 return Outcome::default();
             }
             Operation::Trim => steps.push(Step::TrimBacking(extent)),
@@ -106,7 +108,8 @@ impl Cache {
             self.shards[shard].apply(request.operation, part, &mut steps);
         }
         let outcome = steps.outcome;
-        self.count(request.operation, outcome);
+        let bytes = (outcome.bytes, outcome.hit_bytes);
+        self.count(request.operation, volume, bytes);
         outcome
     }
 
@@ -133,7 +136,7 @@ impl Cache {
         let piece = shard.hit(key, hash, extent.range, mode, &mut self.policies)?;
         let bytes = extent.range.len();
         self.statistics.traffic.cache_hits.add(bytes);
-        self.statistics.reads.add(bytes, bytes);
+        self.count(Operation::Read, extent.volume, (bytes, bytes));
         Some(piece)
     }
 
@@ -151,7 +154,7 @@ impl Cache {
         let piece = shard.overwrite(key, hash, extent.range, &mut self.policies)?;
         let bytes = extent.range.len();
         self.statistics.traffic.cache_writes.add(bytes);
-        self.statistics.writes.add(bytes, bytes);
+        self.count(Operation::Write, extent.volume, (bytes, bytes));
         Some(piece)
     }
 
@@ -176,28 +179,39 @@ impl Cache {
         &mut self,
         now: Tick,
         load: Load,
-        mut may_clean: impl FnMut(Extent) -> bool,
+        may_clean: impl FnMut(Extent) -> bool,
         steps: &mut Vec<Step>,
     ) -> u64 {
         let mut named = std::mem::take(&mut self.named);
+        self.due(now, load, &mut named);
+        let cleaned = self.clean_at_places(named.drain(..), may_clean, steps);
+        self.note_cleaned(cleaned);
+        self.named = named;
+        cleaned
+    }
+
+    /// Lets the cleaning policy name dirty blocks, and appends their places to `named`
+    /// in the order of addresses. A driver that cleans them later tells how many it
+    /// cleaned by [`Cache::note_cleaned`].
+    pub fn due(&mut self, now: Tick, load: Load, named: &mut Vec<u64>) {
         let blocks = Numbered {
             plan: &self.plan,
             shards: &self.shards,
             first: self.first,
         };
+        let mut numbers = std::mem::take(&mut self.numbers);
         self.policies.now = now;
-        self.policies.cleaning.poll(now, load, &blocks, &mut named);
-        let mut steps = Steps::new(steps, &mut self.statistics, &mut self.policies);
-        let mut cleaned = 0;
-        for number in named.drain(..) {
-            let (shard, granule) = split(&self.plan, number);
-            let shard = &mut self.shards[shard - self.first];
-            let is_cleaned = shard.clean(granule, &self.plan, &mut may_clean, &mut steps);
-            cleaned += u64::from(is_cleaned);
-        }
-        self.statistics.turnover.cleaned += cleaned;
-        self.named = named;
-        cleaned
+        self.policies
+            .cleaning
+            .poll(now, load, &blocks, &mut numbers);
+        let bits = self.plan.shape.granule_bits;
+        named.extend(numbers.drain(..).map(|number| u64::from(number) << bits));
+        self.numbers = numbers;
+    }
+
+    /// Counts blocks that were cleaned because the policy had named them.
+    pub fn note_cleaned(&mut self, blocks: u64) {
+        self.statistics.turnover.cleaned += blocks;
     }
 
     /// As [`Cache::clean`], for dirty blocks of `volume`, or of all volumes, from
@@ -455,14 +469,40 @@ impl Cache {
 
     /// The mode of `volume`.
     pub fn mode_of(&self, volume: VolumeId) -> Mode {
-        let own = self.modes.iter().find(|(of, _)| *of == volume);
-        own.map_or(self.mode, |(_, mode)| *mode)
+        let own = self.volumes.iter().find(|own| own.volume == volume);
+        own.map_or(self.mode, |own| own.mode)
     }
 
     /// Gives `volume` a mode of its own. Its dirty blocks stay, and are served.
     pub fn set_mode_of(&mut self, volume: VolumeId, mode: Mode) {
-        self.modes.retain(|(of, _)| *of != volume);
-        self.modes.push((volume, mode));
+        match self.own(volume) {
+            Some(own) => own.mode = mode,
+            None => self.volumes.push(Own {
+                volume,
+                mode,
+                usage: Usage::default(),
+            }),
+        }
+    }
+
+    /// Takes the mode of its own from `volume`, and forgets its counts.
+    pub fn disown(&mut self, volume: VolumeId) {
+        self.volumes.retain(|own| own.volume != volume);
+    }
+
+    /// The requests and blocks of `volume`. Requests count from when it got a mode of its
+    /// own. Looks at every block.
+    pub fn usage_of(&self, volume: VolumeId) -> Usage {
+        let own = self.volumes.iter().find(|own| own.volume == volume);
+        let mut usage = own.map(|own| own.usage).unwrap_or_default();
+        for shard in &self.shards {
+            shard.add_usage(volume, &mut usage);
+        }
+        usage
+    }
+
+    fn own(&mut self, volume: VolumeId) -> Option<&mut Own> {
+        self.volumes.iter_mut().find(|own| own.volume == volume)
     }
 
     /// Sets the size of `volume`: no block is read or written past its end.
@@ -561,16 +601,32 @@ impl Cache {
         shards.all(|shard| shard.is_full() && shard.dirty_blocks() == shard.blocks())
     }
 
-    fn count(&mut self, operation: Operation, outcome: Outcome) {
+    /// Counts a request of so many bytes, and those of them that hit.
+    fn count(&mut self, operation: Operation, volume: VolumeId, (bytes, hit_bytes): (u64, u64)) {
+        if let Some(own) = self.own(volume) {
+            match operation {
+                Operation::Read => own.usage.reads.add(bytes, hit_bytes),
+                Operation::Write => own.usage.writes.add(bytes, hit_bytes),
+                Operation::Flush | Operation::Trim | Operation::WriteZeroes => {}
+            }
+        }
         let statistics = &mut self.statistics;
         match operation {
-            Operation::Read => statistics.reads.add(outcome.bytes, outcome.hit_bytes),
-            Operation::Write => statistics.writes.add(outcome.bytes, outcome.hit_bytes),
+            Operation::Read => statistics.reads.add(bytes, hit_bytes),
+            Operation::Write => statistics.writes.add(bytes, hit_bytes),
             Operation::Flush => statistics.flushes += 1,
             Operation::Trim => statistics.trims += 1,
             Operation::WriteZeroes => statistics.write_zeroes += 1,
         }
     }
+}
+
+/// A volume with a mode of its own, and its requests.
+#[derive(Debug)]
+struct Own {
+    volume: VolumeId,
+    mode: Mode,
+    usage: Usage,
 }
 
 /// A place where cleaning goes on.

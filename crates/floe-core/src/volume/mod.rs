@@ -40,4 +40,4 @@ pub use order::{Levels, Replacement};
 pub use plan::{Config, ConfigError, Fill, Level, Plan, VolumeBounds, WhenDirty};
 pub use request::{Operation, Outcome, Request, Restored, Step};
 pub use sizes::{BlockSizes, BlockSizesError};
-pub use stats::{Accesses, Io, Memory, Occupancy, Statistics, Traffic, Turnover};
+pub use stats::{Accesses, Io, Memory, Occupancy, Statistics, Traffic, Turnover, Usage};

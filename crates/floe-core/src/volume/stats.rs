@@ -2,7 +2,7 @@
 
 use std::ops::AddAssign;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::shape::CLASSES;
 
@@ -17,7 +17,7 @@ pub struct Io {
 }
 
 /// Requests of one kind, and those that hit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accesses {
     /// Requests.
     pub requests: u64,
@@ -120,6 +120,21 @@ pub struct Occupancy {
     pub capacity_bytes: u64,
 }
 
+/// The requests of one volume, and its blocks now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Reads.
+    pub reads: Accesses,
+    /// Writes; zeros are apart.
+    pub writes: Accesses,
+    /// Blocks in the cache.
+    pub blocks: u64,
+    /// Bytes of these blocks.
+    pub bytes: u64,
+    /// Dirty bytes.
+    pub dirty_bytes: u64,
+}
+
 impl Io {
     pub(super) fn add(&mut self, bytes: u64) {
         self.operations += 1;
@@ -217,6 +232,7 @@ sums! {
     Memory { index, order, state, sectors, history }
     Statistics { reads, writes, flushes, trims, write_zeroes, traffic, turnover }
     Turnover { replaced, evicted, groups_evicted, invalidated, cleaned, bypassed_bytes; promoted }
+    Usage { reads, writes, blocks, bytes, dirty_bytes }
     Occupancy {
         bytes, dirty_blocks, dirty_bytes, partial_blocks, regions, capacity_bytes; blocks
     }

@@ -19,8 +19,8 @@ use crate::counters::Counters;
 use crate::error::{DeviceError, DeviceErrorKind, Operation};
 use crate::file::engine::Engine;
 use crate::file::opening::{
-    Access, block_device_size, choose_direct, choose_rings, io_error, lock, logical_block_bytes,
-    make_arena, open_file, set_direct,
+    Access, block_device_size, choose_direct, choose_rings, io_error, is_tmpfs, lock,
+    logical_block_bytes, make_arena, open_file, set_direct,
 };
 use crate::file::owner::{OpenFile, Owner};
 use crate::file::request::{Aftermath, BlockJob, Job, Request, Transfer, is_unsupported};
@@ -102,6 +102,7 @@ impl FileBlocks {
             size: size.bytes(),
             block_bytes,
             read_only: config.read_only,
+            is_volatile: is_in_memory(&file, path, is_block_device),
             zeroes: AtomicBool::new(true),
             discards: AtomicBool::new(true),
             open: OpenFile::new(path, file, is_direct, arena),
@@ -170,6 +171,16 @@ impl FileBlocks {
     }
 }
 
+/// True for a file on tmpfs, and for a block device that the kernel keeps in memory.
+fn is_in_memory(file: &File, path: &Path, is_block_device: bool) -> bool {
+    if !is_block_device {
+        return is_tmpfs(file);
+    }
+    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.starts_with("ram") || name.starts_with("zram")
+}
+
 /// True for a block device, and the bytes of the file.
 fn size_of(file: &File) -> std::io::Result<(bool, ByteSize)> {
     let metadata = file.metadata()?;
@@ -217,6 +228,10 @@ impl BlockDevice for FileBlocks {
 
     fn describe(&self) -> String {
         self.engine.describe()
+    }
+
+    fn is_volatile(&self) -> bool {
+        self.blocks.is_volatile
     }
 
     fn allocate(&self, len: usize) -> IoBuf {
@@ -297,6 +312,8 @@ struct Blocks {
     size: u64,
     block_bytes: u32,
     read_only: bool,
+    /// The file is on tmpfs, or the block device is in memory.
+    is_volatile: bool,
     /// The file system or device can write zeros by itself. Cleared if it cannot.
     zeroes: AtomicBool,
     /// Discards have an effect. Cleared if they have none.

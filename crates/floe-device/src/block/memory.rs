@@ -111,6 +111,11 @@ impl BlockDevice for MemoryBlocks {
         "memory".to_owned()
     }
 
+    /// A member of a [`PowerGroup`](crate::PowerGroup) keeps what was flushed.
+    fn is_volatile(&self) -> bool {
+        self.medium.unflushed.is_none()
+    }
+
     fn allocate(&self, len: usize) -> IoBuf {
         let arena = BUFFERS.as_ref();
         let reused = arena.and_then(|arena| IoBuf::from_arena(arena, len));

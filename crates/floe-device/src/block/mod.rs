@@ -58,6 +58,12 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
         IoBuf::zeroed(len)
     }
 
+    /// True if a power loss erases the medium, whatever was flushed: memory. A wrapper
+    /// answers as the device below it does.
+    fn is_volatile(&self) -> bool {
+        false
+    }
+
     /// Fills all of `buf` from `at`, and returns it.
     fn read(&self, at: u64, buf: IoBuf) -> OpFuture<IoBuf>;
 
@@ -98,6 +104,10 @@ macro_rules! blocks_below {
 
         fn block_bytes(&self) -> u32 {
             self.below.block_bytes()
+        }
+
+        fn is_volatile(&self) -> bool {
+            self.below.is_volatile()
         }
     };
 }

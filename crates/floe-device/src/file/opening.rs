@@ -225,7 +225,7 @@ pub(crate) fn choose_rings(
     }
 }
 
-fn is_tmpfs(file: &File) -> bool {
+pub(crate) fn is_tmpfs(file: &File) -> bool {
     const TMPFS_MAGIC: i64 = 0x0102_1994;
     rustix::fs::fstatfs(file).is_ok_and(|found| found.f_type == TMPFS_MAGIC)
 }

@@ -216,6 +216,10 @@ impl BlockDevice for Emulated {
         format!("emulated {} over {}", self.preset, self.below.describe())
     }
 
+    fn is_volatile(&self) -> bool {
+        self.below.is_volatile()
+    }
+
     fn allocate(&self, len: usize) -> IoBuf {
         self.below.allocate(len)
     }

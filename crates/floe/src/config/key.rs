@@ -171,6 +171,9 @@ pub struct Section {
     pub doc: String,
     /// Its keys, in the order of documentation.
     pub keys: Vec<Key>,
+    /// The key of each entry of a section whose entries have names of the user's choice,
+    /// such as `[volume.NAME]`.
+    pub entry: Option<Key>,
 }
 
 impl Section {
@@ -206,7 +209,19 @@ impl Section {
             name,
             doc: doc.to_owned(),
             keys,
+            entry: None,
         })
+    }
+
+    /// A section whose entries have names of the user's choice. Each is a table, as `doc`
+    /// says.
+    pub fn of_entries(name: &'static str, doc: &str) -> Self {
+        Section {
+            name,
+            doc: doc.to_owned(),
+            keys: Vec::new(),
+            entry: Some(Key::new("NAME", Kind::Toml, doc)),
+        }
     }
 }
 
@@ -335,6 +350,7 @@ macro_rules! section {
                 let defaults = $name::default();
                 $crate::config::Section {
                     name: $section,
+                    entry: None,
                     doc: $crate::config::join_doc(&[$($section_doc),*]),
                     keys: vec![$(
                         $crate::config::Key {

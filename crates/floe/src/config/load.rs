@@ -155,6 +155,35 @@ impl<'a> Effective<'a> {
         self.entries.get(setting)
     }
 
+    /// The name and value of every setting that has one, in the order of names.
+    pub fn settings(&self) -> impl Iterator<Item = (&str, &Entry)> {
+        let entries = self.entries.iter();
+        entries.map(|(setting, entry)| (setting.as_str(), entry))
+    }
+
+    /// The entries of `section`, whose names are of the user's choice.
+    pub fn entries_of(&self, section: &str) -> impl Iterator<Item = (&str, &Entry)> {
+        self.settings().filter_map(move |(setting, entry)| {
+            let name = setting.strip_prefix(section)?.strip_prefix('.')?;
+            Some((name, entry))
+        })
+    }
+
+    /// The entries of `section`, whose names are of the user's choice, as their type.
+    ///
+    /// # Errors
+    /// [`ConfigError::Section`] if an entry is not of this type.
+    pub fn named<T: DeserializeOwned>(
+        &self,
+        section: &str,
+    ) -> Result<BTreeMap<String, T>, ConfigError> {
+        let read = |(name, entry): (&str, &Entry)| {
+            let value = typed(&format!("{section}.{name}"), entry.value.clone())?;
+            Ok((name.to_owned(), value))
+        };
+        self.entries_of(section).map(read).collect()
+    }
+
     /// True if a source other than the defaults sets `setting`.
     pub fn is_given(&self, setting: &str) -> bool {
         self.get(setting)
@@ -185,12 +214,7 @@ impl<'a> Effective<'a> {
                 insert_nested(&mut table, name, entry.value.clone());
             }
         }
-        Value::Table(table)
-            .try_into()
-            .map_err(|error: toml::de::Error| ConfigError::Section {
-                section: section.to_owned(),
-                message: error.to_string().trim().replace('\n', " "),
-            })
+        typed(section, Value::Table(table))
     }
 
     /// An error about the current value of `setting`.
@@ -214,6 +238,16 @@ impl<'a> Effective<'a> {
         self.entries.insert(setting, Entry { value, source });
         Ok(())
     }
+}
+
+/// The value of `section` as its type.
+fn typed<T: DeserializeOwned>(section: &str, value: Value) -> Result<T, ConfigError> {
+    value
+        .try_into()
+        .map_err(|error: toml::de::Error| ConfigError::Section {
+            section: section.to_owned(),
+            message: error.to_string().trim().replace('\n', " "),
+        })
 }
 
 fn insert_nested(table: &mut Table, name: &str, value: Value) {

@@ -20,6 +20,10 @@ impl Schema {
         for section in self.sections() {
             out.push('\n');
             push_comment(&mut out, &section.doc);
+            if section.entry.is_some() {
+                let _ = writeln!(out, "# [{}.NAME]", section.name);
+                continue;
+            }
             let _ = writeln!(out, "[{}]", section.name);
             for key in &section.keys {
                 out.push('\n');
@@ -54,7 +58,11 @@ impl Schema {
              holds and where each value came from.\n",
         );
         for section in self.sections() {
-            let _ = write!(out, "\n## [{}]\n\n{}\n", section.name, section.doc);
+            let name = match section.entry {
+                Some(_) => format!("{}.NAME", section.name),
+                None => section.name.to_owned(),
+            };
+            let _ = write!(out, "\n## [{name}]\n\n{}\n", section.doc);
             for key in &section.keys {
                 let setting = format!("{}.{}", section.name, key.name);
                 let _ = write!(
@@ -74,7 +82,19 @@ impl Effective<'_> {
     pub fn show(&self) -> String {
         let mut out = String::new();
         for section in self.schema().sections() {
+            let entries = section
+                .entry
+                .iter()
+                .flat_map(|_| self.entries_of(section.name));
+            let entries: Vec<_> = entries.collect();
+            if section.entry.is_some() && entries.is_empty() {
+                continue;
+            }
             let _ = writeln!(out, "[{}]", section.name);
+            for (name, entry) in entries {
+                let pair = format!("{} = {}", toml_text(&name.into()), toml_text(&entry.value));
+                let _ = writeln!(out, "{pair:<40}  # {}", entry.source);
+            }
             for key in &section.keys {
                 let setting = format!("{}.{}", section.name, key.name);
                 let line = match self.get(&setting) {

@@ -36,7 +36,8 @@ impl Schema {
     pub fn key(&self, setting: &str) -> Option<&Key> {
         self.sections.iter().find_map(|section| {
             let name = setting.strip_prefix(section.name)?.strip_prefix('.')?;
-            section.keys.iter().find(|key| key.name == name)
+            let entry = section.entry.as_ref().filter(|_| !name.is_empty());
+            entry.or_else(|| section.keys.iter().find(|key| key.name == name))
         })
     }
 

@@ -36,6 +36,7 @@ async fn cache() -> Cache {
     };
     let volume = VolumeConfig {
         mode: Mode::WriteBack,
+        allow_data_loss: true,
         ..VolumeConfig::default()
     };
     for round in 0..2 {

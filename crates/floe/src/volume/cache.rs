@@ -23,6 +23,7 @@ use super::config::{VolumeCacheConfig, VolumeConfig};
 use super::error::{OpenVolumesError, VolumeError};
 use super::handle::Volume;
 use super::layout;
+use super::limits::Cleaning;
 use super::shard::Shard;
 use super::stamp::{NO_STAMP, stamp_of};
 use super::state::{Shared, VolumeState};
@@ -35,12 +36,15 @@ const FILLS_MAX: usize = 64;
 /// Time between two commits of records that no request waits for.
 const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 
+/// An area without a write for one or two of these is idle.
+const INTENT_INTERVAL: Duration = Duration::from_secs(30);
+
 /// A cache device, and the volumes behind it. Clones share it.
 #[derive(Clone, Debug)]
 pub struct VolumeCache {
-    shared: Arc<Shared>,
-    /// As in the superblock. Held while a volume is attached.
-    entries: Arc<tokio::sync::Mutex<Vec<VolumeEntry>>>,
+    pub(super) shared: Arc<Shared>,
+    /// As in the superblock. Held while a volume is attached or detached.
+    pub(super) entries: Arc<tokio::sync::Mutex<Vec<VolumeEntry>>>,
     tasks: Arc<Mutex<Vec<JoinHandle<()>>>>,
 }
 
@@ -200,19 +204,20 @@ impl VolumeCache {
             shards: caches.into_iter().map(Shard::new).collect(),
             volumes: RwLock::new(Vec::new()),
             short: Notify::new(),
+            cleaning: Cleaning::new(config),
             fills: Arc::new(Semaphore::new(FILLS_MAX)),
             dirty_writes: AtomicU64::new(0),
             flushed_writes: AtomicU64::new(0),
             is_closing: AtomicBool::new(false),
             last_request: AtomicU64::new(0),
             in_flight: AtomicU64::new(0),
-            cleaning: Arc::default(),
             witness,
         });
         let tasks = vec![
             tokio::spawn(Arc::clone(&shared).reclaim_ahead()),
             tokio::spawn(Arc::clone(&shared).clean_ahead()),
             tokio::spawn(Arc::clone(&shared).commit_ahead()),
+            tokio::spawn(Arc::clone(&shared).settle_intents()),
         ];
         Ok(VolumeCache {
             shared,
@@ -226,7 +231,7 @@ impl VolumeCache {
     ///
     /// # Errors
     /// The name is in use or too long; the volume has dirty data of another backing device;
-    /// the cache device cannot be written.
+    /// the mode makes data dirty that a power loss would erase; a device failed.
     pub async fn attach(
         &self,
         name: &str,
@@ -238,17 +243,22 @@ impl VolumeCache {
         if self.shared.is_closing.load(SeqCst) {
             return Err(VolumeError::Closed.into());
         }
+        self.shared
+            .check_mode(config.mode, config.allow_data_loss)?;
+        let mut changed = entries.clone();
         let known = entries.iter().find(|entry| entry.name == name);
         let id = match known {
             Some(known) => {
                 self.check_backing(known, &backing).await?;
                 known.volume
             }
-            None => free_number(&entries, name)?,
+            None => {
+                self.drop_empty(&mut changed).await?;
+                free_number(&changed, name)?
+            }
         };
         let is_known = known.is_some();
         // From now on the cache itself changes what a stamp would be of.
-        let mut changed = entries.clone();
         changed.retain(|entry| entry.volume != id);
         changed.push(VolumeEntry {
             volume: id,
@@ -268,7 +278,7 @@ impl VolumeCache {
             state.cache.set_size_of(id, ByteSize(size_bytes))?;
             state.cache.set_mode_of(id, config.mode);
         }
-        let state = VolumeState::new(id, name.to_owned(), backing, block_bytes, config.read_only);
+        let state = VolumeState::new(id, name.to_owned(), backing, block_bytes, config);
         let state = Arc::new(state);
         self.shared.volumes.write().push(Arc::clone(&state));
         let volume = Volume {
@@ -279,15 +289,23 @@ impl VolumeCache {
             Err(error) => self.shared.lose_cache(&error).await,
             // Dirty blocks of an earlier mode.
             Ok(()) if !config.mode.makes_dirty() => {
-                if let Err(error) = volume.clean().await {
-                    // It can be attached again.
-                    self.shared.volumes.write().retain(|state| state.id != id);
-                    return Err(error.into());
-                }
+                let cleaned = volume.clean().await;
+                cleaned.inspect_err(|_| self.shared.forget_volume(id))?;
             }
             Ok(()) => {}
         }
         Ok(volume)
+    }
+
+    /// Drops volumes that are not attached and have no block from `entries`, so that their
+    /// numbers are free. That they have none is durable afterwards.
+    async fn drop_empty(&self, entries: &mut Vec<VolumeEntry>) -> Result<(), VolumeError> {
+        let shared = &self.shared;
+        shared.table.commit().await?;
+        entries.retain(|entry| {
+            shared.volume(entry.volume).is_some() || shared.has_blocks(entry.volume)
+        });
+        Ok(())
     }
 
     /// Makes sure that no block of the volume `known` is of a backing device other than
@@ -312,14 +330,7 @@ impl VolumeCache {
             });
         }
         tracing::warn!(volume = %known.name, %difference, "another backing device: the volume's blocks are forgotten");
-        for shard in &shared.shards {
-            let mut steps = Vec::new();
-            let mut state = shard.lock();
-            state.cache.invalidate_volume(id, &mut steps);
-            shared.settle_in(&mut state, &steps);
-        }
-        shared.table.commit().await?;
-        Ok(shared.release().await?)
+        Ok(shared.invalidate_volume(id).await?)
     }
 
     /// What tells `backing` from the device that the volume `known` had.
@@ -346,7 +357,7 @@ impl VolumeCache {
         (blocks * u64::from(block), block)
     }
 
-    fn seed(&self) -> HashSeed {
+    pub(super) fn seed(&self) -> HashSeed {
         HashSeed(self.shared.plan.config().seed)
     }
 
@@ -383,15 +394,10 @@ impl VolumeCache {
         for task in self.tasks.lock().drain(..) {
             task.abort();
         }
-        loop {
-            let in_flight = self.shared.in_flight.load(SeqCst);
-            let mut shards = self.shared.shards.iter();
-            if in_flight == 0 && shards.all(|shard| shard.lock().locks.len() == 0) {
-                break;
-            }
-            self.shared.clock.sleep(Duration::from_millis(1)).await;
-        }
         let volumes = self.shared.volumes.read().clone();
+        for volume in &volumes {
+            self.shared.idle(volume).await;
+        }
         for volume in &volumes {
             volume.flush_backing().await?;
         }
@@ -403,17 +409,7 @@ impl VolumeCache {
             return Ok(());
         }
         self.shared.table.commit().await?;
-        for volume in &volumes {
-            let stamp = stamp_of(&volume.backing, self.seed()).await;
-            let stamp = stamp.unwrap_or_else(|error| {
-                tracing::warn!(volume = %volume.name, %error, "the backing device gets no stamp");
-                NO_STAMP
-            });
-            let mut entries = entries.iter_mut();
-            if let Some(entry) = entries.find(|entry| entry.volume == volume.id) {
-                entry.stamp = stamp;
-            }
-        }
+        self.stamp_all(&volumes, &mut entries).await;
         self.shared.table.close(entries.clone()).await
     }
 }
@@ -442,6 +438,33 @@ impl Shared {
                 tracing::warn!(%error, "places of old blocks are not used again");
             }
         }
+    }
+}
+
+impl Shared {
+    /// Clears write-intent bits of areas that are idle, so that an unclean stop keeps their
+    /// clean blocks, until the cache is closed.
+    async fn settle_intents(self: Arc<Self>) {
+        while !self.is_closing.load(SeqCst) {
+            self.clock.sleep(INTENT_INTERVAL).await;
+            let idle = self.table.idle_intents();
+            // Nothing is written to a cache device that has failed.
+            let is_lost = self.table.check().is_err();
+            if !is_lost && !idle.is_empty() && self.flush_all().await {
+                self.table.settle_intents(&idle);
+            }
+        }
+    }
+
+    /// Makes both devices durable; false if that failed, or a volume is poisoned.
+    async fn flush_all(&self) -> bool {
+        let volumes = self.volumes.read().clone();
+        for volume in &volumes {
+            if volume.poisoned().is_some() || self.flush(volume).await.is_err() {
+                return false;
+            }
+        }
+        self.table.commit().await.is_ok()
     }
 }
 

@@ -11,8 +11,7 @@ use std::time::Duration;
 use floe_core::Tick;
 use floe_core::policy::cleaning::Load;
 use floe_core::volume::mode::Sector;
-use floe_core::volume::{CleanCursor, Extent, Piece, Step, VolumeId};
-
+use floe_core::volume::{Cache, CleanCursor, Extent, Piece, Step, VolumeId};
 use tokio::sync::OwnedRwLockReadGuard;
 
 use super::decide::{RangeLock, mark};
@@ -20,66 +19,108 @@ use super::error::VolumeError;
 use super::locks::{Hold, RangeLocks};
 use super::state::{Shared, VolumeState};
 
-/// Blocks that are written back at once.
-const BLOCKS_AT_ONCE: u64 = 32;
-
 /// The time after which blocks that could not be written back are tried again.
 const RETRY_TIME: Duration = Duration::from_secs(1);
+
+/// Locks the bytes of a block that is to be cleaned, if it may be.
+type MayClean<'a> = &'a mut dyn FnMut(Extent) -> bool;
 
 /// Blocks of a shard that are being cleaned.
 struct Batch {
     steps: Vec<Step>,
     locks: Vec<RangeLock>,
     /// Held until the blocks are durable or dirty again.
-    _cleaning: OwnedRwLockReadGuard<()>,
+    _runs: OwnedRwLockReadGuard<()>,
+}
+
+impl Batch {
+    fn pieces(&self) -> impl Iterator<Item = Piece> {
+        self.steps.iter().filter_map(|step| match *step {
+            Step::WriteBack(piece) => Some(piece),
+            _ => None,
+        })
+    }
 }
 
 impl Shared {
     /// Runs the cleaning policy of every shard until the cache is closed.
     pub(super) async fn clean_ahead(self: Arc<Self>) {
-        while !self.is_closing.load(SeqCst) {
+        let mut named = Vec::new();
+        // When the rate allows the next batch.
+        let mut may_begin = Tick::ZERO;
+        // The shutdown aborts this task.
+        loop {
             let mut wake_at = Tick::MAX;
             for shard in 0..self.shards.len() {
                 let load = Load {
                     in_flight: self.in_flight.load(Relaxed).min(u64::from(u32::MAX)) as u32,
                     last_request: Tick(self.last_request.load(Relaxed)),
                 };
-                let batch = self.begin(shard, |shared, state, may_clean, steps| {
-                    let now = shared.clock.now();
-                    state.clean(now, load, may_clean, steps);
-                });
-                let batch = batch.await;
-                if self.finish(batch).await.is_err() {
-                    self.clock.sleep(RETRY_TIME).await;
+                let now = self.clock.now();
+                self.shards[shard].lock().cache.due(now, load, &mut named);
+                for some in named.chunks(self.cleaning.blocks_max) {
+                    self.clock.sleep_until(may_begin).await;
+                    match self.clean_named(shard, some).await {
+                        Ok(bytes) => {
+                            let began = may_begin.max(self.clock.now());
+                            may_begin = began + self.cleaning.time_of(bytes);
+                        }
+                        Err(_) => self.clock.sleep(RETRY_TIME).await,
+                    }
                 }
+                named.clear();
                 wake_at = wake_at.min(self.shards[shard].lock().cache.clean_at());
             }
-            // The shutdown aborts this task.
             let longest = self.clock.now() + Duration::from_secs(3600);
             self.clock.sleep_until(wake_at.min(longest)).await;
         }
     }
 
-    /// Writes all dirty blocks of `volume` back, or those of all volumes, durably.
-    pub(super) async fn clean_all(
+    /// Writes blocks back that the policy has named; returns their bytes.
+    async fn clean_named(
         self: &Arc<Self>,
-        volume: Option<VolumeId>,
-    ) -> Result<(), VolumeError> {
+        shard: usize,
+        places: &[u64],
+    ) -> Result<u64, VolumeError> {
+        let clean = |state: &mut Cache, may_clean: MayClean<'_>, steps: &mut Vec<Step>| {
+            let cleaned = state.clean_at_places(places.iter().copied(), may_clean, steps);
+            state.note_cleaned(cleaned);
+        };
+        let batch = self.begin(shard, clean).await;
+        let bytes = batch.pieces().map(|piece| piece.extent.range.len()).sum();
+        self.finish(batch).await.map(|()| bytes)
+    }
+
+    /// Writes the blocks of `volume` back that are dirty at the call, durably.
+    pub(super) async fn clean_all(self: &Arc<Self>, volume: VolumeId) -> Result<(), VolumeError> {
+        loop {
+            let failed = self.cleaning.failed.load(SeqCst);
+            self.clean_once(volume).await?;
+            // Blocks that another batch has begun to clean are not dirty meanwhile.
+            drop(self.cleaning.batches.write().await);
+            if self.cleaning.failed.load(SeqCst) == failed {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn clean_once(self: &Arc<Self>, volume: VolumeId) -> Result<(), VolumeError> {
+        let blocks_max = self.cleaning.blocks_max as u64;
         for shard in 0..self.shards.len() {
             let mut cursor = CleanCursor::default();
             loop {
                 let mut next = None;
                 let mut skipped = false;
-                let batch = self.begin(shard, |_, state, may_clean, steps| {
+                let clean = |state: &mut Cache, may_clean: MayClean<'_>, steps: &mut Vec<Step>| {
                     let may_clean = |extent| {
                         let may = may_clean(extent);
                         skipped |= !may;
                         may
                     };
-                    let cleaned = state.clean_all(volume, cursor, BLOCKS_AT_ONCE, may_clean, steps);
-                    next = cleaned.1;
-                });
-                let batch = batch.await;
+                    let some = Some(volume);
+                    (_, next) = state.clean_all(some, cursor, blocks_max, may_clean, steps);
+                };
+                let batch = self.begin(shard, clean).await;
                 self.finish(batch).await?;
                 if skipped {
                     // A request has the block: it will be free soon.
@@ -103,12 +144,12 @@ impl Shared {
         pieces: &[Piece],
     ) -> Result<u64, VolumeError> {
         let mut cleaned = 0;
-        for some in pieces.chunks(BLOCKS_AT_ONCE as usize) {
-            let batch = self.begin(shard, |_, state, may_clean, steps| {
+        for some in pieces.chunks(self.cleaning.blocks_max) {
+            let clean = |state: &mut Cache, may_clean: MayClean<'_>, steps: &mut Vec<Step>| {
                 let places = some.iter().map(|piece| piece.place);
                 cleaned += state.clean_at_places(places, may_clean, steps);
-            });
-            let batch = batch.await;
+            };
+            let batch = self.begin(shard, clean).await;
             self.finish(batch).await?;
         }
         Ok(cleaned)
@@ -118,14 +159,9 @@ impl Shared {
     async fn begin(
         self: &Arc<Self>,
         shard: usize,
-        clean: impl FnOnce(
-            &Shared,
-            &mut floe_core::volume::Cache,
-            &mut dyn FnMut(Extent) -> bool,
-            &mut Vec<Step>,
-        ),
+        clean: impl FnOnce(&mut Cache, MayClean<'_>, &mut Vec<Step>),
     ) -> Batch {
-        let cleaning = Arc::clone(&self.cleaning).read_owned().await;
+        let runs = Arc::clone(&self.cleaning.batches).read_owned().await;
         let mut steps = Vec::new();
         let mut ids = Vec::new();
         {
@@ -143,13 +179,13 @@ impl Shared {
                 ids.extend(id);
                 id.is_some()
             };
-            clean(self, &mut state.cache, &mut may_clean, &mut steps);
+            clean(&mut state.cache, &mut may_clean, &mut steps);
         }
         let locks = ids.into_iter().map(|id| RangeLock::new(self, shard, id));
         Batch {
             locks: locks.collect(),
             steps,
-            _cleaning: cleaning,
+            _runs: runs,
         }
     }
 
@@ -161,18 +197,14 @@ impl Shared {
     }
 
     async fn finish_batch(self: &Arc<Self>, batch: Batch) -> Result<(), VolumeError> {
-        let pieces: Vec<Piece> = batch
-            .steps
-            .iter()
-            .filter_map(|step| match *step {
-                Step::WriteBack(piece) => Some(piece),
-                _ => None,
-            })
-            .collect();
+        let pieces: Vec<Piece> = batch.pieces().collect();
         if pieces.is_empty() {
             return Ok(());
         }
         let result = self.copy(&pieces, &batch.locks).await;
+        if result.is_err() {
+            self.cleaning.failed.fetch_add(1, SeqCst);
+        }
         for piece in pieces {
             let shard = self.plan.shard_of_place(piece.place);
             let mut state = self.shards[shard].lock();

@@ -21,6 +21,11 @@ pub struct VolumeCacheConfig {
     pub promotion: PromotionConfig,
     /// When dirty blocks are written back before their room is needed.
     pub cleaning: CleaningConfig,
+    /// Bytes a second that the cleaning policy writes back at most; 0 does not limit it.
+    /// Evictions, detaching and changes of mode do not wait for it.
+    pub cleaning_rate: ByteSize,
+    /// Blocks that are written back at once: 1 or more.
+    pub cleaning_blocks_max: u32,
     /// Long sequential streams that go past the cache.
     pub sequential: SequentialConfig,
     /// The part of a block that a read miss brings in.
@@ -48,6 +53,8 @@ impl Default for VolumeCacheConfig {
             sizes: core.sizes,
             promotion: PromotionConfig::Always,
             cleaning: "alru".parse().unwrap_or_default(),
+            cleaning_rate: ByteSize(0),
+            cleaning_blocks_max: 32,
             sequential: SequentialConfig {
                 cut_off: CutOff::Never,
                 ..SequentialConfig::default()
@@ -111,6 +118,8 @@ pub struct VolumeConfig {
     pub mode: Mode,
     /// Refuse writes.
     pub read_only: bool,
+    /// Allow modes that make data dirty on a cache device that a power loss erases.
+    pub allow_data_loss: bool,
 }
 
 impl Default for VolumeConfig {
@@ -118,6 +127,7 @@ impl Default for VolumeConfig {
         VolumeConfig {
             mode: Mode::WriteThrough,
             read_only: false,
+            allow_data_loss: false,
         }
     }
 }

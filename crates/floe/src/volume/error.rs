@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use floe_core::layout::LayoutError;
+use floe_core::volume::mode::Mode;
 use floe_core::volume::{ConfigError, RestoreError};
 use floe_device::DeviceError;
 
@@ -44,9 +45,19 @@ pub enum VolumeError {
     /// The table of blocks on the cache device cannot be written.
     #[error("the table of blocks cannot be written: {0}")]
     Table(Arc<str>),
-    /// The volume was closed.
+    /// The volume was closed or detached.
     #[error("the volume is closed")]
     Closed,
+    /// The mode makes data dirty, and a power loss erases the cache device.
+    #[error(
+        "mode {mode} keeps the only copy of data in the cache, and a power loss erases the cache device ({device}): choose write-through, or accept the loss with allow_data_loss"
+    )]
+    Volatile {
+        /// The mode.
+        mode: Mode,
+        /// The cache device.
+        device: String,
+    },
 }
 
 impl VolumeError {
@@ -57,6 +68,18 @@ impl VolumeError {
     pub(super) fn cache(error: DeviceError) -> Self {
         VolumeError::Cache(Arc::new(error))
     }
+}
+
+/// Why a volume cannot be detached.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum DetachError {
+    /// No volume of this name is attached.
+    #[error("volume {0} is not attached")]
+    NotAttached(String),
+    /// Its dirty data cannot be written back, or the table cannot be written. The volume
+    /// stays attached.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
 }
 
 /// Why a cache of volumes cannot be opened.

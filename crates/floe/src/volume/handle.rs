@@ -1,13 +1,15 @@
 //! One volume: the operations of a disk.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
-use floe_core::volume::ByteRange;
 use floe_core::volume::mode::Mode;
+use floe_core::volume::{ByteRange, Usage};
 use floe_device::{IoBuf, IoData};
 
 use super::error::VolumeError;
-use super::state::{Shared, VolumeState};
+use super::finish::Finish;
+use super::state::{InFlight, Running, Shared, VolumeState};
 use super::write::Change;
 
 /// A volume of a [`VolumeCache`](super::VolumeCache). Clones share it.
@@ -23,7 +25,7 @@ pub struct Volume {
 }
 
 /// The state of a volume.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct VolumeStatus {
     /// Its name.
     pub name: String,
@@ -68,14 +70,40 @@ impl Volume {
         self.state.is_read_only
     }
 
+    /// True if both are clones of one attached volume.
+    pub fn is_same(&self, other: &Volume) -> bool {
+        Arc::ptr_eq(&self.state, &other.state)
+    }
+
+    /// Waits until the volume is detached. From then on every request fails with
+    /// [`VolumeError::Closed`]. Its backing device is closed with the last clone.
+    pub async fn detached(&self) {
+        self.state.detached.cancelled().await;
+    }
+
+    /// The cache mode.
+    pub fn mode(&self) -> Mode {
+        let first = self.shared.shards.first();
+        let mode = first.map(|shard| shard.lock().cache.mode_of(self.state.id));
+        mode.unwrap_or_default()
+    }
+
+    /// Its requests since it was attached, and its blocks now. Looks at every block of the
+    /// cache, shard by shard.
+    pub fn usage(&self) -> Usage {
+        let mut usage = Usage::default();
+        for shard in &self.shared.shards {
+            usage += shard.lock().cache.usage_of(self.state.id);
+        }
+        usage
+    }
+
     /// Its state.
     pub fn status(&self) -> VolumeStatus {
-        let mode = self.shared.shards.first();
-        let mode = mode.map(|shard| shard.lock().cache.mode_of(self.state.id));
         VolumeStatus {
             name: self.state.name.clone(),
             size_bytes: self.size_bytes(),
-            mode: mode.unwrap_or_default(),
+            mode: self.mode(),
             is_read_only: self.state.is_read_only,
             poisoned: self.state.poisoned().map(|reason| reason.to_string()),
             cache_lost: self.state.loss().map(str::to_owned),
@@ -93,7 +121,7 @@ impl Volume {
         if range.is_empty() {
             return Ok(self.shared.device.allocate(0));
         }
-        let _request = self.shared.begin_request()?;
+        let _request = self.begin()?;
         self.shared.read(&self.state, range).await
     }
 
@@ -155,22 +183,30 @@ impl Volume {
     /// # Errors
     /// A device failed: the volume is poisoned, because acknowledged data may be lost.
     pub async fn flush(&self) -> Result<(), VolumeError> {
-        let _request = self.shared.begin_request()?;
+        let _request = self.begin()?;
+        self.flush_now().await
+    }
+
+    async fn flush_now(&self) -> Result<(), VolumeError> {
         let (shared, state) = (Arc::clone(&self.shared), Arc::clone(&self.state));
-        super::finish::Finish::new(async move { shared.flush(&state).await }).await
+        Finish::new(async move { shared.flush(&state).await }).await
     }
 
     /// Changes the cache mode. With a mode that makes nothing dirty, returns once all
     /// dirty blocks are written back.
     ///
     /// # Errors
-    /// A dirty block cannot be written back. It stays, and is served.
+    /// A dirty block cannot be written back: the mode has changed, and the block stays and
+    /// is served. Or the mode makes data dirty that a power loss would erase.
     pub async fn set_mode(&self, mode: Mode) -> Result<(), VolumeError> {
+        let _request = self.begin()?;
+        self.shared.check_mode(mode, self.state.allow_data_loss)?;
         {
-            let _no_loss = self.shared.cleaning.read().await;
+            let _no_loss = self.shared.cleaning.batches.read().await;
             if self.state.is_lost() {
                 return self.shared.table.check();
             }
+            let _all_shards = self.state.mode.lock();
             for shard in &self.shared.shards {
                 shard.lock().cache.set_mode_of(self.state.id, mode);
             }
@@ -186,7 +222,8 @@ impl Volume {
     /// # Errors
     /// A device failed. Blocks that could not be written back stay dirty.
     pub async fn clean(&self) -> Result<(), VolumeError> {
-        self.shared.clean_all(Some(self.state.id)).await
+        let _request = self.begin()?;
+        self.shared.clean_all(self.state.id).await
     }
 
     async fn change(
@@ -198,12 +235,12 @@ impl Volume {
     ) -> Result<(), VolumeError> {
         let range = self.check(at, len)?;
         self.state.check_writable()?;
-        let _request = self.shared.begin_request()?;
+        let _request = self.begin()?;
         if !range.is_empty() {
             self.shared.change(&self.state, range, change).await?;
         }
         match is_durable {
-            true => self.flush().await,
+            true => self.flush_now().await,
             false => Ok(()),
         }
     }
@@ -221,6 +258,16 @@ impl Volume {
             return Err(VolumeError::Unaligned { at, end, block });
         }
         Ok(range)
+    }
+
+    /// Counts a request while it runs.
+    fn begin(&self) -> Result<(InFlight<'_>, Running<'_>), VolumeError> {
+        // Counted before the check, so that a detach that was not seen waits for it.
+        let request = (self.shared.begin_request()?, self.state.begin_request());
+        match self.state.is_closed.load(SeqCst) {
+            false => Ok(request),
+            true => Err(VolumeError::Closed),
+        }
     }
 }
 

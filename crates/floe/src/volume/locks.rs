@@ -8,7 +8,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use floe_core::hash::{ByKeyHash, KeyHash};
-use floe_core::volume::{ByteRange, Extent};
+use floe_core::volume::{ByteRange, Extent, VolumeId};
 use tokio::sync::oneshot;
 
 /// What a lock keeps others from.
@@ -42,6 +42,7 @@ pub(super) struct LockId {
 #[derive(Debug)]
 struct Lock {
     number: u64,
+    volume: VolumeId,
     range: ByteRange,
     hold: Hold,
 }
@@ -90,6 +91,7 @@ impl RangeLocks {
             .or_insert_with(|| spare.pop().unwrap_or_default());
         region.held.push(Lock {
             number: id.number,
+            volume: extent.volume,
             range: extent.range,
             hold,
         });
@@ -110,6 +112,7 @@ impl RangeLocks {
         let (granted, receiver) = oneshot::channel();
         let lock = Lock {
             number: id.number,
+            volume: extent.volume,
             range: extent.range,
             hold,
         };
@@ -168,12 +171,13 @@ impl RangeLocks {
         held.any(|lock| lock.hold == Hold::Pin && !lock.range.intersection(extent.range).is_empty())
     }
 
-    /// The number of locks that are held or waited for.
-    pub(super) fn len(&self) -> usize {
-        let regions = self.regions.values();
-        regions
-            .map(|region| region.held.len() + region.waiting.len())
-            .sum()
+    /// True if a lock of `volume` is held or waited for.
+    pub(super) fn has_any_of(&self, volume: VolumeId) -> bool {
+        self.regions.values().any(|region| {
+            let waiting = region.waiting.iter().map(|(lock, _)| lock);
+            let mut locks = region.held.iter().chain(waiting);
+            locks.any(|lock| lock.volume == volume)
+        })
     }
 
     fn new_id(&mut self, key: KeyHash) -> LockId {
@@ -230,7 +234,6 @@ impl Region {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use floe_core::volume::VolumeId;
 
     fn extent(start: u64, end: u64) -> Extent {
         Extent {
@@ -277,7 +280,7 @@ mod tests {
         locks.release(first);
         assert_eq!(third_granted.as_mut().expect("it waits").try_recv(), Ok(()));
         locks.release(third);
-        assert_eq!(locks.len(), 0);
+        assert!(!locks.has_any_of(VolumeId(1)));
     }
 
     #[test]

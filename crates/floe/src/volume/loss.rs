@@ -14,7 +14,7 @@ impl Shared {
     /// Takes note that the cache device cannot be written, for the reason `error`.
     pub(super) async fn lose_cache(&self, error: &VolumeError) {
         // Blocks that are being cleaned are neither dirty nor on the backing device.
-        let _no_cleaning = self.cleaning.write().await;
+        let _no_cleaning = self.cleaning.batches.write().await;
         let volumes = self.volumes.read().clone();
         let goes_on = |volume: &Arc<VolumeState>| !volume.is_lost() && volume.poisoned().is_none();
         let mut spared = Vec::new();

@@ -6,12 +6,13 @@
 //! | file | content |
 //! |---|---|
 //! | `cache.rs` | opening, volumes, closing |
+//! | `detach.rs` | taking a volume off a cache that serves others |
 //! | `handle.rs` | one volume: the public operations |
 //! | `state.rs` | the shared state; flushing, poison |
 //! | `shard.rs`, `decide.rs` | a part of the addresses; deciding about a request there |
 //! | `locks.rs`, `lock.rs` | range locks; the lock of a shard |
 //! | `read.rs`, `write.rs` | the way of a request |
-//! | `clean.rs`, `reclaim.rs` | writing dirty blocks back, room for new ones |
+//! | `clean.rs`, `limits.rs`, `reclaim.rs` | writing dirty blocks back and its limits, room for new ones |
 //! | `table/` | the table of blocks on the cache device, and its log |
 //! | `stamp.rs` | what tells a backing device from others |
 //! | `loss.rs`, `witness.rs` | going on without a cache device that has failed |
@@ -28,10 +29,12 @@ mod cache;
 mod clean;
 mod config;
 mod decide;
+mod detach;
 mod error;
 mod finish;
 mod handle;
 mod layout;
+mod limits;
 mod lock;
 mod locks;
 mod loss;
@@ -49,7 +52,8 @@ mod tests;
 
 pub use cache::{VolumeCache, VolumeCacheStats};
 pub use config::{VolumeCacheConfig, VolumeConfig};
-pub use error::{OpenVolumesError, VolumeError};
-pub use floe_core::volume::BlockSizes;
+pub use detach::DirtyData;
+pub use error::{DetachError, OpenVolumesError, VolumeError};
 pub use floe_core::volume::mode::Mode;
+pub use floe_core::volume::{BlockSizes, Usage};
 pub use handle::{Volume, VolumeStatus};

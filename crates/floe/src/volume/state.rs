@@ -5,13 +5,18 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
+use floe_core::volume::mode::Mode;
 use floe_core::volume::{ByteRange, Extent, Piece, Plan, VolumeId};
 use floe_device::{Clock, IoBuf, OpFuture, SharedBlockDevice};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, Semaphore};
+use tokio_util::sync::CancellationToken;
 
+use super::config::VolumeConfig;
 use super::error::VolumeError;
+use super::limits::Cleaning;
 use super::shard::Shard;
 use super::table::BlockTable;
 use super::witness::Witness;
@@ -29,6 +34,7 @@ pub(super) struct Shared {
     pub(super) short: Notify,
     /// Fills that may run behind the answers of their requests.
     pub(super) fills: Arc<Semaphore>,
+    pub(super) cleaning: Cleaning,
     /// Writes of dirty data to the cache device that have ended, and those of them that
     /// a flush covers.
     pub(super) dirty_writes: AtomicU64,
@@ -37,8 +43,6 @@ pub(super) struct Shared {
     /// The time of the last request, in ticks.
     pub(super) last_request: AtomicU64,
     pub(super) in_flight: AtomicU64,
-    /// Shared by batches of blocks that are being written back.
-    pub(super) cleaning: Arc<tokio::sync::RwLock<()>>,
     /// Remembers volumes that went on without the cache device.
     pub(super) witness: Option<Witness>,
 }
@@ -51,6 +55,15 @@ pub(super) struct VolumeState {
     pub(super) backing: SharedBlockDevice,
     pub(super) block_bytes: u32,
     pub(super) is_read_only: bool,
+    pub(super) allow_data_loss: bool,
+    /// Requests are refused: the volume is being detached, or is.
+    pub(super) is_closed: AtomicBool,
+    /// Cancelled when the volume is detached.
+    pub(super) detached: CancellationToken,
+    /// Requests that run. Parts of those whose callers have gone hold locks.
+    running: AtomicU64,
+    /// Held while the mode of all shards is changed.
+    pub(super) mode: Mutex<()>,
     /// The backing device was written to since its last flush.
     pub(super) needs_flush: AtomicBool,
     /// Held while the backing device is flushed.
@@ -77,14 +90,19 @@ impl VolumeState {
         name: String,
         backing: SharedBlockDevice,
         block_bytes: u32,
-        is_read_only: bool,
+        config: &VolumeConfig,
     ) -> Self {
         VolumeState {
             id,
             name,
             backing,
             block_bytes,
-            is_read_only,
+            is_read_only: config.read_only,
+            allow_data_loss: config.allow_data_loss,
+            is_closed: AtomicBool::new(false),
+            detached: CancellationToken::new(),
+            running: AtomicU64::new(0),
+            mode: Mutex::new(()),
             needs_flush: AtomicBool::new(false),
             flush: tokio::sync::Mutex::new(()),
             poison: Mutex::new(None),
@@ -106,6 +124,12 @@ impl VolumeState {
 
     pub(super) fn is_lost(&self) -> bool {
         self.loss.get().is_some()
+    }
+
+    /// Counts a request until the result is dropped.
+    pub(super) fn begin_request(&self) -> Running<'_> {
+        self.running.fetch_add(1, SeqCst);
+        Running(self)
     }
 
     /// Refuses writes from now on, because acknowledged data could not be kept.
@@ -158,6 +182,16 @@ impl VolumeState {
     }
 }
 
+/// A request of a volume that runs.
+#[derive(Debug)]
+pub(super) struct Running<'a>(&'a VolumeState);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, SeqCst);
+    }
+}
+
 impl Shared {
     /// Counts a request while it runs.
     ///
@@ -172,6 +206,30 @@ impl Shared {
         }
         self.last_request.store(self.clock.now().0, Relaxed);
         Ok(request)
+    }
+
+    /// Waits until no request of `volume` runs, and no lock of it is held.
+    pub(super) async fn idle(&self, volume: &VolumeState) {
+        loop {
+            let mut shards = self.shards.iter();
+            let is_locked = |shard: &Shard| shard.lock().locks.has_any_of(volume.id);
+            if volume.running.load(SeqCst) == 0 && !shards.any(is_locked) {
+                return;
+            }
+            self.clock.sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Fails if `mode` makes data dirty that a power loss would erase, and `volume` does
+    /// not allow that.
+    pub(super) fn check_mode(&self, mode: Mode, allow_data_loss: bool) -> Result<(), VolumeError> {
+        match mode.makes_dirty() && !allow_data_loss && self.device.is_volatile() {
+            false => Ok(()),
+            true => Err(VolumeError::Volatile {
+                mode,
+                device: self.device.describe(),
+            }),
+        }
     }
 
     pub(super) fn volume(&self, id: VolumeId) -> Option<Arc<VolumeState>> {

@@ -7,6 +7,7 @@ mod crash;
 mod faults;
 mod hostile;
 mod matrix;
+mod operation;
 mod oracle;
 mod workload;
 
@@ -36,6 +37,15 @@ fn config(fill: Fill) -> VolumeCacheConfig {
     }
 }
 
+/// A volume in this mode, on a cache device in memory.
+fn of_mode(mode: Mode) -> VolumeConfig {
+    VolumeConfig {
+        mode,
+        allow_data_loss: true,
+        ..VolumeConfig::default()
+    }
+}
+
 fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -52,11 +62,9 @@ fn every_mode_returns_the_newest_write() {
                 let cache = VolumeCache::open(memory(6), Clock::real(), &config(fill)).await;
                 let cache = cache.expect("it opens");
                 let backing = memory(24);
-                let volume = VolumeConfig {
-                    mode,
-                    ..VolumeConfig::default()
-                };
-                let volume = cache.attach("disk", Arc::clone(&backing), &volume).await;
+                let settings = of_mode(mode);
+                let volume = cache.attach("disk", Arc::clone(&backing), &settings);
+                let volume = volume.await;
                 let volume = volume.expect("it attaches");
                 let mut oracle = Oracle::new(24 << 20, 7);
                 oracle.run(&volume, 1500, 16).await;
@@ -81,6 +89,7 @@ fn a_clean_stop_keeps_blocks() {
             let mode = [Mode::WriteBack, Mode::WriteThrough][round % 2];
             let config = VolumeConfig {
                 mode,
+                allow_data_loss: true,
                 ..VolumeConfig::default()
             };
             let kept = cache.stats().occupancy;
@@ -101,6 +110,7 @@ fn a_volume_that_is_not_attached_keeps_its_dirty_blocks() {
         let (device, first, second) = (memory(6), memory(8), memory(24));
         let write_back = VolumeConfig {
             mode: Mode::WriteBack,
+            allow_data_loss: true,
             ..VolumeConfig::default()
         };
         let settings = config(Fill::Sector);

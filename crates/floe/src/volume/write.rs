@@ -102,6 +102,7 @@ impl Shared {
             volume: volume.id,
             range,
         };
+        let writer = self.table.begin_write(extent);
         let intended = self.table.intend(extent);
         self.or_without_cache(volume, intended).await?;
         self.clean_before(&change, extent).await?;
@@ -113,11 +114,15 @@ impl Shared {
         let (shared, volume) = (Arc::clone(self), Arc::clone(volume));
         if matches!(change, Change::Discard) {
             let lock = self.locked(request, |_, lock| lock).await;
-            let discard = async move { shared.discard_region(&volume, request, lock).await };
+            let discard = async move {
+                let _writer = writer;
+                shared.discard_region(&volume, request, lock).await
+            };
             return Finish::new(discard).await;
         }
         let decision = self.decide(request).await;
         let changed = async move {
+            let _writer = writer;
             shared
                 .change_decided(&volume, range, change, decision)
                 .await

@@ -16,6 +16,8 @@ mod error;
 mod finish;
 #[path = "../../src/volume/layout.rs"]
 mod layout;
+#[path = "../../src/volume/limits.rs"]
+mod limits;
 #[path = "../../src/volume/locks.rs"]
 mod locks;
 #[path = "../../src/volume/loss.rs"]

@@ -16,10 +16,11 @@ use shuttle::future::{block_on, yield_now};
 use tokio::sync::{Notify, Semaphore};
 
 use super::below::below;
-use super::config::VolumeCacheConfig;
+use super::config::{VolumeCacheConfig, VolumeConfig};
 use super::decide::dirty_of;
 use super::error::OpenVolumesError;
 use super::layout;
+use super::limits::Cleaning;
 use super::shard::Shard;
 use super::state::{Shared, VolumeState};
 use super::table::{self, Boot, Trust};
@@ -87,7 +88,8 @@ impl World {
         cache.set_size_of(VOLUME, bytes).expect("it is addressed");
         cache.set_mode_of(VOLUME, mode);
         let name = "disk".to_owned();
-        let volume = VolumeState::new(VOLUME, name, Arc::clone(&backing), 512, false);
+        let config = VolumeConfig::default();
+        let volume = VolumeState::new(VOLUME, name, Arc::clone(&backing), 512, &config);
         let volume = Arc::new(volume);
         let shared = Arc::new(Shared {
             device: Arc::clone(&cache_device),
@@ -104,7 +106,7 @@ impl World {
             is_closing: AtomicBool::default(),
             last_request: AtomicU64::default(),
             in_flight: AtomicU64::default(),
-            cleaning: Arc::default(),
+            cleaning: Cleaning::new(&settings),
             witness: None,
         });
         Arc::new(World {
@@ -176,11 +178,8 @@ impl World {
     /// after the death of the process.
     pub(super) async fn check(&self) {
         self.yields.store(false, SeqCst);
-        assert_eq!(
-            self.shared.shards[0].lock().locks.len(),
-            0,
-            "locks are left"
-        );
+        let has_locks = self.shared.shards[0].lock().locks.has_any_of(VOLUME);
+        assert!(!has_locks, "locks are left");
         self.read(0..SECTORS).await;
         self.shared.table.commit().await.expect("no device fails");
         self.die().await;

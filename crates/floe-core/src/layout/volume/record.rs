@@ -3,12 +3,12 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 4 | granule: the place, in units of the smallest block |
-//! | 4 | 1 | kind: 1 map, 2 unmap, 3 mark, 4 intent |
+//! | 4 | 1 | kind: 1 map, 2 unmap, 3 mark, 4 intent, 5 settled |
 //! | 5 | 1 | of a map the class; of a mark the state: 0 missing, 1 clean, 2 dirty |
 //! | 6 | 2 | of a map the volume; of a mark the first sector |
 //! | 8 | 8 | of a map the granule of the volume; of a mark the sector after the last |
 //!
-//! An intent's granule is the number of its bit.
+//! The granule of an intent, and of a settled one, is the number of its bit.
 
 use super::shape::TableShape;
 use crate::layout::error::LayoutError;
@@ -68,6 +68,12 @@ pub enum BlockRecord {
         /// The bit.
         bit: u32,
     },
+    /// Clean blocks of the addresses that this bit stands for are as their backing
+    /// devices say, until the next intent.
+    Settled {
+        /// The bit.
+        bit: u32,
+    },
 }
 
 /// The change of one entry of the table.
@@ -100,6 +106,7 @@ impl BlockRecord {
                 state,
             } => (granule, 3, code(state), first, u64::from(end)),
             BlockRecord::Intent { bit } => (bit, 4, 0, 0, 0),
+            BlockRecord::Settled { bit } => (bit, 5, 0, 0, 0),
         };
         put_u32(out, 0, granule);
         out[4] = kind;
@@ -128,6 +135,7 @@ impl BlockRecord {
                 state: state(small)?,
             }),
             4 => Ok(BlockRecord::Intent { bit: granule }),
+            5 => Ok(BlockRecord::Settled { bit: granule }),
             _ => Err(LayoutError::Malformed("no record of a block")),
         }
     }
@@ -159,7 +167,7 @@ impl BlockRecord {
                     each(granule.saturating_add(at), edit);
                 }
             }
-            BlockRecord::Intent { .. } => {}
+            BlockRecord::Intent { .. } | BlockRecord::Settled { .. } => {}
         }
     }
 }

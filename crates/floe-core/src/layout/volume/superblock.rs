@@ -47,6 +47,7 @@ use crate::layout::error::LayoutError;
 use crate::layout::frame::{Frame, open, seal};
 use crate::layout::ids::CacheId;
 use crate::layout::structure::Structure;
+use crate::layout::volume::record::BlockRecord;
 use crate::layout::volume::shape::{TABLE_PAGE_BYTES, TableShape};
 use crate::layout::volume::{BATCH_BYTES_MAX, check_counts};
 use crate::layout::wire::{
@@ -232,10 +233,18 @@ pub struct VolumeSuperblock {
 }
 
 impl VolumeSuperblock {
-    /// Sets a bit of the write-intent bitmap; a bit that it does not have is left out.
-    pub fn intend(&mut self, bit: u32) {
+    /// Applies a record to the write-intent bitmap. Records of blocks, and of bits that
+    /// it does not have, change nothing.
+    pub fn apply_intent(&mut self, record: &BlockRecord) {
+        let (bit, is_set) = match *record {
+            BlockRecord::Intent { bit } => (bit, true),
+            BlockRecord::Settled { bit } => (bit, false),
+            BlockRecord::Map { .. } | BlockRecord::Unmap { .. } | BlockRecord::Mark { .. } => {
+                return;
+            }
+        };
         if let Some(byte) = self.intents.get_mut(bit as usize / 8) {
-            *byte |= 1 << (bit % 8);
+            *byte = *byte & !(1 << (bit % 8)) | u8::from(is_set) << (bit % 8);
         }
     }
 

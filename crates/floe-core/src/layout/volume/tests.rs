@@ -73,6 +73,7 @@ fn records() -> impl Strategy<Value = BlockRecord> {
             }
         }),
         any::<u32>().prop_map(|bit| BlockRecord::Intent { bit }),
+        any::<u32>().prop_map(|bit| BlockRecord::Settled { bit }),
     ]
 }
 

@@ -14,7 +14,7 @@ use super::regions::{RegionId, Regions};
 use super::request::Operation;
 use super::sectors::{SectorMap, SectorMaps, Sectors, sectors_in};
 use super::shape::{BlockId, CLASSES, Entry, RegionKey, Shape};
-use super::stats::{Memory, Occupancy};
+use super::stats::{Memory, Occupancy, Usage};
 use super::steps::Steps;
 use crate::hash::KeyHash;
 
@@ -325,6 +325,20 @@ impl Shard {
                 .filter(|block| self.groups.is_dirty(*block));
             dirty.any(|block| self.is_of(block, volume))
         })
+    }
+
+    /// Adds the blocks of `volume`.
+    pub(super) fn add_usage(&self, volume: VolumeId, usage: &mut Usage) {
+        let mut blocks = Vec::new();
+        for group in 0..self.groups.end() {
+            self.groups.blocks_of(group, &mut blocks);
+            let own = blocks.drain(..).filter(|block| self.is_of(*block, volume));
+            for block in own {
+                usage.blocks += 1;
+                usage.bytes += self.shape.granule_bytes() << block.class();
+                usage.dirty_bytes += self.dirty_bytes_of(block);
+            }
+        }
     }
 
     /// Removes all blocks of `volume`.

@@ -32,5 +32,6 @@ pub fn library_sections() -> Result<Vec<Section>, String> {
     ];
     sections.extend(tiny_engines::sections()?);
     sections.extend([object::section()?, origin::section()?, volumes::section()?]);
+    sections.push(volumes::volume());
     Ok(sections)
 }

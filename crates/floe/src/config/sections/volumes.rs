@@ -1,4 +1,4 @@
-//! `[volumes]`.
+//! `[volumes]` and `[volume.NAME]`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -77,7 +77,8 @@ pub struct VolumesSettings {
     pub size: ByteSize,
     /// File that remembers the volumes that went on without a failed cache device.
     pub witness: Option<PathBuf>,
-    /// The volumes, by name.
+    /// The volumes, by name: the entries of `[volume.NAME]`.
+    #[serde(skip)]
     pub attach: BTreeMap<String, VolumeSettings>,
     /// How the cache device is used.
     #[serde(flatten)]
@@ -102,6 +103,9 @@ pub struct VolumeSettings {
     /// Bytes of an emulated backing device.
     #[serde(default)]
     pub size: Option<ByteSize>,
+    /// Allow modes that make data dirty on a cache device that a power loss erases.
+    #[serde(default)]
+    pub allow_data_loss: bool,
 }
 
 fn default_mode() -> Mode {
@@ -115,6 +119,7 @@ impl VolumeSettings {
             backing,
             mode: default_mode(),
             read_only: false,
+            allow_data_loss: false,
             nbd: NbdConfig::default(),
             size: None,
         }
@@ -125,6 +130,7 @@ impl VolumeSettings {
         VolumeConfig {
             mode: self.mode,
             read_only: self.read_only,
+            allow_data_loss: self.allow_data_loss,
         }
     }
 }
@@ -141,10 +147,18 @@ impl Default for VolumesSettings {
     }
 }
 
+/// The section of the volumes.
+pub(super) fn volume() -> Section {
+    Section::of_entries(
+        "volume",
+        "A volume behind the cache, by its name. `backing` is the path of a slow file or block device, which must exist, `nbd://HOST[:PORT]/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`, or `emulated:PRESET` with its `size`. The table `nbd` has `connections` (2), `timeout_seconds` (30), `retry_seconds` (60) and `fence_seconds` (2). `mode` is write-through (the default), write-back, write-around, write-invalidate, write-only or pass-through. `read_only = true` refuses writes. `allow_data_loss = true` allows write-back and write-only on a cache device that a power loss erases. As a flag: `--volume NAME=BACKING[,mode=MODE][,read-only][,allow-data-loss][,size=SIZE]`.",
+    )
+}
+
 pub(super) fn section() -> Result<Section, String> {
     Section::adopt(
         "volumes",
-        "Block volumes: a cache device in front of slow files and block devices. Opened when there is a volume.",
+        "Block volumes: a cache device in front of slow files and block devices. Opened when there is a `[volume.NAME]`, or when `volumes.path` is set: then volumes can be attached later.",
         &VolumesSettings::default(),
         &[],
         vec![
@@ -161,11 +175,6 @@ pub(super) fn section() -> Result<Section, String> {
                 "File of 8 KiB, on another disk than the cache if possible, that remembers the volumes that went on without a cache device that had failed. The cache belongs to it until a clean stop. When not set: `volumes.witness` in the data directory.",
             ),
             Key::new(
-                "attach",
-                Kind::Toml,
-                "The volumes by name: tables with `backing`, the device behind the cache; `mode`, one of write-through (the default), write-back, write-around, write-invalidate, write-only and pass-through; and `read_only`. A backing device is the path of a file or block device, `nbd://HOST[:PORT]/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`, or `emulated:PRESET` with its `size`. The table `nbd` has `connections` (2), `timeout_seconds` (30), `retry_seconds` (60) and `fence_seconds` (2). In a file, `[volumes.attach.NAME]`; as a flag, `--volume NAME=BACKING[,mode=MODE][,read-only][,size=SIZE]`.",
-            ),
-            Key::new(
                 "sizes",
                 Kind::Text,
                 "The sizes of blocks: powers of two from 4KiB to 1MiB, as a range or a list. They are fixed when the cache is formatted.",
@@ -180,6 +189,17 @@ pub(super) fn section() -> Result<Section, String> {
                 Kind::Toml,
                 "When dirty blocks are written back before their room is needed: `{ kind = \"alru\" }`, `acp`, `lazy` or `none`.",
             ),
+            Key::new(
+                "cleaning_rate",
+                Kind::Size,
+                "Bytes a second that the cleaning policy writes back at most; 0 does not limit it. Evictions, detaching and changes of mode do not wait for it.",
+            ),
+            Key::new(
+                "cleaning_blocks_max",
+                Kind::Integer,
+                "Blocks that are written back at once.",
+            )
+            .limits(Limits::between(1, 1024)),
             Key::new(
                 "sequential",
                 Kind::Toml,

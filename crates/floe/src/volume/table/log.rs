@@ -117,9 +117,7 @@ impl Log {
     /// Notes that the table has the records of `snapshot`, durably.
     pub(super) async fn forget(&mut self, snapshot: &Snapshot) -> Result<(), DeviceError> {
         for record in &snapshot.records {
-            if let BlockRecord::Intent { bit } = record {
-                self.superblock.intend(*bit);
-            }
+            self.superblock.apply_intent(record);
         }
         self.superblock.first_batch = snapshot.number;
         self.superblock.log_position = snapshot.head % self.disk.plan.log_bytes;

@@ -36,7 +36,7 @@ use tokio::sync::MutexGuard;
 
 use super::error::VolumeError;
 use super::finish::Finish;
-use intents::Intents;
+use intents::{Intents, Writer};
 use log::Log;
 
 pub(crate) use checkpoint::{ByPage, COPIES_BYTES};
@@ -61,7 +61,7 @@ pub(super) struct BlockTable {
     commits: AtomicU64,
     /// The last record that answers of changes wait for.
     needed: AtomicU64,
-    intents: Intents,
+    intents: Arc<Intents>,
     /// Nothing is written any more.
     is_closed: AtomicBool,
     /// The first failure, after which nothing is written any more.
@@ -81,7 +81,7 @@ struct Queue {
 impl BlockTable {
     fn new(disk: Disk, superblock: VolumeSuperblock) -> Self {
         BlockTable {
-            intents: Intents::new(),
+            intents: Arc::new(Intents::new()),
             is_closed: AtomicBool::new(false),
             log: tokio::sync::Mutex::new(Log::new(disk.clone(), superblock)),
             disk,
@@ -187,15 +187,36 @@ impl BlockTable {
         Ok(())
     }
 
+    /// Counts a write to blocks of `extent` until the result is dropped. To be called before
+    /// [`BlockTable::intend`].
+    pub(super) fn begin_write(&self, extent: Extent) -> Writer {
+        Writer::new(&self.intents, extent)
+    }
+
     /// Makes the write-intent bits of `extent` durable, before a write to blocks there.
     pub(super) async fn intend(self: &Arc<Self>, extent: Extent) -> Result<(), VolumeError> {
         if self.intents.has_all(extent) {
             return Ok(());
         }
-        self.enqueue(self.intents.missing(extent));
+        self.intents
+            .in_order(|intents| self.enqueue(intents.missing(extent)));
         self.commit().await?;
         self.intents.set(extent);
         Ok(())
+    }
+
+    /// Bits of areas that had no writer since the last call, and have none.
+    pub(super) fn idle_intents(&self) -> Vec<u32> {
+        self.intents.idle()
+    }
+
+    /// Clears those of the `idle` bits whose areas still had no writer: both devices have
+    /// the earlier writes durably.
+    pub(super) fn settle_intents(&self, idle: &[u32]) {
+        self.intents.in_order(|intents| {
+            let cleared = idle.iter().copied().filter(|bit| intents.clear(*bit));
+            self.enqueue(cleared.map(|bit| BlockRecord::Settled { bit }));
+        });
     }
 
     /// The log, once it has room for everything that is in the queue.

@@ -163,9 +163,7 @@ pub(crate) async fn open(
     let batches = read_log(&disk, &superblock).await?;
     let following = following(batches, &superblock, lost_power)?;
     for record in &following.records {
-        if let BlockRecord::Intent { bit } = record {
-            superblock.intend(*bit);
-        }
+        superblock.apply_intent(record);
     }
     let (pages, blocks) = read_table(&disk, &superblock, &following.records, trust).await?;
     // The pages get the last records: no later recovery may leave them out.

@@ -18,6 +18,7 @@ async fn attach(
 ) -> Result<Volume, OpenVolumesError> {
     let config = VolumeConfig {
         mode,
+        allow_data_loss: true,
         ..VolumeConfig::default()
     };
     cache.attach("disk", Arc::clone(backing), &config).await

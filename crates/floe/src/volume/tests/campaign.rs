@@ -137,6 +137,7 @@ impl Workload {
         for (number, (disk, backing)) in self.volumes.iter().zip(backings).enumerate() {
             let config = VolumeConfig {
                 mode: disk.mode,
+                allow_data_loss: true,
                 ..VolumeConfig::default()
             };
             let name = format!("disk-{number}");

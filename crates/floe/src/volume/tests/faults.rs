@@ -51,6 +51,7 @@ async fn open_with(
 pub(super) async fn attach(cache: &VolumeCache, backing: &SharedBlockDevice, mode: Mode) -> Volume {
     let config = VolumeConfig {
         mode,
+        allow_data_loss: true,
         ..VolumeConfig::default()
     };
     let volume = cache.attach("disk", Arc::clone(backing), &config).await;

@@ -309,6 +309,7 @@ fn a_volume_does_not_suffer_from_another() {
         let cache = open(&memory(4), &clock, Fill::Sector).await;
         let write_back = VolumeConfig {
             mode: Mode::WriteBack,
+            allow_data_loss: true,
             ..VolumeConfig::default()
         };
         let first = cache.attach("first", failing, &write_back).await;

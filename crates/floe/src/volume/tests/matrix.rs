@@ -42,10 +42,7 @@ async fn pass(
         let (on, now) = (Arc::clone(&device), clock.clone());
         let cache = VolumeCache::open_as(on, None, now, &settings, BOOT, ([1; 16], seed));
         let cache = cache.await.expect("it opens");
-        let config = VolumeConfig {
-            mode,
-            ..VolumeConfig::default()
-        };
+        let config = of_mode(mode);
         let volume = cache.attach("disk", Arc::clone(&backing), &config).await;
         let volume = volume.expect("it attaches");
         if round < 2 {

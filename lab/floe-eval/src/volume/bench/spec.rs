@@ -100,10 +100,13 @@ pub(super) fn driver_settings(case: &VolumeCase) -> (VolumeCacheConfig, VolumeCo
         group_replacement: core.group_replacement,
         when_dirty: core.when_dirty,
         shards: core.shards,
+        ..VolumeCacheConfig::default()
     };
     let volume = VolumeConfig {
         mode: core.mode,
         read_only: false,
+        // Benches may lose their data.
+        allow_data_loss: true,
     };
     (cache, volume)
 }
