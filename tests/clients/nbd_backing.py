@@ -67,7 +67,7 @@ cleaning = {{ kind = "acp" }}
         servers[name] = Server(folder, name)
         servers[name].start()
         text += f"""
-[volumes.attach.{name}]
+[volume.{name}]
 backing = "nbd+unix:///disk?socket={servers[name].socket}"
 mode = "write-back"
 nbd = {{ fence_seconds = 0.2 }}

@@ -174,7 +174,7 @@ cleaning = {{ kind = "acp" }}
         with open(backing(folder, name), "wb") as file:
             file.truncate(EXPORT_BYTES)
         text += f"""
-[volumes.attach.{name}]
+[volume.{name}]
 backing = "{backing(folder, name)}"
 mode = "{name}"
 """

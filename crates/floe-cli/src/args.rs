@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, Command, CommandFactory, Subcommand, ValueHint};
 use clap_complete::Shell;
 use floe::config::Schema;
+use floe::volume::Mode;
+use floe_core::ByteSize;
 
 use crate::cli::Cli;
 use crate::settings::with_settings;
@@ -48,7 +50,7 @@ pub(crate) enum Action {
     #[command(after_help = "Examples:\n  \
         floe check --data-dir /var/lib/floe\n  \
         floe check --device-path cache.floe --json\n\n\
-        The file of tiny objects is checked too, unless --device-path names one device alone.\n\
+        The files of tiny objects and of volumes are checked too, unless --device-path names one device alone.\n\
         Exit status 4 if there is damage. Nothing is changed. The cache must not be in use.")]
     Check(CheckArgs),
     /// Format a device as a new, empty cache
@@ -58,6 +60,9 @@ pub(crate) enum Action {
         floe format --tiny --tiny-engine log --force\n\n\
         Without --force only a blank device is formatted.")]
     Format(FormatArgs),
+    /// Make, attach, watch and detach volumes
+    #[command(subcommand)]
+    Volume(VolumeAction),
     /// Print, check or explain the configuration
     #[command(subcommand)]
     Config(ConfigAction),
@@ -96,8 +101,83 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) strict: bool,
     /// Cache a file or block device as a volume, and serve it over NBD
-    #[arg(long, value_name = "NAME=BACKING[,mode=MODE][,read-only]")]
+    #[arg(long, value_name = "NAME=BACKING[,OPTION…]")]
     pub(crate) volume: Vec<String>,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum VolumeAction {
+    /// Make a file that can be a backing device
+    #[command(after_help = "Examples:\n  \
+        floe volume create disk.img --size 100GiB\n  \
+        floe volume create disk.img --size 100GiB --allocate\n\n\
+        Without --allocate the file is sparse: writes fail once the file system is full.")]
+    Create {
+        /// The file, which must not exist
+        #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        /// Its size, a multiple of 4KiB
+        #[arg(long)]
+        size: ByteSize,
+        /// Allocate its space now
+        #[arg(long)]
+        allocate: bool,
+    },
+    /// Attach a volume to the running server, and export it over NBD
+    #[command(after_help = "Example:\n  \
+        floe volume attach disk=/dev/sdb,mode=write-back\n\n\
+        The volume is attached until the server stops: name it in the configuration to keep it.")]
+    Attach {
+        /// Its name, its backing device and its options
+        #[arg(value_name = "NAME=BACKING[,mode=MODE][,read-only][,allow-data-loss]")]
+        attached: String,
+    },
+    /// Print the state of the running server's volumes
+    Status {
+        /// Only this volume
+        name: Option<String>,
+    },
+    /// Write the dirty data of volumes to their backing devices
+    #[command(after_help = "Examples:\n  \
+        floe volume flush disk                                  of the running server\n  \
+        floe volume flush --offline --config /etc/floe/floe.toml\n\n\
+        With --offline no server may have the cache open. The cache and the backing devices of the\n\
+        settings are opened, and closed when all dirty data is written.")]
+    Flush {
+        /// Only this volume
+        name: Option<String>,
+        /// Without a running server
+        #[arg(long)]
+        offline: bool,
+        /// With --offline: a volume of the cache, if the configuration does not name it
+        #[arg(long, value_name = "NAME=BACKING[,OPTION…]", requires = "offline")]
+        volume: Vec<String>,
+    },
+    /// Change the cache mode of a volume of the running server
+    #[command(after_help = "Example:\n  \
+        floe volume mode disk write-through\n\n\
+        With a mode that makes nothing dirty, ends when all dirty data is written back.")]
+    Mode {
+        /// The volume
+        name: String,
+        /// The mode
+        mode: Mode,
+    },
+    /// Detach a volume from the running server, and disconnect its clients
+    #[command(after_help = "Examples:\n  \
+        floe volume detach disk                   write its dirty data back first\n  \
+        floe volume detach disk --keep-dirty      leave its dirty data in the cache\n  \
+        floe volume detach disk --discard-dirty   LOSE its dirty data")]
+    Detach {
+        /// The volume
+        name: String,
+        /// Leave dirty data in the cache, for the next time that the volume is attached
+        #[arg(long, conflicts_with = "discard_dirty")]
+        keep_dirty: bool,
+        /// LOSE dirty data: acknowledged writes that only the cache has
+        #[arg(long)]
+        discard_dirty: bool,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -151,7 +231,6 @@ pub(crate) enum ConfigAction {
 /// The whole command, with the settings' flags for the subcommands that use them.
 pub(crate) fn command(schema: &Schema) -> Command {
     let all = |_: &str| true;
-    let device = |section: &str| section == "device";
     Cli::<Action>::command()
         .name("floe")
         .version(VERSION)
@@ -177,9 +256,22 @@ pub(crate) fn command(schema: &Schema) -> Command {
             };
             with_settings(c, schema, format)
         })
-        .mut_subcommand("inspect", |c| with_settings(c, schema, device))
+        .mut_subcommand("inspect", |c| {
+            with_settings(c, schema, |section| matches!(section, "device" | "volumes"))
+        })
         .mut_subcommand("check", |c| {
-            with_settings(c, schema, |section| matches!(section, "device" | "tiny"))
+            let all = |section: &str| matches!(section, "device" | "tiny" | "volumes");
+            with_settings(c, schema, all)
+        })
+        .mut_subcommand("volume", |volume| {
+            let control = |section: &str| section == "control";
+            let offline = |section: &str| matches!(section, "volumes" | "control");
+            volume
+                .mut_subcommand("attach", |c| with_settings(c, schema, control))
+                .mut_subcommand("status", |c| with_settings(c, schema, control))
+                .mut_subcommand("flush", |c| with_settings(c, schema, offline))
+                .mut_subcommand("mode", |c| with_settings(c, schema, control))
+                .mut_subcommand("detach", |c| with_settings(c, schema, control))
         })
         .mut_subcommand("config", |config| {
             config

@@ -1,12 +1,13 @@
 //! The settings of the frontends: `[s3]`, `[oxcache]`, `[memcached]`, `[nbd]`,
-//! `[admin]`, `[server]`.
+//! `[control]`, `[admin]`, `[server]`.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use floe::config::{Choice, Effective, Key, Kind, Limits, Section, VolumesSettings};
+use floe::config::{Choice, Effective, Key, Kind, Limits, Section};
 use floe_server::{
-    AdminConfig, Anonymous, MemcachedConfig, NbdConfig, OxCacheConfig, S3Config, ServerConfig,
+    AdminConfig, Anonymous, ControlConfig, MemcachedConfig, NbdConfig, OxCacheConfig, S3Config,
+    ServerConfig,
 };
 
 use crate::failure::Failure;
@@ -76,6 +77,7 @@ pub(crate) fn sections() -> Result<Vec<Section>, String> {
         oxcache()?,
         memcached()?,
         nbd()?,
+        control()?,
         admin()?,
         server()?,
     ])
@@ -376,6 +378,20 @@ fn nbd() -> Result<Section, String> {
     )
 }
 
+fn control() -> Result<Section, String> {
+    Section::adopt(
+        "control",
+        "Commands of `floe volume` to the running server, over a Unix socket that only its user can open. Opened when there is a cache of volumes.",
+        &ControlConfig::default(),
+        &[],
+        vec![Key::new(
+            "path",
+            Kind::Path,
+            "Path of the Unix socket; empty disables it. When not set: `control.sock` in the data directory. An existing stale socket is replaced; any other file is an error.",
+        )],
+    )
+}
+
 fn admin() -> Result<Section, String> {
     Section::adopt(
         "admin",
@@ -420,7 +436,7 @@ fn server() -> Result<Section, String> {
         "Settings of all frontends.",
         &ServerConfig::default(),
         // These have their own sections.
-        &["s3", "oxcache", "memcached", "nbd", "admin"],
+        &["s3", "oxcache", "memcached", "nbd", "control", "admin"],
         vec![
             Key::new(
                 "drain_timeout_seconds",
@@ -454,6 +470,10 @@ pub(crate) fn config(
     };
     config.memcached = memcached_config(effective)?;
     config.nbd = nbd_config(effective, data_dir)?;
+    if has_volumes(effective) {
+        let path = control_path(effective, data_dir)?;
+        config.control = path.map(|path| ControlConfig { path });
+    }
     let oxcache: OxCacheConfig = effective.section("oxcache")?;
     if oxcache.path.as_os_str().is_empty() {
         reject_without_effect(effective, "oxcache.", "oxcache.path")?;
@@ -482,8 +502,7 @@ fn memcached_config(effective: &Effective<'_>) -> Result<Option<MemcachedConfig>
 
 fn nbd_config(effective: &Effective<'_>, data_dir: &Path) -> Result<Option<NbdConfig>, Failure> {
     let mut config: NbdConfig = effective.section("nbd")?;
-    let volumes: VolumesSettings = effective.section("volumes")?;
-    if config.exports.is_empty() && volumes.attach.is_empty() {
+    if config.exports.is_empty() && !has_volumes(effective) {
         reject_without_effect(effective, "nbd.", "a volume or nbd.exports")?;
         return Ok(None);
     }
@@ -491,6 +510,23 @@ fn nbd_config(effective: &Effective<'_>, data_dir: &Path) -> Result<Option<NbdCo
         config.path = data_dir.join("nbd.sock");
     }
     Ok(Some(config))
+}
+
+/// True if the cache of volumes is to be opened.
+pub(crate) fn has_volumes(effective: &Effective<'_>) -> bool {
+    effective.is_given("volumes.path") || effective.entries_of("volume").next().is_some()
+}
+
+/// The path of the control socket; `None` if it is disabled.
+pub(crate) fn control_path(
+    effective: &Effective<'_>,
+    data_dir: &Path,
+) -> Result<Option<PathBuf>, Failure> {
+    let ControlConfig { path } = effective.section("control")?;
+    Ok(match effective.is_given("control.path") {
+        false => Some(data_dir.join("control.sock")),
+        true => Some(path).filter(|path| !path.as_os_str().is_empty()),
+    })
 }
 
 /// Rejects changed settings that begin with `prefix`, as `needed` is not set.

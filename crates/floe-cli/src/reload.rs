@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use clap::ArgMatches;
-use floe::config::{Effective, Schema, Value};
+use floe::config::{Effective, Entry, Schema, Value};
 use floe_server::Server;
 
 use crate::failure::Failure;
@@ -43,7 +43,7 @@ impl<'a> Reloader<'a> {
             schema,
             matches,
             logs,
-            in_force: RefCell::new(values(schema, effective)),
+            in_force: RefCell::new(values(effective)),
         }
     }
 
@@ -85,7 +85,7 @@ impl<'a> Reloader<'a> {
         };
         let mut in_force = self.in_force.borrow_mut();
         let (mut reloaded, mut waiting) = (Vec::new(), Vec::new());
-        for (setting, value) in values(self.schema, &effective) {
+        for (setting, value) in values(&effective) {
             let is_same = in_force.get(&setting) == Some(&value);
             if is_taken(&setting) {
                 if !is_same || FILES.contains(&setting.as_str()) {
@@ -106,11 +106,8 @@ impl<'a> Reloader<'a> {
     }
 }
 
-fn values(schema: &Schema, effective: &Effective<'_>) -> BTreeMap<String, Value> {
-    let settings = schema.keys().map(|(setting, _)| setting);
-    let value = |setting: String| {
-        let value = effective.get(&setting)?.value.clone();
-        Some((setting, value))
-    };
-    settings.filter_map(value).collect()
+fn values(effective: &Effective<'_>) -> BTreeMap<String, Value> {
+    let settings = effective.settings();
+    let value = |(setting, entry): (&str, &Entry)| (setting.to_owned(), entry.value.clone());
+    settings.map(value).collect()
 }

@@ -312,11 +312,7 @@ pub(crate) fn tiny_device(
     request: &Request,
     effective: &Effective<'_>,
 ) -> Result<Option<DeviceConfig>, Failure> {
-    let is_flag = |setting: &str| {
-        let entry = effective.get(setting);
-        entry.is_some_and(|entry| matches!(entry.source, Source::Flag(_)))
-    };
-    if is_flag("device.path") && !effective.is_given("tiny.path") {
+    if names_one_device(effective) && !effective.is_given("tiny.path") {
         return Ok(None);
     }
     let tiny: TinySettings = effective.section("tiny")?;
@@ -324,6 +320,26 @@ pub(crate) fn tiny_device(
     Ok(tier
         .map(|tier| tier.device)
         .filter(|device| device.path.as_ref().is_some_and(|path| path.exists())))
+}
+
+/// The file or device of the cache of volumes. `None` if it does not exist, or if a flag
+/// names only the device of chunks.
+pub(crate) fn volumes_path(
+    request: &Request,
+    effective: &Effective<'_>,
+) -> Result<Option<PathBuf>, Failure> {
+    let path = volumes::settings(effective, &request.places.data_dir)?.path;
+    if path.is_none() && names_one_device(effective) {
+        return Ok(None);
+    }
+    let path = path.unwrap_or_else(|| volumes::default_path(&request.places.data_dir));
+    Ok(Some(path).filter(|path| path.exists()))
+}
+
+/// True if a flag names the device of chunks.
+fn names_one_device(effective: &Effective<'_>) -> bool {
+    let entry = effective.get("device.path");
+    entry.is_some_and(|entry| matches!(entry.source, Source::Flag(_)))
 }
 
 /// Adds to `command` the flags of every section that `wanted` accepts, and the
@@ -442,14 +458,7 @@ fn flags(schema: &Schema, matches: &ArgMatches) -> Result<Vec<Overlay>, Failure>
             source: Source::Flag(format!("--set {}", setting.trim())),
         });
     }
-    let volumes = many(matches, "volume");
-    if !volumes.is_empty() {
-        overlays.push(Overlay {
-            setting: "volumes.attach".to_owned(),
-            text: volumes::attached(&volumes)?,
-            source: Source::Flag("--volume".to_owned()),
-        });
-    }
+    overlays.extend(volumes::overlays(&many(matches, "volume"))?);
     for (setting, _) in schema.keys() {
         if let Some(text) = one::<String>(matches, &setting) {
             overlays.push(Overlay {
@@ -467,7 +476,7 @@ pub(crate) fn one<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, id: &s
     matches.try_get_one::<T>(id).ok().flatten().cloned()
 }
 
-fn many(matches: &ArgMatches, id: &str) -> Vec<String> {
+pub(crate) fn many(matches: &ArgMatches, id: &str) -> Vec<String> {
     matches
         .try_get_many::<String>(id)
         .ok()

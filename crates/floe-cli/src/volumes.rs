@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use floe::backing::{BackingTarget, Emulated, NbdBlocks};
-use floe::config::{Effective, VolumeSettings, VolumesSettings};
-use floe::volume::{OpenVolumesError, VolumeCache};
+use floe::config::{Effective, Overlay, Source, VolumeSettings, VolumesSettings};
+use floe::volume::{OpenVolumesError, VolumeCache, VolumeError};
 use floe_core::layout::volume::WITNESS_BYTES;
 use floe_device::block::file::{FileBlocks, FileBlocksConfig};
 use floe_device::{Clock, MemoryBlocks, SharedBlockDevice};
@@ -19,31 +19,65 @@ use crate::failure::Failure;
 /// Bytes of a block of an emulated backing device.
 const EMULATED_BLOCK_BYTES: u32 = 512;
 
-/// The values of `--volume` as the value of `volumes.attach`.
+/// The settings that the values of `--volume` are.
 ///
 /// # Errors
-/// A value is malformed.
-pub(crate) fn attached(flags: &[String]) -> Result<String, Failure> {
-    let mut volumes = BTreeMap::new();
+/// A value is malformed, or two contradict each other.
+pub(crate) fn overlays(flags: &[String]) -> Result<Vec<Overlay>, Failure> {
+    let mut settings = BTreeMap::new();
     for flag in flags {
-        let (name, volume) = attach(flag)?;
-        if volumes.insert(name, volume).is_some() {
+        let Volume {
+            name,
+            settings: volume,
+            of_cache,
+        } = parse(flag)?;
+        let table = toml::Value::try_from(&volume)
+            .map_err(|error| Failure::bug("a volume cannot be written as TOML").because(error))?;
+        if settings
+            .insert(format!("volume.{name}"), table.to_string())
+            .is_some()
+        {
             return Err(Failure::usage(format!(
                 "`--volume {flag}` names a volume twice"
             )));
         }
+        for (setting, text) in of_cache {
+            let before = settings.insert(setting.to_owned(), text.clone());
+            if before.is_some_and(|before| before != text) {
+                return Err(Failure::usage(format!(
+                    "`--volume {flag}` contradicts another one: {setting} is a setting of the cache that all volumes share"
+                )));
+            }
+        }
     }
-    let table = toml::Value::try_from(&volumes)
-        .map_err(|error| Failure::bug("volumes cannot be written as TOML").because(error))?;
-    Ok(table.to_string())
+    let overlay = |(setting, text)| Overlay {
+        setting,
+        text,
+        source: Source::Flag("--volume".to_owned()),
+    };
+    Ok(settings.into_iter().map(overlay).collect())
 }
 
-fn attach(flag: &str) -> Result<(String, VolumeSettings), Failure> {
+/// The value of one `--volume`.
+#[derive(Debug)]
+pub(crate) struct Volume {
+    pub(crate) name: String,
+    pub(crate) settings: VolumeSettings,
+    /// Settings of the cache device, and their values.
+    pub(crate) of_cache: Vec<(&'static str, String)>,
+}
+
+/// Reads `NAME=BACKING[,OPTION…]`.
+///
+/// # Errors
+/// The text is malformed.
+pub(crate) fn parse(text: &str) -> Result<Volume, Failure> {
     let malformed = |why: &str| {
-        Failure::usage(format!("`--volume {flag}` {why}"))
-            .cure("write it as --volume NAME=BACKING[,mode=write-back][,read-only][,size=SIZE]")
+        Failure::usage(format!("the volume `{text}` {why}")).cure(
+            "write it as NAME=BACKING[,mode=write-back][,read-only][,allow-data-loss][,size=SIZE][,sizes=4KiB..1MiB][,cache=4GiB]",
+        )
     };
-    let (name, rest) = flag
+    let (name, rest) = text
         .split_once('=')
         .ok_or_else(|| malformed("has no `=`"))?;
     let mut parts = rest.split(',');
@@ -54,31 +88,43 @@ fn attach(flag: &str) -> Result<(String, VolumeSettings), Failure> {
     let backing = backing
         .parse()
         .map_err(|error| malformed("has no such backing device").because(error))?;
-    let mut volume = VolumeSettings::new(backing);
+    let mut settings = VolumeSettings::new(backing);
+    let mut of_cache: Vec<(&str, String)> = Vec::new();
     for option in parts {
         match option.split_once('=') {
             Some(("mode", mode)) => {
-                volume.mode = mode
+                settings.mode = mode
                     .parse()
                     .map_err(|error| malformed("has no such mode").because(error))?;
             }
+            Some(("sizes", sizes)) => of_cache.push(("volumes.sizes", sizes.to_owned())),
             Some(("size", size)) => {
                 let size = size.parse();
-                volume.size =
+                settings.size =
                     Some(size.map_err(|error| malformed("has no such size").because(error))?);
             }
-            None if option == "read-only" => volume.read_only = true,
-            _ => {
-                return Err(malformed(
-                    "has an option other than mode=…, size=… and read-only",
-                ));
+            Some(("cache", size)) => of_cache.push(("volumes.size", size.to_owned())),
+            None if option == "read-only" => settings.read_only = true,
+            None if option == "allow-data-loss" => settings.allow_data_loss = true,
+            // Sizes may be a list.
+            None if option.starts_with(|first: char| first.is_ascii_digit())
+                && let Some(("volumes.sizes", sizes)) = of_cache.last_mut() =>
+            {
+                sizes.push(',');
+                sizes.push_str(option);
             }
+            _ => return Err(malformed("has an option that does not exist")),
         }
     }
-    Ok((name.to_owned(), volume))
+    Ok(Volume {
+        name: name.to_owned(),
+        settings,
+        of_cache,
+    })
 }
 
-/// The settings of volumes; by default their cache is in the data directory.
+/// The settings of volumes. Their cache has a path if it is to be opened; by default it
+/// is in the data directory.
 ///
 /// # Errors
 /// A setting is invalid.
@@ -87,8 +133,9 @@ pub(crate) fn settings(
     data_dir: &Path,
 ) -> Result<VolumesSettings, Failure> {
     let mut settings: VolumesSettings = effective.section("volumes")?;
-    if settings.path.is_none() {
-        settings.path = Some(data_dir.join("volumes.floe"));
+    settings.attach = effective.named("volume")?;
+    if settings.path.is_none() && !settings.attach.is_empty() {
+        settings.path = Some(default_path(data_dir));
     }
     if settings.witness.is_none() {
         settings.witness = Some(data_dir.join("volumes.witness"));
@@ -96,7 +143,12 @@ pub(crate) fn settings(
     Ok(settings)
 }
 
-/// Opens the cache of volumes, and its volumes; `None` if there are none.
+/// The path of the cache of volumes if none is set.
+pub(crate) fn default_path(data_dir: &Path) -> PathBuf {
+    data_dir.join("volumes.floe")
+}
+
+/// Opens the cache of volumes, and its volumes; `None` if none is to be opened.
 ///
 /// # Errors
 /// The cause and the remedy.
@@ -104,11 +156,7 @@ pub(crate) async fn open(
     settings: &VolumesSettings,
     clock: &Clock,
 ) -> Result<Option<VolumeCache>, Failure> {
-    let Some(path) = settings
-        .path
-        .as_deref()
-        .filter(|_| !settings.attach.is_empty())
-    else {
+    let Some(path) = settings.path.as_deref() else {
         return Ok(None);
     };
     let device = open_cache(path, settings, clock).await?;
@@ -133,7 +181,10 @@ pub(crate) async fn open(
 }
 
 /// Opens the backing device of a volume.
-async fn open_backing(
+///
+/// # Errors
+/// The cause.
+pub(crate) async fn open_backing(
     volume: &VolumeSettings,
     clock: &Clock,
 ) -> Result<SharedBlockDevice, Failure> {
@@ -147,7 +198,7 @@ async fn open_backing(
     }
     let failed = || format!("the backing device `{address}` cannot be opened");
     match &address.target {
-        BackingTarget::File(path) => open_blocks(path, volume.read_only, clock).await,
+        BackingTarget::File(path) => Ok(Arc::new(open_file(path, volume.read_only, clock).await?)),
         BackingTarget::Nbd(export) => {
             let opened = NbdBlocks::open(export, &volume.nbd, clock.clone()).await;
             let device = opened.map_err(|error| Failure::environment(failed()).because(error))?;
@@ -204,7 +255,7 @@ async fn open_witness(path: &Path, clock: &Clock) -> Result<SharedBlockDevice, F
                 .cure("choose another path with --volumes-witness")
         })?;
     }
-    open_blocks(path, false, clock).await
+    Ok(Arc::new(open_file(path, false, clock).await?))
 }
 
 fn cannot_create(path: &Path, error: std::io::Error) -> Failure {
@@ -213,14 +264,6 @@ fn cannot_create(path: &Path, error: std::io::Error) -> Failure {
         .cure(
             "choose another path with --volumes-path, or give this user permission to write there",
         )
-}
-
-async fn open_blocks(
-    path: &Path,
-    read_only: bool,
-    clock: &Clock,
-) -> Result<SharedBlockDevice, Failure> {
-    Ok(Arc::new(open_file(path, read_only, clock).await?))
 }
 
 async fn open_file(path: &Path, read_only: bool, clock: &Clock) -> Result<FileBlocks, Failure> {
@@ -240,6 +283,9 @@ fn explain(path: &Path, error: OpenVolumesError) -> Failure {
         OpenVolumesError::Config(_)
         | OpenVolumesError::TooSmall { .. }
         | OpenVolumesError::PlanDiffers { .. }
+        | OpenVolumesError::InUse(_)
+        | OpenVolumesError::NameTooLong(..)
+        | OpenVolumesError::Volume(VolumeError::Volatile { .. })
         | OpenVolumesError::TooManyVolumes(_) => Failure::usage(what).because(error),
         error => Failure::environment(what).because(error),
     }
@@ -249,20 +295,32 @@ fn explain(path: &Path, error: OpenVolumesError) -> Failure {
 mod tests {
     use super::*;
 
+    fn given(flags: &[&str]) -> Result<BTreeMap<String, String>, Failure> {
+        let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let overlays = overlays(&flags)?.into_iter();
+        Ok(overlays
+            .map(|overlay| (overlay.setting, overlay.text))
+            .collect())
+    }
+
     #[test]
     fn a_volume_has_a_name_a_backing_device_and_options() {
-        let flags = [
-            "disk=/dev/sdb,mode=write-back".into(),
-            "b=x.img,read-only".into(),
-            "c=emulated:hdd-array,size=1GiB".into(),
-        ];
-        let text = attached(&flags).expect("both are well formed");
-        let table: toml::Table = format!("v = {text}").parse().expect("it is TOML");
-        let disk = &table["v"]["disk"];
+        let given = given(&[
+            "disk=/dev/sdb,mode=write-back,sizes=4KiB,64KiB,cache=8GiB",
+            "b=x.img,read-only,cache=8GiB",
+            "c=emulated:hdd-array,size=1GiB",
+        ]);
+        let given = given.expect("both are well formed");
+        let table = |name: &str| -> toml::Table {
+            format!("v = {}", given[name]).parse().expect("it is TOML")
+        };
+        let disk = &table("volume.disk")["v"];
         assert_eq!(disk["backing"].as_str(), Some("/dev/sdb"));
         assert_eq!(disk["mode"].as_str(), Some("write-back"));
-        assert_eq!(table["v"]["b"]["read_only"].as_bool(), Some(true));
-        assert_eq!(table["v"]["c"]["size"].as_str(), Some("1GiB"));
+        assert_eq!(table("volume.b")["v"]["read_only"].as_bool(), Some(true));
+        assert_eq!(table("volume.c")["v"]["size"].as_str(), Some("1GiB"));
+        assert_eq!(given["volumes.sizes"], "4KiB,64KiB");
+        assert_eq!(given["volumes.size"], "8GiB");
     }
 
     #[test]
@@ -275,11 +333,32 @@ mod tests {
             "disk=x,rw",
             "disk=nbd://",
             "disk=emulated:tape,size=1GiB",
+            "disk=x,4KiB",
         ] {
-            let failure = attach(flag).expect_err(flag);
-            assert!(failure.is_usage(), "{flag}");
+            assert!(parse(flag).expect_err(flag).is_usage(), "{flag}");
         }
-        let twice = ["a=x".to_owned(), "a=y".to_owned()];
-        assert!(attached(&twice).is_err());
+        for flags in [["a=x", "a=y"], ["a=x,cache=1GiB", "b=y,cache=2GiB"]] {
+            assert!(
+                given(&flags)
+                    .expect_err("they contradict each other")
+                    .is_usage()
+            );
+        }
+    }
+
+    #[test]
+    fn wrong_names_and_volatile_caches_are_usage_errors() {
+        let path = Path::new("volumes.floe");
+        let volatile = VolumeError::Volatile {
+            mode: floe::volume::Mode::WriteBack,
+            device: "memory".to_owned(),
+        };
+        for error in [
+            OpenVolumesError::NameTooLong("x".repeat(200), 112),
+            OpenVolumesError::InUse("disk".to_owned()),
+            volatile.into(),
+        ] {
+            assert!(explain(path, error).is_usage());
+        }
     }
 }

@@ -84,7 +84,13 @@ fn every_command_and_flag_of_the_page_is_known() {
         let mut words = command.split(' ');
         let (name, rest) = (words.next().unwrap(), words.collect::<Vec<_>>());
         let flags = rest.iter().filter(|word| word.starts_with("--"));
-        let help = run(folder.path(), &[name, "--help"]).expect(0, &[]).out;
+        let mut help = run(folder.path(), &[name, "--help"]).expect(0, &[]).out;
+        if name == "volume" {
+            for action in rest.iter().take(1).flat_map(|words| words.split('|')) {
+                let of_action = run(folder.path(), &[name, action, "--help"]);
+                help += &of_action.expect(0, &[]).out;
+            }
+        }
         for flag in flags {
             assert!(help.contains(flag), "`floe {name}` has no {flag}");
         }
@@ -393,7 +399,7 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "* `floe check` verifies",
-        "floe-cli/tests/damage.rs:check_covers_tiny_objects floe-cli/tests/damage.rs:a_damaged_superblock_is_replaced_by_its_copy floe/src/inspect/tests.rs:every_flipped_bit_is_located",
+        "floe-cli/tests/damage.rs:check_covers_tiny_objects floe-cli/tests/volume_commands.rs:check_and_inspect_cover_the_cache_of_volumes floe-cli/tests/damage.rs:a_damaged_superblock_is_replaced_by_its_copy floe/src/inspect/tests.rs:every_flipped_bit_is_located",
     ),
     (
         "* `floe check --device-path FILE` verifies a cache of volumes",
@@ -402,6 +408,10 @@ const PROOFS: &[(&str, &str)] = &[
     (
         "| a panic, which is a defect of Floe",
         "floe/tests/panics.rs:a_batch_in_a_log_is_given_up floe/tests/panics.rs:a_reclaimer_that_panics_poisons_the_cache",
+    ),
+    (
+        "* `floe volume status|attach",
+        "floe-cli/tests/volume_commands.rs:volumes_are_operated_while_the_server_runs floe-cli/tests/volume_commands.rs:dirty_data_is_flushed_without_a_server floe-cli/tests/volume_commands.rs:backing_files_are_made_sparse_or_allocated floe-server/src/frontends/control/tests.rs:only_the_owner_can_open_the_socket",
     ),
     (
         "* `floe inspect`",

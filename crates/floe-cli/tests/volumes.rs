@@ -29,6 +29,7 @@ fn make(path: &Path) {
         let cache = opened.unwrap();
         let config = VolumeConfig {
             mode: Mode::WriteBack,
+            allow_data_loss: true,
             ..VolumeConfig::default()
         };
         let volume = cache.attach("disk", backing, &config).await.unwrap();

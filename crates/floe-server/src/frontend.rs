@@ -1,6 +1,7 @@
 //! The contract between the server and its frontends. It names no frontend.
 
 use std::error::Error;
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -8,10 +9,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use floe::Cache;
+use floe::config::VolumeSettings;
 use floe::object::ObjectCache;
 use floe::volume::VolumeCache;
-use floe_device::Clock;
 use floe_device::metered::Meters;
+use floe_device::{Clock, SharedBlockDevice};
+use futures::future::BoxFuture;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -94,11 +97,41 @@ pub(crate) struct Host {
     pub(crate) items: Cache,
     /// The cache of block volumes, if there is one.
     pub(crate) volumes: Option<VolumeCache>,
+    /// Opens the backing devices of volumes that are attached while the server runs.
+    pub(crate) open_backing: Option<OpenBacking>,
     /// The meters of the cache's device, if there are any.
     pub(crate) device: Option<Arc<Meters>>,
     pub(crate) clock: Clock,
     /// Cancelled when the frontends of clients accept no more requests.
     pub(crate) draining: CancellationToken,
+}
+
+/// Opens the backing device of a volume.
+#[derive(Clone)]
+pub struct OpenBacking(Arc<Open>);
+
+type Open = dyn Fn(VolumeSettings) -> BoxFuture<'static, Opened> + Send + Sync;
+
+/// A backing device, or why it cannot be opened.
+type Opened = Result<SharedBlockDevice, Box<dyn Error + Send + Sync>>;
+
+impl OpenBacking {
+    /// Opens backing devices by `open`.
+    pub fn new(
+        open: impl Fn(VolumeSettings) -> BoxFuture<'static, Opened> + Send + Sync + 'static,
+    ) -> Self {
+        OpenBacking(Arc::new(open))
+    }
+
+    pub(crate) async fn call(&self, settings: VolumeSettings) -> Opened {
+        (self.0)(settings).await
+    }
+}
+
+impl fmt::Debug for OpenBacking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OpenBacking")
+    }
 }
 
 /// The environment of a frontend while it serves.

@@ -4,6 +4,7 @@
 //! * [`oxcache`]: OxCache's protocol on a Unix socket.
 //! * [`memcached`]: memcached's text protocol, classic and meta.
 //! * [`nbd`]: block devices over the NBD protocol.
+//! * [`control`]: commands of operators to the running server.
 //! * `admin`: metrics, health and statistics.
 //!
 //! A frontend turns a protocol's request into a key and a range, and the
@@ -22,9 +23,10 @@ mod reload;
 mod server;
 
 pub use config::{Anonymous, Exposed, ServerConfigError};
-pub use frontend::{Address, Addresses, StartError};
+pub use frontend::{Address, Addresses, OpenBacking, StartError};
 pub use frontends::ServerConfig;
 pub use frontends::admin::AdminConfig;
+pub use frontends::control::{self, ControlConfig};
 pub use frontends::memcached::{self, MemcachedConfig};
 pub use frontends::nbd::{self, NbdConfig};
 pub use frontends::oxcache::{self, OxCacheConfig};

@@ -12,7 +12,7 @@ use floe_device::Clock;
 use floe_device::metered::Meters;
 
 use crate::config::ServerConfigError;
-use crate::frontend::{Addresses, Host, Serving, StartError};
+use crate::frontend::{Addresses, Host, OpenBacking, Serving, StartError};
 use crate::frontends::{Opened, Reloader, ServerConfig};
 use crate::metrics::Collect;
 use crate::net::Shutdown;
@@ -48,6 +48,9 @@ pub struct Caches {
     pub items: Cache,
     /// The cache of block volumes, if there is one.
     pub volumes: Option<VolumeCache>,
+    /// Opens the backing devices of volumes that are attached while the server runs;
+    /// without it none can be.
+    pub open_backing: Option<OpenBacking>,
 }
 
 impl From<ObjectCache> for Caches {
@@ -57,6 +60,7 @@ impl From<ObjectCache> for Caches {
             items: Cache::over(objects.store().clone()),
             objects,
             volumes: None,
+            open_backing: None,
         }
     }
 }
@@ -90,6 +94,7 @@ impl Server {
             objects,
             items,
             volumes,
+            open_backing,
         } = caches;
         let mut server = Server {
             addresses: Addresses::default(),
@@ -104,6 +109,7 @@ impl Server {
             objects,
             items,
             volumes,
+            open_backing,
             device,
             clock,
             draining: server.clients.drain.clone(),

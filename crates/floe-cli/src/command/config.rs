@@ -49,9 +49,15 @@ struct Shown {
 }
 
 fn shown(effective: &Effective<'_>) -> BTreeMap<String, Shown> {
-    effective
-        .schema()
+    let schema = effective.schema();
+    let named = schema.sections().iter().filter_map(|section| {
+        let entry = section.entry.as_ref()?;
+        let settings = effective.entries_of(section.name);
+        Some(settings.map(move |(name, _)| (format!("{}.{name}", section.name), entry)))
+    });
+    schema
         .keys()
+        .chain(named.flatten())
         .map(|(setting, key)| {
             let shown = match effective.get(&setting) {
                 Some(entry) => Shown {

@@ -51,10 +51,13 @@ pub(crate) fn run(
         written = line.and_then(|line| output::print(&format!("{line}\n")));
     })?;
     written?;
-    if json {
-        return Ok(());
+    if !json {
+        output::print(&format!("{}\n", sum(&totals)))?;
     }
-    output::print(&format!("{}\n", sum(&totals)))
+    match settings::volumes_path(&request, &effective)? {
+        Some(path) if args.zone.is_none() => inspect_volumes::run(&path, args.records, json),
+        _ => Ok(()),
+    }
 }
 
 /// The result of checking one device.
@@ -73,10 +76,13 @@ struct CheckedAll {
     /// The file of tiny objects, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     tiny: Option<Checked>,
+    /// The cache of volumes, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    volumes: Option<inspect_volumes::Checked>,
 }
 
-/// `floe check`: verifies every checksum, of chunks and of tiny objects;
-/// damage is exit status 4.
+/// `floe check`: verifies every checksum, of chunks, tiny objects and volumes; damage is
+/// exit status 4.
 pub(crate) fn check(
     schema: &Schema,
     matches: &ArgMatches,
@@ -94,17 +100,27 @@ pub(crate) fn check(
         return inspect_volumes::check(path, json);
     }
     let tiny = settings::tiny_device(&request, &effective)?;
-    // Damage in one cache must not hide damage in the other.
+    let volumes = settings::volumes_path(&request, &effective)?;
+    // Damage in one cache must not hide damage in another.
     let chunks = check_part(Part::Chunks, &chunks, scope, json);
     let tiny = tiny.map(|tiny| check_part(Part::Tiny, &tiny, scope, json));
-    let (chunks, tiny) = match (chunks, tiny.transpose()) {
-        (Ok(chunks), Ok(tiny)) => (chunks, tiny),
-        (Err(failure), _) | (_, Err(failure)) => return Err(failure),
-    };
+    let volumes = volumes.map(|path| inspect_volumes::check_part(&path, "volumes: ", json));
+    let (chunks, tiny, volumes) = (chunks?, tiny.transpose()?, volumes.transpose()?);
+    let of_volumes = volumes
+        .as_ref()
+        .map_or(0, inspect_volumes::Checked::damaged);
     let damaged = chunks.totals.damage + tiny.as_ref().map_or(0, |tiny| tiny.totals.damage);
     if json {
-        let ok = damaged == 0;
-        output::print_json(&CheckedAll { ok, chunks, tiny })?;
+        let ok = damaged + of_volumes == 0;
+        output::print_json(&CheckedAll {
+            ok,
+            chunks,
+            tiny,
+            volumes,
+        })?;
+    }
+    if of_volumes > 0 {
+        return Err(inspect_volumes::damage(of_volumes));
     }
     if damaged == 0 {
         return Ok(());

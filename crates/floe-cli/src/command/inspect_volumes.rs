@@ -55,16 +55,41 @@ pub(super) fn run(path: &Path, records: bool, json: bool) -> Result<(), Failure>
     }
 }
 
+/// The result of checking a cache of volumes.
 #[derive(Serialize)]
-struct Checked {
+pub(super) struct Checked {
     ok: bool,
     totals: VolumeTotals,
     /// At most [`LISTED_MAX`].
     damage: Vec<VolumeFinding>,
 }
 
+impl Checked {
+    /// Damaged places.
+    pub(super) fn damaged(&self) -> u64 {
+        self.totals.damage
+    }
+}
+
 /// `floe check`: damage is exit status 4.
 pub(super) fn check(path: &Path, json: bool) -> Result<(), Failure> {
+    let checked = check_part(path, "", json)?;
+    if json {
+        output::print_json(&checked)?;
+    }
+    match checked.damaged() {
+        0 => Ok(()),
+        damaged => Err(damage(damaged)),
+    }
+}
+
+/// So many places of a cache of volumes are damaged.
+pub(super) fn damage(places: u64) -> Failure {
+    Failure::damage(format!("{places} damaged places")).cure(CURE)
+}
+
+/// Checks a cache of volumes and, in text mode, prints the result after `name`.
+pub(super) fn check_part(path: &Path, name: &str, json: bool) -> Result<Checked, Failure> {
     let mut damage = Vec::new();
     let mut written = Ok(());
     let totals = walk(path, |finding| match finding {
@@ -72,25 +97,19 @@ pub(super) fn check(path: &Path, json: bool) -> Result<(), Failure> {
             damage.push(finding.clone());
         }
         VolumeFinding::Damage { .. } if !json && written.is_ok() => {
-            written = output::print(&format!("{}\n", line(finding)));
+            written = output::print(&format!("{name}{}\n", line(finding)));
         }
         _ => {}
     })?;
     written?;
-    let damaged = totals.damage;
-    if json {
-        output::print_json(&Checked {
-            ok: damaged == 0,
-            totals,
-            damage,
-        })?;
-    } else {
-        output::print(&format!("{}\n", sum(&totals)))?;
+    if !json {
+        output::print(&format!("{name}{}\n", sum(&totals)))?;
     }
-    match damaged {
-        0 => Ok(()),
-        _ => Err(Failure::damage(format!("{damaged} damaged places")).cure(CURE)),
-    }
+    Ok(Checked {
+        ok: totals.damage == 0,
+        totals,
+        damage,
+    })
 }
 
 fn walk(path: &Path, visit: impl FnMut(&VolumeFinding) + Send) -> Result<VolumeTotals, Failure> {

@@ -9,6 +9,7 @@ mod inspection;
 mod lab;
 mod runtime;
 mod serve;
+mod volume;
 
 use std::process::ExitCode;
 
@@ -37,6 +38,7 @@ pub(crate) fn run(schema: &Schema, matches: &ArgMatches) -> Result<ExitCode, Fai
         Action::Advise(args) => return Err(lab::become_lab("advise", &args, cli.json)),
         Action::Inspect(args) => inspect::run(schema, below, &args, cli.json)?,
         Action::Check(args) => inspect::check(schema, below, &args, cli.json)?,
+        Action::Volume(action) => volume::run(schema, below, &action, cli.json)?,
         Action::Config(action) => config::run(schema, below, action, cli.json)?,
         Action::Completions { shell } => manual::completions(&mut args::command(schema), shell)?,
         Action::Man { dir } => manual::pages(args::command(schema), dir.as_deref())?,

@@ -15,7 +15,7 @@ use floe::{Cache, CacheBuilder, CacheConfig, OpenCacheError};
 use floe_core::ByteSize;
 use floe_device::metered::Meters;
 use floe_device::{Clock, Device as _, Metered, SharedDevice};
-use floe_server::{Drained, Server, StartError};
+use floe_server::{Drained, OpenBacking, Server, StartError};
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -57,7 +57,7 @@ fn prepare(request: &Request, plan: &mut Plan) -> Result<bool, Failure> {
     let data_dir = &request.places.data_dir;
     let nbd = plan.server.nbd.as_ref();
     let has_socket = nbd.is_some_and(|nbd| nbd.path.starts_with(data_dir));
-    let has_volumes = !plan.volumes.attach.is_empty();
+    let has_volumes = plan.volumes.path.is_some();
     if plan.origin_is_default || plan.path_is_default || has_socket || has_volumes {
         create_folder(data_dir)?;
     }
@@ -233,6 +233,16 @@ async fn start_server(
         objects,
         items: cache.clone(),
         volumes: caches.volumes.clone(),
+        open_backing: Some(OpenBacking::new({
+            let clock = clock.clone();
+            move |volume| {
+                let clock = clock.clone();
+                Box::pin(async move {
+                    let opened = volumes::open_backing(&volume, &clock).await;
+                    opened.map_err(|failure| failure.to_string().into())
+                })
+            }
+        })),
     };
     Server::start(frontends, served, clock.clone(), Some(meters))
         .await
@@ -245,7 +255,7 @@ async fn start_server(
             StartError::Config(_) => Failure::usage("the frontends cannot be served").because(error),
             StartError::Bind(_) => Failure::environment("a frontend cannot be opened")
                 .because(error)
-                .cure("stop what uses the address, or choose another with --s3-listen, --memcached-listen, --nbd-listen, --nbd-path, --admin-listen or --oxcache-path"),
+                .cure("stop what uses the address, or choose another with --s3-listen, --memcached-listen, --nbd-listen, --nbd-path, --control-path, --admin-listen or --oxcache-path"),
         })
 }
 

@@ -2,6 +2,7 @@
 //! of [`ServerConfig`] and a line of `registered`.
 
 pub(crate) mod admin;
+pub mod control;
 pub mod memcached;
 pub mod nbd;
 pub mod oxcache;
@@ -17,6 +18,7 @@ use crate::frontend::{Address, Bound, Frontend, Host, Reload, Serving, StartErro
 use crate::metrics::Collect;
 use crate::net::Service;
 use admin::{AdminConfig, AdminFrontend};
+use control::{ControlConfig, ControlFrontend};
 use memcached::{MemcachedConfig, MemcachedFrontend};
 use nbd::{NbdConfig, NbdFrontend};
 use oxcache::{OxCacheConfig, OxCacheFrontend};
@@ -34,6 +36,8 @@ pub struct ServerConfig {
     pub memcached: Option<MemcachedConfig>,
     /// Block devices over the NBD protocol.
     pub nbd: Option<NbdConfig>,
+    /// Commands of operators to the running server.
+    pub control: Option<ControlConfig>,
     /// Metrics, health and statistics over HTTP.
     pub admin: Option<AdminConfig>,
     /// Seconds that a shutdown waits for pending requests before it aborts them.
@@ -47,6 +51,7 @@ impl Default for ServerConfig {
             oxcache: None,
             memcached: None,
             nbd: None,
+            control: None,
             admin: None,
             drain_timeout_seconds: 30,
         }
@@ -60,6 +65,7 @@ fn registered() -> Vec<Box<dyn Registered>> {
         register::<OxCacheFrontend>(|config| config.oxcache.as_ref()),
         register::<MemcachedFrontend>(|config| config.memcached.as_ref()),
         register::<NbdFrontend>(|config| config.nbd.as_ref()),
+        register::<ControlFrontend>(|config| config.control.as_ref()),
         register::<AdminFrontend>(|config| config.admin.as_ref()),
     ]
 }

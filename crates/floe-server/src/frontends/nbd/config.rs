@@ -202,11 +202,14 @@ impl NbdConfig {
         Ok(())
     }
 
-    /// Checks the names of all exports: those of the settings, and those of `volumes`.
-    pub(super) fn check_names(&self, volumes: &[&str]) -> Result<(), ServerConfigError> {
+    /// Checks the names of all exports: those of the settings, and those of `volumes`, of
+    /// which more can be attached later. `None`: there is no cache of volumes.
+    pub(super) fn check_names(&self, volumes: Option<&[&str]>) -> Result<(), ServerConfigError> {
+        let has_cache = volumes.is_some();
+        let volumes = volumes.unwrap_or_default();
         let own = self.exports.iter().map(|export| &*export.name);
         let names: Vec<_> = own.clone().chain(volumes.iter().copied()).collect();
-        if names.is_empty() {
+        if names.is_empty() && !has_cache {
             let cure = "cache a volume, such as --volume disk=/dev/sdb, or add an export in memory";
             return Err(problem("nbd.exports", "there is nothing to export", cure));
         }
@@ -273,15 +276,18 @@ mod tests {
     #[test]
     fn there_is_something_to_export_and_the_default_is_one_of_it() {
         let none = NbdConfig::default();
-        let error = none.check_names(&[]).expect_err("there is nothing");
+        let error = none.check_names(None).expect_err("there is nothing");
         assert!(error.to_string().contains("nothing to export"), "{error}");
-        assert_eq!(none.check_names(&["disk"]).ok(), Some(()));
+        assert_eq!(none.check_names(Some(&[])).ok(), Some(()));
+        assert_eq!(none.check_names(Some(&["disk"])).ok(), Some(()));
         let config = NbdConfig {
             default_export: "other".to_owned(),
             ..NbdConfig::default()
         };
-        let error = config.check_names(&["disk"]).expect_err("it names none");
+        let error = config
+            .check_names(Some(&["disk"]))
+            .expect_err("it names none");
         assert!(error.to_string().contains("nbd.default_export"), "{error}");
-        assert_eq!(config.check_names(&["disk", "other"]).ok(), Some(()));
+        assert_eq!(config.check_names(Some(&["disk", "other"])).ok(), Some(()));
     }
 }

@@ -56,7 +56,7 @@ impl ExportError {
             ExportError::Volume(VolumeError::Poisoned(_) | VolumeError::Table(_)) => {
                 return Rejection::new(Errno::Io, "the volume is poisoned: it refuses writes");
             }
-            ExportError::Volume(VolumeError::Closed) => {
+            ExportError::Volume(VolumeError::Closed | VolumeError::Volatile { .. }) => {
                 return Rejection::new(Errno::Shutdown, "the volume is closed");
             }
         };
@@ -76,6 +76,19 @@ impl Export {
         Export::Null {
             size_bytes,
             zeros: IoBuf::zeroed(read_bytes_max as usize).freeze(),
+        }
+    }
+
+    /// True if it is `volume`, and not an earlier one of its name.
+    pub(super) fn is_of(&self, volume: &Volume) -> bool {
+        matches!(self, Export::Volume(own) if own.is_same(volume))
+    }
+
+    /// Waits until it is a volume no longer.
+    pub(super) async fn detached(&self) {
+        match self {
+            Export::Volume(volume) => volume.detached().await,
+            Export::Null { .. } | Export::Memory(_) => std::future::pending().await,
         }
     }
 

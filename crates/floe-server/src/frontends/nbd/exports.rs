@@ -1,9 +1,10 @@
 //! The exports of a server, by name.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use floe::volume::Volume;
+use floe::volume::{Volume, VolumeCache};
 use floe_device::{MemoryBlocks, OpenDeviceError};
+use parking_lot::Mutex;
 
 use super::config::{ExportConfig, ExportKind, NbdConfig};
 use super::export::Export;
@@ -30,56 +31,72 @@ impl Served {
     }
 }
 
-/// All exports.
+/// All exports: the volumes that are attached, then those in memory.
 #[derive(Debug)]
 pub(super) struct Exports {
-    served: Vec<Arc<Served>>,
+    cache: Option<VolumeCache>,
+    /// Those that have connections. A detached volume must not be kept open.
+    volumes: Mutex<Vec<Weak<Served>>>,
+    in_memory: Vec<Arc<Served>>,
     default: String,
     payload_bytes_max: u32,
 }
 
 impl Exports {
-    /// Opens the exports of `config`, after those of `volumes`.
+    /// Opens the exports of `config`, after the volumes of `cache`.
     ///
     /// # Errors
     /// An export in memory has an invalid size.
-    pub(super) fn open(config: &NbdConfig, volumes: &[Volume]) -> Result<Self, OpenDeviceError> {
-        let of_volume = |volume: &Volume| {
-            let export = Export::Volume(volume.clone());
-            Served::new(volume.name(), export, volume.is_read_only())
-        };
+    pub(super) fn open(
+        config: &NbdConfig,
+        cache: Option<VolumeCache>,
+    ) -> Result<Self, OpenDeviceError> {
         let read_bytes_max = config.payload_bytes_max();
         let open = |export: &ExportConfig| {
             let opened = open(export, read_bytes_max)?;
             Ok(Served::new(&export.name, opened, export.read_only))
         };
-        let mut served: Vec<_> = volumes.iter().map(of_volume).collect();
-        for export in &config.exports {
-            served.push(open(export)?);
-        }
-        Ok(Exports::new(config, served))
+        let in_memory: Result<_, _> = config.exports.iter().map(open).collect();
+        Ok(Exports {
+            cache,
+            ..Exports::new(config, in_memory?)
+        })
     }
 
-    pub(super) fn new(config: &NbdConfig, served: Vec<Arc<Served>>) -> Self {
+    pub(super) fn new(config: &NbdConfig, in_memory: Vec<Arc<Served>>) -> Self {
         Exports {
-            served,
+            cache: None,
+            volumes: Mutex::default(),
+            in_memory,
             default: config.default_export.clone(),
             payload_bytes_max: config.payload_bytes_max(),
         }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Served>> {
-        self.served.iter()
+    /// All of them, as the volumes are now.
+    pub(super) fn all(&self) -> Vec<Arc<Served>> {
+        let attached = self.cache.as_ref().map(VolumeCache::volumes);
+        let mut volumes = self.volumes.lock();
+        let known: Vec<_> = volumes.iter().filter_map(Weak::upgrade).collect();
+        let served = |volume: Volume| {
+            let known = known.iter().find(|served| served.export.is_of(&volume));
+            known.map_or_else(|| of_volume(&volume), Arc::clone)
+        };
+        let mut all: Vec<_> = attached.into_iter().flatten().map(served).collect();
+        *volumes = all.iter().map(Arc::downgrade).collect();
+        all.extend(self.in_memory.iter().cloned());
+        all
     }
 
     /// The export of this name; the default one if the name is empty.
-    pub(super) fn find(&self, name: &str) -> Option<&Arc<Served>> {
+    pub(super) fn find(&self, name: &str) -> Option<Arc<Served>> {
+        let mut all = self.all().into_iter();
         let name = match name {
-            "" if self.default.is_empty() => return self.served.first(),
+            "" if self.default.is_empty() => return all.next(),
             "" => &self.default,
             name => name,
         };
-        self.served.iter().find(|served| served.name == name)
+        all.find(|served| served.name == name)
     }
 
     /// The facts of an export before anything is negotiated.
@@ -94,6 +111,11 @@ impl Exports {
             has_allocation: false,
         }
     }
+}
+
+fn of_volume(volume: &Volume) -> Arc<Served> {
+    let export = Export::Volume(volume.clone());
+    Served::new(volume.name(), export, volume.is_read_only())
 }
 
 /// Bytes of a block of an export in memory: any client knows these.

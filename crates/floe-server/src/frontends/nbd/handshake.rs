@@ -34,7 +34,7 @@ where
     receive(&mut stream, &mut input, 4).await?;
     let flags = input.get_u32();
     let mode = frontend.config.get().tls;
-    let negotiation = Negotiation::new(&frontend.exports, mode, flags);
+    let negotiation = Negotiation::new(&frontend.exports, mode, flags, &frontend.draining);
     let mut negotiation = negotiation.ok_or_else(|| junk("an unknown flag"))?;
     match negotiate(&mut stream, &mut input, &mut negotiation).await? {
         Step::Begin(agreed) => return Ok(Some(Opened::Plain(stream, input, agreed))),

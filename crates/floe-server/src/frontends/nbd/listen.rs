@@ -1,5 +1,6 @@
 //! Threads, and the connections that they accept.
 
+use std::convert::Infallible;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,9 @@ use super::handshake::{self, Opened};
 use super::negotiation::Agreed;
 use super::sessions;
 use crate::net::{self, Acceptor, Greeting, ThreadListeners};
+
+/// The time that a handshake may go on once the server is shut down.
+const OPTION_GRACE: Duration = Duration::from_secs(1);
 
 /// Time limit for the end of a stream.
 const END_TIMEOUT: Duration = Duration::from_millis(100);
@@ -80,7 +84,19 @@ where
     };
     let limit = frontend.config.get().handshake_limit();
     let opening = handshake::open(stream, frontend);
-    let opened = match net::greet(opening, &frontend.clock, limit, &frontend.draining).await {
+    // An option that comes until then learns of the shutdown.
+    let closing = CancellationToken::new();
+    let close = async {
+        frontend.draining.cancelled().await;
+        frontend.clock.sleep(OPTION_GRACE).await;
+        closing.cancel();
+        std::future::pending::<Infallible>().await
+    };
+    let greeting = tokio::select! {
+        greeting = net::greet(opening, &frontend.clock, limit, &closing) => greeting,
+        never = close => match never {},
+    };
+    let opened = match greeting {
         Greeting::Done(Some(opened)) => opened,
         Greeting::Done(None) | Greeting::Drained => return,
         Greeting::Late => return counters.stalled.add(1),

@@ -47,15 +47,15 @@ impl Frontend for NbdFrontend {
 
     async fn bind(config: &NbdConfig, host: &Host) -> Result<Bound<Self>, StartError> {
         let volumes = host.volumes.as_ref().map(VolumeCache::volumes);
-        let volumes = volumes.unwrap_or_default();
-        let names: Vec<_> = volumes.iter().map(Volume::name).collect();
-        config.check_names(&names)?;
+        let names = volumes.as_deref().map(|all| all.iter().map(Volume::name));
+        config.check_names(names.map(Vec::from_iter).as_deref())?;
         let threads = config.thread_count();
         let listeners = Listeners::bind(Self::NAME, config.listen, &config.path, threads).await?;
-        let exports = Exports::open(config, &volumes).map_err(|error| StartError::Prepare {
-            frontend: Self::NAME,
-            source: error.into(),
-        })?;
+        let exports =
+            Exports::open(config, host.volumes.clone()).map_err(|error| StartError::Prepare {
+                frontend: Self::NAME,
+                source: error.into(),
+            })?;
         let (clock, draining) = (host.clock.clone(), host.draining.clone());
         Ok(Bound {
             frontend: NbdFrontend::new(config, exports, clock, draining)?,

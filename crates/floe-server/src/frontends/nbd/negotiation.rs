@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::{BufMut, BytesMut};
+use tokio_util::sync::CancellationToken;
 
 use super::config::TlsMode;
 use super::exports::{Exports, Served};
@@ -25,6 +26,8 @@ pub(super) struct Negotiation<'a> {
     /// TLS protects the connection.
     is_encrypted: bool,
     client_flags: u32,
+    /// Cancelled when the server is shut down.
+    draining: &'a CancellationToken,
     structured: bool,
     /// The export whose allocation the client selected.
     allocation_of: Option<Arc<Served>>,
@@ -52,13 +55,19 @@ pub(super) struct Agreed {
 impl<'a> Negotiation<'a> {
     /// A handshake with a client whose first message was `client_flags`; `None`
     /// if a flag is unknown.
-    pub(super) fn new(exports: &'a Exports, tls: TlsMode, client_flags: u32) -> Option<Self> {
+    pub(super) fn new(
+        exports: &'a Exports,
+        tls: TlsMode,
+        client_flags: u32,
+        draining: &'a CancellationToken,
+    ) -> Option<Self> {
         let known = u32::from(options::FIXED_NEWSTYLE | options::NO_ZEROES);
         (client_flags & !known == 0).then_some(Negotiation {
             exports,
             tls,
             is_encrypted: false,
             client_flags,
+            draining,
             structured: false,
             allocation_of: None,
         })
@@ -75,10 +84,13 @@ impl<'a> Negotiation<'a> {
     pub(super) fn process(&mut self, number: u32, data: &[u8], out: &mut BytesMut) -> Step {
         let is_fixed = self.client_flags & u32::from(options::FIXED_NEWSTYLE) != 0;
         let needs_tls = self.tls == TlsMode::Required && !self.is_encrypted;
+        let is_draining = self.draining.is_cancelled();
         // Without replies an error can only close the connection.
         if number == number::EXPORT_NAME {
             return match ClientOption::parse(number, data) {
-                Ok(ClientOption::ExportName(name)) if !needs_tls => self.export_name(name, out),
+                Ok(ClientOption::ExportName(name)) if !needs_tls && !is_draining => {
+                    self.export_name(name, out)
+                }
                 _ => Step::Close,
             };
         }
@@ -86,6 +98,10 @@ impl<'a> Negotiation<'a> {
             return Step::Close;
         }
         let mut replies = Replies { number, out };
+        if is_draining && number != number::ABORT {
+            replies.put(kind::ERR_SHUTDOWN, b"the server is being shut down");
+            return Step::Close;
+        }
         if needs_tls && !matches!(number, number::STARTTLS | number::ABORT) {
             replies.put(kind::ERR_TLS_REQD, b"begin with STARTTLS");
             return Step::Continue;
@@ -116,7 +132,7 @@ impl<'a> Negotiation<'a> {
                 return Step::Close;
             }
             ClientOption::List => {
-                for served in self.exports.iter() {
+                for served in self.exports.all() {
                     let mut entry = BytesMut::new();
                     put_text(&mut entry, &served.name);
                     replies.put(kind::SERVER, &entry);
@@ -158,7 +174,7 @@ impl<'a> Negotiation<'a> {
         let Some(served) = self.exports.find(name) else {
             return Step::Close;
         };
-        let agreed = self.agreed(served);
+        let agreed = self.agreed(&served);
         put_size_and_flags(&agreed.terms, out);
         if self.client_flags & u32::from(options::NO_ZEROES) == 0 {
             out.put_bytes(0, options::PADDING_BYTES);
@@ -172,7 +188,7 @@ impl<'a> Negotiation<'a> {
             replies.put(kind::ERR_UNKNOWN, b"there is no such export");
             return None;
         };
-        let agreed = self.agreed(served);
+        let agreed = self.agreed(&served);
         let Agreed { served, terms } = &agreed;
         replies.info(info::EXPORT, |data| put_size_and_flags(terms, data));
         if query.asks_for(info::NAME) {
@@ -227,7 +243,7 @@ impl<'a> Negotiation<'a> {
             return replies.put(kind::ERR_UNKNOWN, b"there is no such export");
         };
         let is_selected = query.queries.contains(&ALLOCATION);
-        self.allocation_of = is_selected.then(|| Arc::clone(served));
+        self.allocation_of = is_selected.then_some(served);
         replies.contexts(is_selected.then_some(ALLOCATION_ID));
     }
 }

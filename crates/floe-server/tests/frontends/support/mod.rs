@@ -96,6 +96,7 @@ pub(crate) async fn rig_on(
         }),
         memcached: None,
         nbd: None,
+        control: None,
         drain_timeout_seconds: 10,
     };
     change(&mut config);

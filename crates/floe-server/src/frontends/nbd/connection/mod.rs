@@ -12,7 +12,6 @@
 mod messages;
 mod stream;
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -25,7 +24,6 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::frontends::nbd::counters::Counters;
 use crate::frontends::nbd::end::End;
@@ -37,7 +35,7 @@ use crate::frontends::nbd::negotiation::Agreed;
 use crate::frontends::nbd::output::Output;
 use crate::frontends::nbd::pace::Pace;
 use crate::frontends::nbd::protocol::request::{Command, Head, Operation, Terms};
-use crate::frontends::nbd::protocol::{Rejection, reply};
+use crate::frontends::nbd::protocol::{Errno, Rejection, reply};
 use crate::frontends::nbd::sessions::Session;
 
 /// Bytes of the first read; a read that fills its buffer doubles the next one.
@@ -123,7 +121,8 @@ pub(super) struct Connection<'a, S> {
     arrived: Tick,
     /// Requests that ended in this round without waiting, by command.
     ended_at_once: [u32; Command::ALL.len()],
-    draining: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Ready when the server is shut down, or the export's volume is detached.
+    draining: BoxFuture<'static, ()>,
     is_draining: bool,
     end: Option<End>,
     /// The client takes no replies.
@@ -141,6 +140,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Connection<'a, S> {
         session: Session,
     ) -> Self {
         let config = frontend.config.get();
+        let (shutdown, served) = (frontend.draining.clone(), Arc::clone(&agreed.served));
         Connection {
             stream,
             counters: Arc::clone(counters),
@@ -162,7 +162,12 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Connection<'a, S> {
             receiving: None,
             arrived: frontend.clock.now(),
             ended_at_once: [0; Command::ALL.len()],
-            draining: Box::pin(frontend.draining.clone().cancelled_owned()),
+            draining: Box::pin(async move {
+                tokio::select! {
+                    () = shutdown.cancelled() => {}
+                    () = served.export.detached() => {}
+                }
+            }),
             is_draining: false,
             end: None,
             is_deaf: false,
@@ -318,6 +323,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Connection<'a, S> {
         } = started;
         let error = result.as_ref().err().map(|rejection| rejection.errno);
         self.counters.request(command, error);
+        if error == Some(Errno::Shutdown) {
+            self.end.get_or_insert(End::Draining);
+        }
         if self.is_deaf {
             return;
         }

@@ -1,6 +1,5 @@
 //! The input and output of a connection, with their time limits.
 
-use std::future::Future as _;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 

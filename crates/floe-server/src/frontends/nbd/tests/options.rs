@@ -263,3 +263,17 @@ fn a_server_that_requires_tls_tells_nothing_before_it() {
     client.send(&option_bytes(number::EXPORT_NAME, b"disk"));
     assert!(client.is_closed());
 }
+
+#[test]
+fn an_option_during_a_shutdown_learns_of_it() {
+    let rig = rig();
+    let (mut client, mut aborting) = (rig.client(), rig.client());
+    client.expect(
+        number::LIST,
+        b"",
+        &[kind::SERVER, kind::SERVER, kind::SERVER, kind::ACK],
+    );
+    rig.shutdown.drain.cancel();
+    client.expect(number::GO, &query("disk", &[]), &[kind::ERR_SHUTDOWN]);
+    aborting.expect(number::ABORT, b"", &[kind::ACK]);
+}

@@ -1,0 +1,239 @@
+//! `floe volume`, with a running server and without one.
+
+mod common;
+
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use common::{Serving, floe, get, run};
+use serde_json::Value;
+
+/// A client of an export over NBD.
+struct Nbd(UnixStream);
+
+const READ: u16 = 0;
+const WRITE: u16 = 1;
+const ESHUTDOWN: u32 = 108;
+const BLOCK: usize = 4096;
+
+impl Nbd {
+    fn connect(folder: &Path, export: &str) -> io::Result<Self> {
+        let mut stream = UnixStream::connect(folder.join("floe-data/nbd.sock"))?;
+        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        stream.read_exact(&mut [0; 18])?;
+        stream.write_all(&3_u32.to_be_bytes())?;
+        stream.write_all(b"IHAVEOPT")?;
+        stream.write_all(&1_u32.to_be_bytes())?;
+        stream.write_all(&(export.len() as u32).to_be_bytes())?;
+        stream.write_all(export.as_bytes())?;
+        // Size and flags; the server closes if there is no such export.
+        stream.read_exact(&mut [0; 10])?;
+        Ok(Nbd(stream))
+    }
+
+    /// Sends a request, and returns the error of its reply.
+    fn request(&mut self, command: u16, data: &[u8]) -> io::Result<u32> {
+        let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
+        bytes.extend(0_u16.to_be_bytes());
+        bytes.extend(command.to_be_bytes());
+        bytes.extend([0; 16]);
+        bytes.extend((BLOCK as u32).to_be_bytes());
+        bytes.extend(data);
+        self.0.write_all(&bytes)?;
+        let mut reply = [0; 16];
+        self.0.read_exact(&mut reply)?;
+        Ok(u32::from_be_bytes([reply[4], reply[5], reply[6], reply[7]]))
+    }
+
+    fn write(&mut self, byte: u8) {
+        assert_eq!(self.request(WRITE, &[byte; BLOCK]).unwrap(), 0);
+    }
+
+    fn read(&mut self) -> u8 {
+        assert_eq!(self.request(READ, b"").unwrap(), 0);
+        let mut data = [0; BLOCK];
+        self.0.read_exact(&mut data).unwrap();
+        data[0]
+    }
+}
+
+/// A folder with a backing file of 64 MiB.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let made = ["volume", "create", "disk.img", "--size", "64MiB"];
+    run(folder.path(), &made).expect(0, &["disk.img has 64MiB"]);
+    folder
+}
+
+fn first_byte(folder: &Path) -> u8 {
+    fs::read(folder.join("disk.img")).unwrap()[0]
+}
+
+fn status(folder: &Path) -> Value {
+    let status = run(folder, &["volume", "status", "--json"]).expect(0, &[]);
+    serde_json::from_str(&status.out).unwrap()
+}
+
+/// A server with these settings, as variables.
+fn serve(folder: &Path, settings: &[(&str, &str)]) -> Serving {
+    Serving::spawn(floe(folder).envs(settings.iter().copied()))
+}
+
+#[test]
+fn backing_files_are_made_sparse_or_allocated() {
+    let folder = folder();
+    let blocks = |name: &str| fs::metadata(folder.path().join(name)).unwrap().blocks();
+    assert!(blocks("disk.img") < 100);
+    let make = |name: &str, size: &str| {
+        let words = [
+            "volume",
+            "create",
+            name,
+            "--size",
+            size,
+            "--allocate",
+            "--json",
+        ];
+        run(folder.path(), &words)
+    };
+    make("full.img", "8MiB").expect(0, &["done"]);
+    assert!(blocks("full.img") >= 8 << 11);
+    make("full.img", "8MiB").expect(3, &["cannot create", "exists"]);
+    make("odd.img", "8193").expect(2, &["no multiple of 4KiB"]);
+    assert!(!folder.path().join("odd.img").exists());
+}
+
+#[test]
+fn volumes_are_operated_while_the_server_runs() {
+    let folder = folder();
+    let folder = folder.path();
+    let volume = |words: &[&str]| run(folder, &[&["volume"], words].concat());
+    volume(&["status"]).expect(3, &["no server with volumes", "--data-dir"]);
+    let settings = [
+        ("FLOE_VOLUMES_PATH", "cache.floe"),
+        ("FLOE_VOLUMES_SIZE", "64MiB"),
+        ("FLOE_NBD_LISTEN", "off"),
+    ];
+    let serving = serve(folder, &settings);
+    volume(&["status"]).expect(0, &[]);
+    assert!(Nbd::connect(folder, "disk").is_err());
+    volume(&["attach", "disk=disk.img,mode=write-back"]).expect(0, &["volume disk", "write-back"]);
+    volume(&["attach", "disk=disk.img"]).expect(3, &["in use"]);
+    volume(&["attach", "disk=absent.img"]).expect(3, &["absent.img"]);
+    volume(&["attach", "disk=disk.img,cache=1GiB"]).expect(2, &["all volumes share the cache"]);
+
+    let mut client = Nbd::connect(folder, "disk").unwrap();
+    client.write(7);
+    assert_eq!(client.read(), 7);
+    let report = &status(folder)[0];
+    assert_eq!(report["name"], "disk");
+    assert_eq!(report["mode"], "write-back");
+    assert_eq!(report["size_bytes"], 64 << 20);
+    assert_eq!(report["usage"]["dirty_bytes"], 4096);
+    assert_eq!(report["usage"]["reads"]["hits"], 1);
+    let shown = ["state    good", "dirty    4KiB", "100.0 % of 1 reads"];
+    volume(&["status", "disk"]).expect(0, &shown);
+    volume(&["status", "other"]).expect(2, &["not attached"]);
+    assert_eq!(first_byte(folder), 0);
+    volume(&["flush", "disk"]).expect(0, &["dirty    0B"]);
+    assert_eq!(first_byte(folder), 7);
+
+    client.write(8);
+    volume(&["mode", "disk", "write-through"]).expect(0, &["write-through", "dirty    0B"]);
+    assert_eq!(first_byte(folder), 8);
+    volume(&["mode", "disk", "fast"]).expect(2, &["fast"]);
+    volume(&["mode", "disk", "write-back"]).expect(0, &["write-back"]);
+    client.write(9);
+    let metrics = String::from_utf8(get(serving.admin, "/metrics").1).unwrap();
+    assert!(metrics.contains("floe_volume_info{volume=\"disk\",mode=\"write-back\"} 1"));
+    volume(&["detach", "disk"]).expect(0, &["disk is detached"]);
+    assert_eq!(first_byte(folder), 9);
+    let after = client.request(READ, b"");
+    assert!(matches!(after, Err(_) | Ok(ESHUTDOWN)), "{after:?}");
+    assert!(
+        client.request(READ, b"").is_err(),
+        "the connection has ended"
+    );
+    assert!(Nbd::connect(folder, "disk").is_err());
+    volume(&["detach", "disk"]).expect(2, &["not attached"]);
+
+    // Dirty data can stay, or be lost.
+    let attach = ["attach", "disk=disk.img,mode=write-back"];
+    volume(&attach).expect(0, &[]);
+    Nbd::connect(folder, "disk").unwrap().write(1);
+    volume(&["detach", "disk", "--keep-dirty"]).expect(0, &[]);
+    assert_eq!(first_byte(folder), 9);
+    volume(&attach).expect(0, &["dirty    4KiB"]);
+    assert_eq!(Nbd::connect(folder, "disk").unwrap().read(), 1);
+    volume(&["detach", "disk", "--discard-dirty"]).expect(0, &[]);
+    volume(&attach).expect(0, &["dirty    0B", "0B in 0 blocks"]);
+    assert_eq!(Nbd::connect(folder, "disk").unwrap().read(), 9);
+    assert_eq!(serving.stop(), 0);
+    assert!(!folder.join("floe-data/control.sock").exists());
+}
+
+#[test]
+fn dirty_data_is_flushed_without_a_server() {
+    let folder = folder();
+    let folder = folder.path();
+    fs::write(
+        folder.join("floe.toml"),
+        "[volumes]\nsize = \"64MiB\"\n[nbd]\nlisten = \"off\"\n\
+         [volume.disk]\nbacking = \"disk.img\"\nmode = \"write-back\"\n",
+    )
+    .unwrap();
+    let flush = ["volume", "flush", "--offline", "--config", "floe.toml"];
+    run(folder, &flush).expect(2, &["no cache", "volumes.floe"]);
+    let serving = serve(folder, &[("FLOE_CONFIG", "floe.toml")]);
+    Nbd::connect(folder, "disk").unwrap().write(5);
+    run(folder, &flush).expect(3, &["in use"]);
+    serving.kill();
+    assert_eq!(first_byte(folder), 0);
+    run(folder, &["volume", "flush", "--offline"]).expect(2, &["no such volume"]);
+    let other = [&flush[..], &["other"]].concat();
+    run(folder, &other).expect(2, &["no such volume"]);
+    run(folder, &flush).expect(0, &["1 volumes have no dirty data"]);
+    assert_eq!(first_byte(folder), 5);
+    let as_flags = [
+        "volume",
+        "flush",
+        "--offline",
+        "--volume",
+        "disk=disk.img,cache=64MiB",
+    ];
+    run(folder, &as_flags).expect(0, &["1 volumes"]);
+    let shown = ["volume", "[volume]", "disk.img", "floe.toml"];
+    run(folder, &["config", "show", "--config", "floe.toml"]).expect(0, &shown);
+}
+
+#[test]
+fn check_and_inspect_cover_the_cache_of_volumes() {
+    let folder = folder();
+    let folder = folder.path();
+    let settings = [
+        ("FLOE_VOLUMES_PATH", "floe-data/volumes.floe"),
+        ("FLOE_VOLUMES_SIZE", "64MiB"),
+        ("FLOE_NBD_LISTEN", "off"),
+    ];
+    let serving = serve(folder, &settings);
+    run(folder, &["volume", "attach", "disk=disk.img"]).expect(0, &[]);
+    assert_eq!(serving.stop(), 0);
+    run(folder, &["check"]).expect(0, &["no damage", "volumes: no damage"]);
+    run(folder, &["inspect"]).expect(0, &["zone 0", "superblock of volumes", "volume 0: disk"]);
+    let checked = run(folder, &["check", "--json"]).expect(0, &[]);
+    let checked: Value = serde_json::from_str(&checked.out).unwrap();
+    assert_eq!(
+        (&checked["ok"], &checked["volumes"]["ok"]),
+        (&true.into(), &true.into())
+    );
+    let path = folder.join("floe-data/volumes.floe");
+    let file = fs::File::options().write(true).open(path).unwrap();
+    file.write_all_at(&[0x5a; 64], 100).unwrap();
+    run(folder, &["check"]).expect(4, &["volumes: ", "damage", "dirty data"]);
+    let alone = ["check", "--device-path", "floe-data/cache.floe"];
+    run(folder, &alone).expect(0, &["no damage"]);
+}

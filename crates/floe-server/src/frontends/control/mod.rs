@@ -1,0 +1,151 @@
+//! Commands of operators to the running server, over a Unix socket that only the
+//! server's user can open.
+//!
+//! A client sends a line of JSON for each request and gets a line for each. Lines,
+//! clients and waiting are bounded. Must not depend on: other frontends.
+
+mod config;
+mod protocol;
+#[cfg(test)]
+mod tests;
+mod volumes;
+
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use floe::limit::Limit;
+use floe_device::Clock;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::UnixStream;
+use tokio_util::sync::CancellationToken;
+
+use crate::frontend::{Address, Bound, Frontend, Host, Serving, StartError};
+use crate::metrics::{Collect, ConnectionCounters, Samples};
+use crate::net::{self, Activity, Service, UnixSocket};
+use volumes::Volumes;
+
+pub use config::ControlConfig;
+pub use protocol::{REQUEST_BYTES_MAX, Reply, Request, VolumeReport, call};
+
+/// Most clients; a further one replaces one that is idle, or waits.
+const CLIENTS_MAX: usize = 8;
+
+/// The time that a client may take for a request, or to take a reply.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The frontend of commands.
+pub(crate) struct ControlFrontend {
+    volumes: Volumes,
+    clock: Clock,
+    counters: Arc<ConnectionCounters>,
+}
+
+impl Frontend for ControlFrontend {
+    type Config = ControlConfig;
+    type Listeners = UnixSocket;
+    const NAME: &'static str = "control";
+
+    async fn bind(config: &ControlConfig, host: &Host) -> Result<Bound<Self>, StartError> {
+        let prepare = |source: Box<dyn std::error::Error + Send + Sync>| StartError::Prepare {
+            frontend: Self::NAME,
+            source,
+        };
+        let volumes = Volumes::new(host);
+        let volumes = volumes.ok_or_else(|| prepare("there is no cache of volumes".into()))?;
+        let socket = UnixSocket::bind(Self::NAME, &config.path).await?;
+        restrict(&socket).map_err(|error| prepare(error.into()))?;
+        Ok(Bound {
+            frontend: ControlFrontend {
+                volumes,
+                clock: host.clock.clone(),
+                counters: Arc::default(),
+            },
+            addresses: vec![Address::Unix(socket.path().to_owned())],
+            listeners: socket,
+        })
+    }
+
+    fn serve(self: Arc<Self>, socket: UnixSocket, serving: Serving) -> Service {
+        let drain = serving.shutdown.drain.clone();
+        Service::shared(net::accept(
+            socket,
+            Limit::new(CLIENTS_MAX),
+            self.clock.clone(),
+            serving.shutdown,
+            Arc::clone(&self.counters),
+            move |stream, activity| {
+                let (frontend, drain) = (Arc::clone(&self), drain.clone());
+                async move {
+                    if let Err(error) = frontend.connection(stream, activity, drain).await {
+                        tracing::debug!(%error, "a control connection broke off");
+                    }
+                }
+            },
+        ))
+    }
+}
+
+/// Lets only the server's user open the socket.
+fn restrict(socket: &UnixSocket) -> io::Result<()> {
+    std::fs::set_permissions(socket.path(), std::fs::Permissions::from_mode(0o600))
+}
+
+impl Collect for ControlFrontend {
+    fn collect(&self, _samples: &mut Samples) {}
+}
+
+impl ControlFrontend {
+    async fn connection(
+        &self,
+        stream: UnixStream,
+        activity: Arc<Activity>,
+        drain: CancellationToken,
+    ) -> io::Result<()> {
+        // Until its mode was set, others could open the socket.
+        let user = stream.peer_cred()?.uid();
+        if user != rustix::process::geteuid().as_raw() && user != 0 {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let (reader, mut writer) = stream.into_split();
+        let mut reader = BufReader::new(reader);
+        loop {
+            let mut line = Vec::new();
+            let mut bounded = (&mut reader).take(REQUEST_BYTES_MAX as u64);
+            tokio::select! {
+                biased;
+                read = bounded.read_until(b'\n', &mut line) => read?,
+                () = self.clock.sleep(CLIENT_TIMEOUT) => return Err(io::ErrorKind::TimedOut.into()),
+                () = drain.cancelled() => return Ok(()),
+            };
+            if line.is_empty() {
+                return Ok(());
+            }
+            let busy = activity.begin();
+            let request = match line.ends_with(b"\n") {
+                true => serde_json::from_slice(&line).map_err(|error| error.to_string()),
+                false => Err(format!("it has no end within {REQUEST_BYTES_MAX} bytes")),
+            };
+            let is_whole = line.ends_with(b"\n");
+            let reply = match request {
+                Ok(request) => self.volumes.carry_out(request).await,
+                Err(error) => Reply::Failed {
+                    is_usage: true,
+                    message: format!("the request is malformed: {error}"),
+                },
+            };
+            let mut reply = serde_json::to_vec(&reply)?;
+            reply.push(b'\n');
+            tokio::select! {
+                biased;
+                sent = writer.write_all(&reply) => sent?,
+                () = self.clock.sleep(CLIENT_TIMEOUT) => return Err(io::ErrorKind::TimedOut.into()),
+            }
+            drop(busy);
+            if !is_whole {
+                return Ok(());
+            }
+        }
+    }
+}

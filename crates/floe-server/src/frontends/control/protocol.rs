@@ -1,0 +1,95 @@
+//! The messages: a line of JSON each, a reply for each request.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use floe::config::VolumeSettings;
+use floe::volume::{DirtyData, Mode, Usage, VolumeStatus};
+use serde::{Deserialize, Serialize};
+
+/// Most bytes of a request, its end of line included.
+pub const REQUEST_BYTES_MAX: usize = 64 << 10;
+
+/// Most bytes of a reply that a client reads.
+const REPLY_BYTES_MAX: u64 = 4 << 20;
+
+/// A command to the running server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// Reports a volume, or all of them.
+    Status {
+        /// Its name.
+        name: Option<String>,
+    },
+    /// Writes the dirty data of a volume, or of all of them, to the backing devices.
+    Flush {
+        /// Its name.
+        name: Option<String>,
+    },
+    /// Changes the cache mode of a volume.
+    Mode {
+        /// Its name.
+        name: String,
+        /// The mode.
+        mode: Mode,
+    },
+    /// Attaches a volume, and exports it.
+    Attach {
+        /// Its name.
+        name: String,
+        /// How to open and to cache it. A path of a backing device is absolute.
+        settings: Box<VolumeSettings>,
+    },
+    /// Detaches a volume, and disconnects its clients.
+    Detach {
+        /// Its name.
+        name: String,
+        /// The fate of its dirty data.
+        dirty: DirtyData,
+    },
+}
+
+/// The reply to a request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reply {
+    /// The volumes that the request was about, as they are now.
+    Volumes(Vec<VolumeReport>),
+    /// The request failed.
+    Failed {
+        /// The request cannot be carried out as it is; otherwise a device failed.
+        is_usage: bool,
+        /// The cause.
+        message: String,
+    },
+}
+
+/// The state of a volume.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VolumeReport {
+    /// Its state.
+    #[serde(flatten)]
+    pub status: VolumeStatus,
+    /// Its requests since it was attached, and its blocks.
+    pub usage: Usage,
+}
+
+/// Sends `request` to the server that listens at `path`, and waits for its reply.
+///
+/// # Errors
+/// No server listens there, or it went away; its reply is no reply.
+pub fn call(path: &Path, request: &Request) -> io::Result<Reply> {
+    let mut stream = UnixStream::connect(path)?;
+    let mut line = serde_json::to_vec(request)?;
+    line.push(b'\n');
+    stream.write_all(&line)?;
+    let mut reply = Vec::new();
+    let mut reader = BufReader::new(stream.take(REPLY_BYTES_MAX));
+    reader.read_until(b'\n', &mut reply)?;
+    if reply.is_empty() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(serde_json::from_slice(&reply)?)
+}
