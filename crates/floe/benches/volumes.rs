@@ -90,6 +90,7 @@ fn start(json: bool) {
     let runtime = || Builder::new_current_thread().enable_all().build();
     let mode = VolumeConfig {
         mode: Mode::WriteBack,
+        allow_data_loss: true,
         ..VolumeConfig::default()
     };
     runtime().expect("a runtime").block_on(async {

@@ -30,6 +30,7 @@ fn hits_and_overwrites_allocate_nothing() {
     let cache = runtime.block_on(opened).expect("it opens");
     let write_back = VolumeConfig {
         mode: Mode::WriteBack,
+        allow_data_loss: true,
         ..VolumeConfig::default()
     };
     let attached = cache.attach("disk", memory(8), &write_back);

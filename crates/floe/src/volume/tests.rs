@@ -152,6 +152,7 @@ fn a_flush_costs_one_flush_of_the_device_and_one_batch() {
         let cache = cache.expect("it opens");
         let write_back = VolumeConfig {
             mode: Mode::WriteBack,
+            allow_data_loss: true,
             ..VolumeConfig::default()
         };
         let volume = cache.attach("disk", backing, &write_back).await;
