@@ -11,7 +11,7 @@ use floe_core::volume::{
 };
 
 use super::locks::{Hold, LockId};
-use super::shard::State;
+use super::shard::{Retired, State};
 use super::state::Shared;
 
 /// The steps of a request in one region, and the lock that they need.
@@ -192,7 +192,8 @@ impl Shared {
                 }
                 Step::Unmap(block) => {
                     needs_writing = true;
-                    state.retired.push(block);
+                    let latest = state.locks.latest();
+                    state.retired.push(Retired { block, latest });
                     let granule = granule(&self.plan, block.place);
                     records.push(BlockRecord::Unmap { granule });
                 }

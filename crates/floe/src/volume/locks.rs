@@ -39,6 +39,10 @@ pub(super) struct LockId {
     number: u64,
 }
 
+/// A moment in the order of locks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LockNumber(u64);
+
 #[derive(Debug)]
 struct Lock {
     number: u64,
@@ -156,12 +160,19 @@ impl RangeLocks {
 
     /// True if no lock is held or waited for on a byte of `extent`.
     pub(super) fn is_free(&self, extent: Extent) -> bool {
-        let Some(region) = self.regions.get(&self.key(extent)) else {
-            return true;
-        };
-        let waiting = region.waiting.iter().map(|(lock, _)| lock);
-        let mut locks = region.held.iter().chain(waiting);
-        locks.all(|lock| lock.range.intersection(extent.range).is_empty())
+        self.is_free_up_to(self.latest(), extent)
+    }
+
+    /// The last lock so far, to tell earlier ones from later ones.
+    pub(super) fn latest(&self) -> LockNumber {
+        LockNumber(self.next)
+    }
+
+    /// True if no lock up to `latest` is held or waited for on a byte of `extent`.
+    pub(super) fn is_free_up_to(&self, latest: LockNumber, extent: Extent) -> bool {
+        let region = self.regions.get(&self.key(extent));
+        let mut locks = region.into_iter().flat_map(Region::locks);
+        locks.all(|lock| lock.number > latest.0 || lock.range.intersection(extent.range).is_empty())
     }
 
     /// True if a block with bytes of `extent` is pinned.
@@ -206,6 +217,12 @@ impl RangeLocks {
 const SPARE_MAX: usize = 64;
 
 impl Region {
+    /// The locks that are held or waited for.
+    fn locks(&self) -> impl Iterator<Item = &Lock> {
+        let waiting = self.waiting.iter().map(|(lock, _)| lock);
+        self.held.iter().chain(waiting)
+    }
+
     /// True if `range` can be held: no lock that is held, and none of the first
     /// `before` that wait, conflicts with it.
     fn admits(&self, range: ByteRange, hold: Hold, before: usize) -> bool {
@@ -281,6 +298,21 @@ mod tests {
         assert_eq!(third_granted.as_mut().expect("it waits").try_recv(), Ok(()));
         locks.release(third);
         assert!(!locks.has_any_of(VolumeId(1)));
+    }
+
+    #[test]
+    fn locks_that_come_later_are_told_from_earlier_ones() {
+        let mut locks = RangeLocks::new(1024);
+        let (reader, _) = locks.lock(extent(0, 100), Hold::Shared);
+        let (writer, _granted) = locks.lock(extent(0, 10), Hold::Exclusive);
+        let latest = locks.latest();
+        let (_later, _also_waits) = locks.lock(extent(0, 100), Hold::Exclusive);
+        assert!(!locks.is_free_up_to(latest, extent(50, 60)));
+        locks.release(reader);
+        assert!(locks.is_free_up_to(latest, extent(50, 60)));
+        assert!(!locks.is_free_up_to(latest, extent(0, 60)));
+        locks.release(writer);
+        assert!(locks.is_free_up_to(latest, extent(0, 60)) && !locks.is_free(extent(0, 60)));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use floe_core::volume::{Piece, WhenDirty};
 
 use super::error::VolumeError;
+use super::shard::Retired;
 use super::state::Shared;
 
 /// Blocks that leave a shard at once.
@@ -84,7 +85,7 @@ impl Shared {
 
     /// Releases places whose blocks the table has durably forgotten.
     pub(super) async fn release(&self) -> Result<(), VolumeError> {
-        let retired: Vec<Vec<Piece>> = self
+        let retired: Vec<Vec<Retired>> = self
             .shards
             .iter()
             .map(|shard| std::mem::take(&mut shard.lock().retired))
@@ -96,12 +97,12 @@ impl Shared {
         for (shard, retired) in self.shards.iter().zip(retired) {
             let mut state = shard.lock();
             let state = &mut *state;
-            for piece in retired {
+            for retired in retired {
                 // Requests that read the block when it left may still do so.
-                if committed.is_ok() && state.locks.is_free(piece.extent) {
-                    state.cache.release(piece.place);
+                if committed.is_ok() && state.is_unused(&retired) {
+                    state.cache.release(retired.block.place);
                 } else {
-                    state.retired.push(piece);
+                    state.retired.push(retired);
                 }
             }
         }

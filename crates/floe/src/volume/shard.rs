@@ -3,7 +3,7 @@
 use floe_core::volume::{Cache, Piece};
 
 use super::lock::{Mutex, MutexGuard};
-use super::locks::RangeLocks;
+use super::locks::{LockNumber, RangeLocks};
 
 /// A part of the addresses.
 #[derive(Debug)]
@@ -15,7 +15,24 @@ pub(super) struct State {
     pub(super) cache: Cache,
     pub(super) locks: RangeLocks,
     /// Blocks that have left, whose places are not released.
-    pub(super) retired: Vec<Piece>,
+    pub(super) retired: Vec<Retired>,
+}
+
+/// A block that has left.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Retired {
+    pub(super) block: Piece,
+    /// Requests with later locks know nothing of the block.
+    pub(super) latest: LockNumber,
+}
+
+impl State {
+    /// True if no request reads `retired` any more. Those that came after it left do not
+    /// count: with them a block that is always asked for would never be released.
+    pub(super) fn is_unused(&self, retired: &Retired) -> bool {
+        self.locks
+            .is_free_up_to(retired.latest, retired.block.extent)
+    }
 }
 
 impl Shard {

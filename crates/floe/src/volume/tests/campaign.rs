@@ -9,7 +9,6 @@ use floe_core::hash::HashSeed;
 use floe_core::layout::CacheId;
 use floe_core::layout::volume::BlockRecord;
 use floe_core::policy::promotion::{NhitConfig, PromotionConfig};
-use floe_core::volume::Piece;
 use floe_device::block::history::{Choice, History, Image, Replay};
 use floe_device::{BlockDevice, Faults, Faulty, IoBuf, IoData, OpFuture, virtual_time};
 use rand::{RngExt as _, SeedableRng as _};
@@ -20,6 +19,7 @@ use super::oracle::Playback;
 use super::workload::{Disk, Workload};
 use super::*;
 use crate::volume::layout;
+use crate::volume::shard::Retired;
 use crate::volume::table::{self, Boot};
 
 /// Workloads of the campaign.
@@ -421,9 +421,12 @@ async fn reuse_early(volume: Volume, clock: Clock) {
         for shard in &volume.shared.shards {
             let mut state = shard.lock();
             let state = &mut *state;
-            let free = |piece: &mut Piece| state.locks.is_free(piece.extent);
-            for piece in state.retired.extract_if(.., free) {
-                state.cache.release(piece.place);
+            let retired = std::mem::take(&mut state.retired);
+            let (unused, used) = retired.into_iter().partition(|one| state.is_unused(one));
+            let unused: Vec<Retired> = unused;
+            state.retired = used;
+            for retired in unused {
+                state.cache.release(retired.block.place);
             }
         }
     }
