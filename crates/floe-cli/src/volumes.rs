@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -221,12 +222,7 @@ async fn open_cache(
     settings: &VolumesSettings,
     clock: &Clock,
 ) -> Result<SharedBlockDevice, Failure> {
-    let is_new = !path.exists();
-    if is_new {
-        let file = OpenOptions::new().write(true).create_new(true).open(path);
-        let created = file.and_then(|file| file.set_len(settings.size.bytes()));
-        created.map_err(|error| cannot_create(path, error))?;
-    }
+    let is_new = create(path, settings.size.bytes()).map_err(|error| cannot_create(path, error))?;
     let device = open_file(path, false, clock).await?;
     match device.fill_holes() {
         Ok(()) => {}
@@ -247,15 +243,26 @@ async fn open_cache(
 }
 
 async fn open_witness(path: &Path, clock: &Clock) -> Result<SharedBlockDevice, Failure> {
-    if !path.exists() {
-        let written = std::fs::write(path, [0; 2 * WITNESS_BYTES]);
-        written.map_err(|error| {
-            Failure::environment(format!("cannot create `{}`", path.display()))
-                .because(error)
-                .cure("choose another path with --volumes-witness")
-        })?;
-    }
+    create(path, 2 * WITNESS_BYTES as u64).map_err(|error| {
+        cannot_create(path, error).cure("choose another path with --volumes-witness")
+    })?;
     Ok(Arc::new(open_file(path, false, clock).await?))
+}
+
+/// Creates a file of `bytes` that only this user can read, unless there is something
+/// already. True if it was created, or was empty.
+fn create(path: &Path, bytes: u64) -> std::io::Result<bool> {
+    let is_new = match std::fs::metadata(path) {
+        Ok(found) => found.is_file() && found.len() == 0,
+        Err(error) if error.kind() == ErrorKind::NotFound => true,
+        Err(error) => return Err(error),
+    };
+    if is_new {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600);
+        options.open(path)?.set_len(bytes)?;
+    }
+    Ok(is_new)
 }
 
 fn cannot_create(path: &Path, error: std::io::Error) -> Failure {

@@ -120,6 +120,10 @@ fn volumes_are_operated_while_the_server_runs() {
     ];
     let serving = serve(folder, &settings);
     volume(&["status"]).expect(0, &[]);
+    // Only this user can read what is cached, and its space is allocated.
+    let cache = fs::metadata(folder.join("cache.floe")).unwrap();
+    assert_eq!((cache.mode() & 0o777, cache.len()), (0o600, 64 << 20));
+    assert!(cache.blocks() * 512 >= cache.len());
     assert!(Nbd::connect(folder, "disk").is_err());
     volume(&["attach", "disk=disk.img,mode=write-back"]).expect(0, &["volume disk", "write-back"]);
     volume(&["attach", "disk=disk.img"]).expect(3, &["in use"]);
