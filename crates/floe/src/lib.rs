@@ -54,6 +54,7 @@ pub mod cache;
 mod chunk;
 pub mod config;
 pub mod error;
+mod gauge;
 pub mod inspect;
 pub mod items;
 pub mod latency;

@@ -2,4 +2,6 @@
 //! decisions, reads, writes, cleaning and eviction, with the checker's lock for shards and
 //! devices that yield, in thousands of interleavings.
 
+#[path = "../src/gauge.rs"]
+mod gauge;
 mod volume;

@@ -37,7 +37,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
     (
         "floe",
         &[
-            &["abort", "error", "latency", "limit"],
+            &["abort", "error", "gauge", "latency", "limit"],
             &["backing", "metadata_log", "origin", "slots", "value"],
             &["chunk", "tiny", "volume"],
             &["store"],

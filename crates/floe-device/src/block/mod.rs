@@ -58,8 +58,8 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
         IoBuf::zeroed(len)
     }
 
-    /// True if a power loss erases the medium, whatever was flushed: memory. A wrapper
-    /// answers as the device below it does.
+    /// True if a power loss erases flushed data too, as in memory. Wrappers answer for
+    /// the device below.
     fn is_volatile(&self) -> bool {
         false
     }

@@ -6,13 +6,14 @@
 //! store instead, so a slow reader cannot block other fetches.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::flight::Flight;
+use crate::gauge::Gauge;
 
 /// Bytes of one semaphore permit.
 const UNIT_BYTES: u64 = 1024;
@@ -20,7 +21,7 @@ const UNIT_BYTES: u64 = 1024;
 pub(super) struct Budget {
     units: Arc<Semaphore>,
     total: u32,
-    waiting: AtomicUsize,
+    waiting: AtomicU64,
     retired: Mutex<VecDeque<Weak<Flight>>>,
 }
 
@@ -32,7 +33,7 @@ impl Budget {
         Budget {
             units: Arc::new(Semaphore::new(total as usize)),
             total,
-            waiting: AtomicUsize::new(0),
+            waiting: AtomicU64::new(0),
             retired: Mutex::new(VecDeque::new()),
         }
     }
@@ -43,7 +44,7 @@ impl Budget {
         if let Ok(share) = Arc::clone(&self.units).try_acquire_many_owned(units) {
             return Share(Some(share));
         }
-        let waiting = Waiting::new(&self.waiting);
+        let waiting = Gauge::rise(&self.waiting);
         self.shed();
         let share = Arc::clone(&self.units).acquire_many_owned(units).await;
         drop(waiting);
@@ -96,19 +97,4 @@ impl Share {
 
 fn units(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX)
-}
-
-struct Waiting<'a>(&'a AtomicUsize);
-
-impl<'a> Waiting<'a> {
-    fn new(count: &'a AtomicUsize) -> Self {
-        count.fetch_add(1, SeqCst);
-        Waiting(count)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, SeqCst);
-    }
 }

@@ -18,9 +18,10 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::config::RequestConfig;
 use super::error::OriginError;
-use super::stats::{Counters, Gauge, OriginOperation, OriginStats, Queue};
+use super::stats::{Counters, OriginOperation, OriginStats, Queue};
 use super::turn::{Turn, UploadTurn};
 use super::types::{OriginBody, OriginRead, UploadBody};
+use crate::gauge::Gauge;
 use crate::limit::Limit;
 
 /// Bytes of an upload's body that must arrive before the upload takes a turn;

@@ -204,19 +204,3 @@ impl OperationCounters {
         }
     }
 }
-
-/// Increments a gauge while it lives.
-pub(super) struct Gauge<'a>(&'a AtomicU64);
-
-impl<'a> Gauge<'a> {
-    pub(super) fn rise(gauge: &'a AtomicU64) -> Self {
-        gauge.fetch_add(1, Relaxed);
-        Gauge(gauge)
-    }
-}
-
-impl Drop for Gauge<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
-}

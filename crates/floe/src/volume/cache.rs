@@ -182,7 +182,7 @@ impl VolumeCache {
             table,
             superblock,
             blocks,
-            has_witness: _,
+            ..
         } = opened;
         let on_device = superblock.plan;
         let core = config.core(on_device.places_bytes, on_device.shards, superblock.seed.0);

@@ -9,8 +9,9 @@ use floe_device::{IoBuf, IoData};
 
 use super::error::VolumeError;
 use super::finish::Finish;
-use super::state::{InFlight, Running, Shared, VolumeState};
+use super::state::{Shared, VolumeState};
 use super::write::Change;
+use crate::gauge::Gauge;
 
 /// A volume of a [`VolumeCache`](super::VolumeCache). Clones share it.
 ///
@@ -261,9 +262,9 @@ impl Volume {
     }
 
     /// Counts a request while it runs.
-    fn begin(&self) -> Result<(InFlight<'_>, Running<'_>), VolumeError> {
+    fn begin(&self) -> Result<[Gauge<'_>; 2], VolumeError> {
         // Counted before the check, so that a detach that was not seen waits for it.
-        let request = (self.shared.begin_request()?, self.state.begin_request());
+        let request = [self.shared.begin_request()?, self.state.begin_request()];
         match self.state.is_closed.load(SeqCst) {
             false => Ok(request),
             true => Err(VolumeError::Closed),

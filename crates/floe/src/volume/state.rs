@@ -20,6 +20,7 @@ use super::limits::Cleaning;
 use super::shard::Shard;
 use super::table::BlockTable;
 use super::witness::Witness;
+use crate::gauge::Gauge;
 
 /// An open cache.
 #[derive(Debug)]
@@ -74,16 +75,6 @@ pub(super) struct VolumeState {
     loss: OnceLock<String>,
 }
 
-/// A request that runs.
-#[derive(Debug)]
-pub(super) struct InFlight<'a>(&'a Shared);
-
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, SeqCst);
-    }
-}
-
 impl VolumeState {
     pub(super) fn new(
         id: VolumeId,
@@ -127,9 +118,8 @@ impl VolumeState {
     }
 
     /// Counts a request until the result is dropped.
-    pub(super) fn begin_request(&self) -> Running<'_> {
-        self.running.fetch_add(1, SeqCst);
-        Running(self)
+    pub(super) fn begin_request(&self) -> Gauge<'_> {
+        Gauge::rise(&self.running)
     }
 
     /// Refuses writes from now on, because acknowledged data could not be kept.
@@ -182,25 +172,14 @@ impl VolumeState {
     }
 }
 
-/// A request of a volume that runs.
-#[derive(Debug)]
-pub(super) struct Running<'a>(&'a VolumeState);
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.0.running.fetch_sub(1, SeqCst);
-    }
-}
-
 impl Shared {
     /// Counts a request while it runs.
     ///
     /// # Errors
     /// The cache is closed, or about to be.
-    pub(super) fn begin_request(&self) -> Result<InFlight<'_>, VolumeError> {
+    pub(super) fn begin_request(&self) -> Result<Gauge<'_>, VolumeError> {
         // Counted first: a cache that closes waits for it.
-        self.in_flight.fetch_add(1, SeqCst);
-        let request = InFlight(self);
+        let request = Gauge::rise(&self.in_flight);
         if self.is_closing.load(SeqCst) {
             return Err(VolumeError::Closed);
         }

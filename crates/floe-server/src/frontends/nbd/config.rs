@@ -202,8 +202,8 @@ impl NbdConfig {
         Ok(())
     }
 
-    /// Checks the names of all exports: those of the settings, and those of `volumes`, of
-    /// which more can be attached later. `None`: there is no cache of volumes.
+    /// Checks the names of all exports: those of the settings, and those of `volumes`.
+    /// With a cache of volumes there may be none yet, because volumes can be attached later.
     pub(super) fn check_names(&self, volumes: Option<&[&str]>) -> Result<(), ServerConfigError> {
         let has_cache = volumes.is_some();
         let volumes = volumes.unwrap_or_default();

@@ -49,7 +49,7 @@ pub(super) struct Client {
     pub(super) target: Target,
     config: NbdConfig,
     clock: Clock,
-    /// What the server said at first.
+    /// The export, as the first connection found it.
     pub(super) export: Export,
     pub(super) counters: Arc<Counters>,
     state: Mutex<State>,

@@ -19,7 +19,7 @@ const REPLIES_MAX: usize = 64;
 /// Blocks of a server that names no size.
 const BLOCK_BYTES_MIN: u32 = 512;
 
-/// What a server says of its export.
+/// An export, as its server describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Export {
     pub(super) size_bytes: u64,

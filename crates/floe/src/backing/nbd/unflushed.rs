@@ -166,7 +166,7 @@ mod tests {
     /// Bytes of the unit in which data can be cut.
     const BLOCK: u64 = 512;
 
-    /// What a server has that lost everything, once all changes were repeated.
+    /// The content of a server that lost everything, once all changes are repeated.
     fn repeated(unflushed: &Unflushed) -> Vec<u8> {
         let mut bytes = vec![0; 64 * BLOCK as usize];
         for change in unflushed.changes() {

@@ -65,7 +65,7 @@ pub(crate) struct FoundBlock {
     pub(crate) valid: Vec<(ByteRange, bool)>,
 }
 
-/// What tells blocks that went stale while the cache device could not be written.
+/// Tells the blocks that went stale while the cache device could not be written.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trust {
     /// The number of the witness, or zero without one.

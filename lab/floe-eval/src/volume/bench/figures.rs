@@ -33,7 +33,7 @@ impl Counts {
         }
     }
 
-    /// What was counted after `before`. The state of the blocks stays that of now.
+    /// The counts since `before`, with the state of the blocks at the end.
     pub(super) fn since(mut self, before: &Counts) -> Self {
         let (counts, earlier) = (&mut self.stats.counts, &before.stats.counts);
         let accesses = |now: &mut Accesses, then: Accesses| {
