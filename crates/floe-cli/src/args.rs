@@ -163,6 +163,18 @@ pub(crate) enum VolumeAction {
         /// The mode
         mode: Mode,
     },
+    /// Read all cached data of the running server, to find what the cache device has damaged
+    #[command(after_help = "Examples:\n  \
+        floe volume scrub\n  \
+        floe volume scrub --rate 50MiB\n\n\
+        Damaged clean data leaves the cache: the backing device has it. Dirty data that is damaged is\n\
+        reported, with exit status 4; the log names it. Without `volumes.checksums` only errors that the device\n\
+        reports are found. Ends early if it is interrupted.")]
+    Scrub {
+        /// Bytes a second at most
+        #[arg(long, default_value = "0", hide_default_value = true)]
+        rate: ByteSize,
+    },
     /// Detach a volume from the running server, and disconnect its clients
     #[command(after_help = "Examples:\n  \
         floe volume detach disk                   write its dirty data back first\n  \

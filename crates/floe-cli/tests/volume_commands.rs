@@ -146,6 +146,8 @@ fn volumes_are_operated_while_the_server_runs() {
     volume(&["flush", "disk"]).expect(0, &["dirty    0B"]);
     assert_eq!(first_byte(folder), 7);
 
+    volume(&["scrub", "--rate", "1GiB"]).expect(0, &["read, 0B of damaged"]);
+
     client.write(8);
     volume(&["mode", "disk", "write-through"]).expect(0, &["write-through", "dirty    0B"]);
     assert_eq!(first_byte(folder), 8);
@@ -178,6 +180,49 @@ fn volumes_are_operated_while_the_server_runs() {
     assert_eq!(Nbd::connect(folder, "disk").unwrap().read(), 9);
     assert_eq!(serving.stop(), 0);
     assert!(!folder.join("floe-data/control.sock").exists());
+}
+
+#[test]
+fn damaged_data_of_the_cache_is_found_and_not_returned() {
+    let folder = folder();
+    let folder = folder.path();
+    let settings = [
+        ("FLOE_VOLUMES_PATH", "cache.floe"),
+        ("FLOE_VOLUMES_SIZE", "64MiB"),
+        ("FLOE_VOLUMES_CHECKSUMS", "true"),
+        ("FLOE_NBD_LISTEN", "off"),
+    ];
+    let volume = |words: &[&str]| run(folder, &[&["volume"], words].concat());
+    let serving = serve(folder, &settings);
+    volume(&["attach", "disk=disk.img,mode=write-back"]).expect(0, &[]);
+    Nbd::connect(folder, "disk").unwrap().write(0x77);
+    volume(&["scrub"]).expect(0, &["4KiB read, 0B of damaged"]);
+    assert_eq!(serving.stop(), 0);
+
+    let cache = fs::read(folder.join("cache.floe")).unwrap();
+    let (blocks, _) = cache.as_chunks::<BLOCK>();
+    let written = blocks.iter().position(|block| *block == [0x77; BLOCK]);
+    let at = written.unwrap() * BLOCK + 99;
+    let file = fs::File::options()
+        .write(true)
+        .open(folder.join("cache.floe"));
+    file.unwrap().write_all_at(&[0x76], at as u64).unwrap();
+
+    let serving = serve(folder, &settings);
+    volume(&["attach", "disk=disk.img,mode=write-back"]).expect(0, &["dirty    4KiB"]);
+    let mut client = Nbd::connect(folder, "disk").unwrap();
+    const EIO: u32 = 5;
+    assert_eq!(client.request(READ, b"").unwrap(), EIO);
+    volume(&["scrub"]).expect(4, &["of dirty data are damaged", "log"]);
+    volume(&["scrub", "--json"]).expect(4, &["\"damaged_bytes\":"]);
+    volume(&["flush"]).expect(3, &["checksum"]);
+    let metrics = String::from_utf8(get(serving.admin, "/metrics").1).unwrap();
+    assert!(!metrics.contains("floe_volume_checksum_errors_total 0"));
+    client.write(0x78);
+    volume(&["scrub"]).expect(0, &["4KiB read, 0B of damaged"]);
+    volume(&["flush"]).expect(0, &["dirty    0B"]);
+    assert_eq!(first_byte(folder), 0x78);
+    assert_eq!(serving.stop(), 0);
 }
 
 #[test]

@@ -70,6 +70,7 @@ pub(crate) fn superblock_seeds() -> Vec<Vec<u8>> {
             classes: 0b1111,
             granule_bytes: 32 << 10,
             block_size: 4096,
+            checksums: volumes == 1,
         },
         first_batch: 8,
         log_position: 4096,
@@ -121,6 +122,11 @@ fn records() -> Vec<BlockRecord> {
             state: Sector::Dirty,
         },
         BlockRecord::Unmap { granule: 9 },
+        BlockRecord::Sums {
+            granule: 4,
+            first: 1,
+            sums: (7, Some(8)),
+        },
         BlockRecord::Intent { bit: 77 },
         BlockRecord::Settled { bit: 77 },
     ]
@@ -142,9 +148,14 @@ pub(crate) fn block_batch_seeds() -> Vec<Vec<u8>> {
         .into()
 }
 
-/// The first byte of an input chooses the size of a granule.
+/// The first byte of an input chooses the size of a granule; half of the tables have
+/// checksums.
 fn shape(choice: u32) -> TableShape {
-    TableShape::new(choice * 8)
+    let shape = TableShape::new(choice * 8);
+    match choice.trailing_zeros() % 2 {
+        0 => shape,
+        _ => shape.with_sums(choice).unwrap_or(shape),
+    }
 }
 
 pub(crate) fn block_table(data: &[u8]) {

@@ -7,7 +7,7 @@ use std::path::{Path, absolute};
 use clap::ArgMatches;
 use floe::backing::BackingTarget;
 use floe::config::{Effective, Schema};
-use floe::volume::{DirtyData, Usage};
+use floe::volume::{DirtyData, ScrubReport, Usage};
 use floe_core::ByteSize;
 use floe_device::Clock;
 use floe_device::block::file::{FileBlocks, FileBlocksConfig};
@@ -54,7 +54,10 @@ pub(crate) fn run(
     }
     let path = frontends::control_path(&effective, data_dir)?;
     let path = path.ok_or_else(|| Failure::usage("control.path disables the control socket"))?;
-    let reports = call(&path, &request(action)?)?;
+    let reports = match call(&path, &request(action)?)? {
+        Answer::Volumes(reports) => reports,
+        Answer::Scrubbed(report) => return scrubbed(json, &report),
+    };
     if let VolumeAction::Detach { name, .. } = action {
         return say(json, &format!("volume {name} is detached"));
     }
@@ -62,6 +65,36 @@ pub(crate) fn run(
         true => output::print_json(&reports),
         false => output::print(&reports.iter().map(shown).collect::<String>()),
     }
+}
+
+/// What a server says.
+enum Answer {
+    Volumes(Vec<VolumeReport>),
+    Scrubbed(ScrubReport),
+}
+
+fn scrubbed(json: bool, report: &ScrubReport) -> Result<(), Failure> {
+    let ScrubReport {
+        read_bytes,
+        dropped_bytes,
+        damaged_bytes,
+    } = *report;
+    match json {
+        true => output::print_json(report)?,
+        false => output::print(&format!(
+            "{} read, {} of damaged clean data left the cache\n",
+            output::size(read_bytes),
+            output::size(dropped_bytes)
+        ))?,
+    }
+    if damaged_bytes == 0 {
+        return Ok(());
+    }
+    let damaged = output::size(damaged_bytes);
+    Err(
+        Failure::damage(format!("{damaged} of dirty data are damaged"))
+            .cure("see the server's log for the ranges: write them again, or discard them"),
+    )
 }
 
 fn say(json: bool, what: &str) -> Result<(), Failure> {
@@ -112,19 +145,21 @@ fn request(action: &VolumeAction) -> Result<Request, Failure> {
             },
         },
         VolumeAction::Flush { name, .. } => Request::Flush { name },
+        VolumeAction::Scrub { rate } => Request::Scrub { rate },
         VolumeAction::Status { name } => Request::Status { name },
         VolumeAction::Create { .. } => Request::Status { name: None },
     })
 }
 
-fn call(path: &Path, request: &Request) -> Result<Vec<VolumeReport>, Failure> {
+fn call(path: &Path, request: &Request) -> Result<Answer, Failure> {
     let reply = control::call(path, request).map_err(|error| {
         Failure::environment(format!("no server with volumes answers at `{}`", path.display()))
             .because(error)
             .cure("start `floe serve` with a volume, or name its --data-dir; `floe volume flush --offline` needs no server")
     })?;
     match reply {
-        Reply::Volumes(reports) => Ok(reports),
+        Reply::Volumes(reports) => Ok(Answer::Volumes(reports)),
+        Reply::Scrubbed(report) => Ok(Answer::Scrubbed(report)),
         Reply::Failed {
             is_usage: true,
             message,

@@ -1,6 +1,7 @@
 //! Addresses of volumes: byte ranges, in sectors of 512 B.
 
 use std::fmt;
+use std::ops::Range;
 
 /// Bytes of a sector: requests begin and end at its multiples.
 pub const SECTOR_BYTES: u64 = 512;
@@ -88,6 +89,13 @@ pub struct Piece {
     pub extent: Extent,
     /// Byte offset of the copy on the cache device.
     pub place: u64,
+}
+
+impl Piece {
+    /// The bytes of the copy on the cache device.
+    pub fn places(&self) -> Range<u64> {
+        self.place..self.place + self.extent.range.len()
+    }
 }
 
 #[cfg(test)]

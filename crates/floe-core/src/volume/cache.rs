@@ -297,6 +297,12 @@ impl Cache {
         self.shards[shard].release(granule);
     }
 
+    /// Hands the blocks of the group that has `place` to `each`, whole.
+    pub fn blocks_around(&self, place: u64, mut each: impl FnMut(Piece)) {
+        let (shard, granule) = self.at(place);
+        self.shards[shard].blocks_around(granule, &mut each);
+    }
+
     /// Notes a use of the block at `place`: it cannot leave now, and others are to be
     /// tried first.
     pub fn touch(&mut self, place: u64) {

@@ -86,6 +86,12 @@ fn blocks(samples: &mut Samples, stats: &VolumeCacheStats) {
         &[],
         turnover.bypassed_bytes,
     );
+    samples.counter(
+        "floe_volume_checksum_errors",
+        "Reads of the cache device of volumes that found other data than was written",
+        &[],
+        stats.checksum_errors,
+    );
     let occupancy = &stats.occupancy;
     for (name, help, value) in [
         (
@@ -112,6 +118,11 @@ fn blocks(samples: &mut Samples, stats: &VolumeCacheStats) {
             "floe_volume_history_bytes",
             "Memory of the history of promotion, cleaning and sequential streams",
             stats.memory.history,
+        ),
+        (
+            "floe_volume_checksum_bytes",
+            "Memory of the checksums of cached data",
+            stats.checksum_bytes,
         ),
     ] {
         samples.gauge(name, help, &[], value as f64);

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use floe_core::ByteSize;
 use floe_core::layout::volume::{
-    BlockRecord, MappedBlock, TABLE_PAGE_BYTES, TablePage, TableShape, VOLUME_SUPERBLOCK_BYTES,
+    BlockRecord, MappedBlock, TABLE_PAGE_BYTES, TablePage, VOLUME_SUPERBLOCK_BYTES,
     VolumeSuperblock,
 };
 use floe_core::volume::VolumeId;
@@ -67,7 +67,7 @@ impl Cache {
     /// Applies `record` to both copies of the first page of the table.
     async fn edit_table(&self, record: BlockRecord) {
         let (id, plan) = (self.superblock.cache_id, self.superblock.plan);
-        let shape = TableShape::new(plan.granule_bytes);
+        let shape = plan.shape().unwrap();
         let buf = IoBuf::zeroed(PAGE as usize);
         let bytes = self.device.read(plan.table_offset, buf).await.unwrap();
         let page = TablePage::decode(id, shape, 0, &bytes);
@@ -166,7 +166,7 @@ async fn a_damaged_page_of_the_table_is_reported() {
     let cache = cache().await;
     // No record of the log changes the last page.
     let plan = cache.superblock.plan;
-    let shape = TableShape::new(plan.granule_bytes);
+    let shape = plan.shape().unwrap();
     let number = shape.pages(plan.granules()) - 1;
     let at = plan.table_offset + u64::from(number) * 2 * PAGE;
     for copy in 0..2 {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use floe_core::ByteSize;
 use floe_core::hash::HashSeed;
 use floe_core::layout::volume::{
-    VOLUME_NAME_BYTES_MAX, VOLUMES_MAX, VolumeEntry, VolumeSuperblock,
+    VOLUME_NAME_BYTES_MAX, VOLUMES_MAX, VolumeEntry, VolumeSuperblock, intent_bits,
 };
 use floe_core::layout::{CacheId, LayoutError};
 use floe_core::volume::{
@@ -27,6 +27,7 @@ use super::limits::Cleaning;
 use super::shard::Shard;
 use super::stamp::{NO_STAMP, stamp_of};
 use super::state::{Shared, VolumeState};
+use super::sums::SummedBlocks;
 use super::table::{self, Boot, FoundBlock, Opened, Trust};
 use super::witness::Witness;
 
@@ -57,6 +58,10 @@ pub struct VolumeCacheStats {
     pub occupancy: Occupancy,
     /// Bytes of RAM of the index and the policies.
     pub memory: Memory,
+    /// Bytes of RAM of the checksums of cached data.
+    pub checksum_bytes: u64,
+    /// Reads of the cache device that found other data than was written.
+    pub checksum_errors: u64,
 }
 
 impl VolumeCache {
@@ -150,7 +155,7 @@ impl VolumeCache {
             }
             Err(LayoutError::Blank) => {
                 let (size, block) = (device.size_bytes(), device.block_bytes());
-                let plan = layout::plan(size, block, config.sizes, config.shards)?;
+                let plan = layout::plan(size, block, config)?;
                 // Settings that cannot work leave the device as it is.
                 Plan::new(&config.core(plan.places_bytes, plan.shards, seed))?;
                 let identity = (id, HashSeed(seed));
@@ -182,8 +187,13 @@ impl VolumeCache {
             table,
             superblock,
             blocks,
+            sums,
             ..
         } = opened;
+        let device: SharedBlockDevice = match &sums {
+            Some(sums) => Arc::new(SummedBlocks::new(device, Arc::clone(sums))),
+            None => device,
+        };
         let on_device = superblock.plan;
         let core = config.core(on_device.places_bytes, on_device.shards, superblock.seed.0);
         let plan = Plan::new(&core)?;
@@ -200,6 +210,7 @@ impl VolumeCache {
             device,
             clock,
             table,
+            sums,
             plan,
             shards: caches.into_iter().map(Shard::new).collect(),
             volumes: RwLock::new(Vec::new()),
@@ -380,6 +391,9 @@ impl VolumeCache {
             stats.occupancy += state.cache.occupancy();
             stats.memory += state.cache.memory();
         }
+        let sums = self.shared.sums.as_ref();
+        stats.checksum_errors = sums.map_or(0, |sums| sums.failures());
+        stats.checksum_bytes = sums.map_or(0, |sums| sums.memory_bytes());
         stats
     }
 
@@ -408,6 +422,7 @@ impl VolumeCache {
             // Nothing relies on the cache device.
             return Ok(());
         }
+        self.shared.enqueue_sums(|_| true);
         self.shared.table.commit().await?;
         self.stamp_all(&volumes, &mut entries).await;
         self.shared.table.close(entries.clone()).await
@@ -451,8 +466,31 @@ impl Shared {
             // Nothing is written to a cache device that has failed.
             let is_lost = self.table.check().is_err();
             if !is_lost && !idle.is_empty() && self.flush_all().await {
+                let is_idle = |bit| idle.binary_search(&bit).is_ok();
+                self.enqueue_sums(|extent| intent_bits(extent).any(is_idle));
                 self.table.settle_intents(&idle);
             }
+        }
+    }
+
+    /// Enqueues the checksums that the table lacks, of blocks that are `wanted`.
+    fn enqueue_sums(&self, mut wanted: impl FnMut(Extent) -> bool) {
+        let Some(sums) = &self.sums else {
+            return;
+        };
+        let group = self.plan.group_bytes();
+        for place in (0..self.plan.capacity_bytes()).step_by(group as usize) {
+            if !sums.has_changed(place..place + group) {
+                continue;
+            }
+            let mut records = Vec::new();
+            let state = self.shards[self.plan.shard_of_place(place)].lock();
+            state.cache.blocks_around(place, |piece| {
+                if wanted(piece.extent) {
+                    sums.records(piece.places(), true, &mut records);
+                }
+            });
+            self.table.enqueue(records);
         }
     }
 
@@ -503,6 +541,10 @@ fn check(
             .map(|class| ByteSize(u64::from(plan.granule_bytes) << class).to_string())
             .collect();
         return differs("sizes", sizes.join(","), config.sizes.to_string());
+    }
+    if config.checksums != plan.checksums {
+        let text = |is_on: bool| is_on.to_string();
+        return differs("checksums", text(plan.checksums), text(config.checksums));
     }
     if config.shards != 0 && config.shards != plan.shards {
         return differs("shards", plan.shards.to_string(), config.shards.to_string());

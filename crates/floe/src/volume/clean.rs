@@ -12,9 +12,10 @@ use floe_core::Tick;
 use floe_core::policy::cleaning::Load;
 use floe_core::volume::mode::Sector;
 use floe_core::volume::{Cache, CleanCursor, Extent, Piece, Step, VolumeId};
+use floe_device::DeviceError;
 use tokio::sync::OwnedRwLockReadGuard;
 
-use super::decide::{RangeLock, mark};
+use super::decide::RangeLock;
 use super::error::VolumeError;
 use super::locks::{Hold, RangeLocks};
 use super::state::{Shared, VolumeState};
@@ -106,6 +107,7 @@ impl Shared {
 
     async fn clean_once(self: &Arc<Self>, volume: VolumeId) -> Result<(), VolumeError> {
         let blocks_max = self.cleaning.blocks_max as u64;
+        let mut unread = Ok(());
         for shard in 0..self.shards.len() {
             let mut cursor = CleanCursor::default();
             loop {
@@ -121,7 +123,11 @@ impl Shared {
                     (_, next) = state.clean_all(some, cursor, blocks_max, may_clean, steps);
                 };
                 let batch = self.begin(shard, clean).await;
-                self.finish(batch).await?;
+                match self.finish(batch).await {
+                    // Others can be.
+                    Err(error @ VolumeError::Cache(_)) => unread = Err(error),
+                    finished => finished?,
+                }
                 if skipped {
                     // A request has the block: it will be free soon.
                     self.clock.sleep(Duration::from_millis(1)).await;
@@ -133,7 +139,7 @@ impl Shared {
                 }
             }
         }
-        Ok(())
+        unread
     }
 
     /// Writes the blocks at these places back, as far as no request has them. Returns
@@ -190,7 +196,7 @@ impl Shared {
     }
 
     /// Copies the blocks of a batch to their backing devices, and makes them durable
-    /// there. If that fails, they are dirty again.
+    /// there. If that fails, they are dirty again; so are those that cannot be read.
     async fn finish(self: &Arc<Self>, batch: Batch) -> Result<(), VolumeError> {
         let shared = Arc::clone(self);
         super::finish::Finish::new(async move { shared.finish_batch(batch).await }).await
@@ -201,21 +207,21 @@ impl Shared {
         if pieces.is_empty() {
             return Ok(());
         }
-        let result = self.copy(&pieces, &batch.locks).await;
-        if result.is_err() {
-            self.cleaning.failed.fetch_add(1, SeqCst);
-        }
+        let mut unread = Vec::new();
+        let mut result = self.copy(&pieces, &batch.locks, &mut unread).await;
+        let is_copied = result.is_ok();
         for piece in pieces {
             let shard = self.plan.shard_of_place(piece.place);
             let mut state = self.shards[shard].lock();
-            match &result {
+            match is_copied && unread.iter().all(|(other, _)| *other != piece) {
                 // Writes may have made sectors dirty again, and others forgotten some.
-                Ok(()) => state.cache.clean_runs(piece, |piece| {
-                    let record = mark(&self.plan, piece, Sector::Clean);
+                true => state.cache.clean_runs(piece, |piece| {
+                    let mut records = Vec::new();
+                    self.mark(piece, Sector::Clean, &mut records);
                     // Changes that go past the cache rely on it.
-                    self.table.need(self.table.enqueue([record]));
+                    self.table.need(self.table.enqueue(records));
                 }),
-                Err(_) => {
+                false => {
                     let mut clean = Vec::new();
                     state.cache.clean_runs(piece, |piece| clean.push(piece));
                     clean
@@ -224,10 +230,21 @@ impl Shared {
                 }
             }
         }
+        if let Some((_, error)) = unread.pop() {
+            result = result.and(Err(VolumeError::cache(error)));
+        }
+        if result.is_err() {
+            self.cleaning.failed.fetch_add(1, SeqCst);
+        }
         result
     }
 
-    async fn copy(&self, pieces: &[Piece], locks: &[RangeLock]) -> Result<(), VolumeError> {
+    async fn copy(
+        &self,
+        pieces: &[Piece],
+        locks: &[RangeLock],
+        unread: &mut Vec<(Piece, DeviceError)>,
+    ) -> Result<(), VolumeError> {
         let mut volumes: Vec<Arc<VolumeState>> = Vec::new();
         let mut reads = Vec::new();
         for piece in pieces {
@@ -237,7 +254,6 @@ impl Shared {
             }
             reads.push(self.read_piece(*piece));
         }
-        let mut result = Ok(());
         let mut writes = Vec::new();
         for (piece, read) in pieces.iter().zip(reads) {
             let volume = volumes.iter().find(|v| v.id == piece.extent.volume);
@@ -247,11 +263,11 @@ impl Shared {
                     let start = piece.extent.range.start;
                     writes.push(volume.backing.write(start, buf.freeze()));
                 }
-                (Err(error), _) => result = Err(VolumeError::cache(error)),
+                (Err(error), _) => unread.push((*piece, error)),
                 (Ok(_), None) => {}
             }
         }
-        result.and(super::write::all(writes, VolumeError::backing).await)?;
+        super::write::all(writes, VolumeError::backing).await?;
         // Writes may go on; the blocks stay until the table has heard.
         locks.iter().for_each(|lock| lock.downgrade(Hold::Pin));
         for volume in volumes {

@@ -8,9 +8,6 @@ use floe_core::volume::sequential::{CutOff, SequentialConfig};
 use floe_core::volume::{BlockSizes, Config, Fill, Level, Replacement, WhenDirty};
 use serde::{Deserialize, Serialize};
 
-use super::error::OpenVolumesError;
-use super::layout;
-
 /// How a cache device is used by all volumes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -44,6 +41,9 @@ pub struct VolumeCacheConfig {
     /// Parts of the cache with a lock each; 0 chooses by the size of the device. They
     /// cannot change without formatting anew.
     pub shards: u32,
+    /// Keep a checksum of each block of the cache device that has data, and compare it at
+    /// each read. Cannot change without formatting anew.
+    pub checksums: bool,
 }
 
 impl Default for VolumeCacheConfig {
@@ -66,24 +66,12 @@ impl Default for VolumeCacheConfig {
             group_replacement: core.group_replacement,
             when_dirty: core.when_dirty,
             shards: 0,
+            checksums: false,
         }
     }
 }
 
 impl VolumeCacheConfig {
-    /// The bytes of a cache device with blocks of `block_bytes` that has room for
-    /// `capacity` bytes of cached blocks.
-    ///
-    /// # Errors
-    /// The capacity is too small for these sizes of blocks.
-    pub fn device_bytes(
-        &self,
-        capacity: ByteSize,
-        block_bytes: u32,
-    ) -> Result<ByteSize, OpenVolumesError> {
-        layout::device_bytes(capacity.bytes(), block_bytes, self.sizes, self.shards).map(ByteSize)
-    }
-
     /// The settings of the decisions for `capacity` in so many shards.
     pub(super) fn core(&self, capacity: u64, shards: u32, seed: u64) -> Config {
         let group = self.sizes.largest().bytes();

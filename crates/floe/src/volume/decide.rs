@@ -188,7 +188,7 @@ impl Shared {
                 Step::Map(block) => records.push(map(&self.plan, block)),
                 Step::Mark(piece, sector) => {
                     needs_writing |= sector != Sector::Clean;
-                    records.push(mark(&self.plan, piece, sector));
+                    self.mark(piece, sector, &mut records);
                 }
                 Step::Unmap(block) => {
                     needs_writing = true;
@@ -206,6 +206,14 @@ impl Shared {
         let ticket = self.table.enqueue(records);
         if needs_writing {
             self.table.need(ticket);
+        }
+    }
+
+    /// Appends records of a piece's state, and of its checksums.
+    pub(super) fn mark(&self, piece: Piece, sector: Sector, records: &mut Vec<BlockRecord>) {
+        records.push(mark(&self.plan, piece, sector));
+        if let (Some(sums), true) = (&self.sums, sector != Sector::Missing) {
+            sums.records(piece.places(), false, records);
         }
     }
 
@@ -340,7 +348,7 @@ fn map(plan: &Plan, block: Piece) -> BlockRecord {
     }
 }
 
-pub(super) fn mark(plan: &Plan, piece: Piece, state: Sector) -> BlockRecord {
+fn mark(plan: &Plan, piece: Piece, state: Sector) -> BlockRecord {
     let granule = granule(plan, piece.place);
     let within = piece.place % plan.granule_bytes() / SECTOR_BYTES;
     let sectors = piece.extent.range.len().div_ceil(SECTOR_BYTES);

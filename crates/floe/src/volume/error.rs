@@ -98,6 +98,16 @@ pub enum OpenVolumesError {
         /// Bytes that are needed.
         needed: u64,
     },
+    /// A page of the table has no room for the checksums of one of the smallest blocks.
+    #[error(
+        "checksums of blocks of {granule} bytes on a cache device with blocks of {block_size} bytes do not fit: choose smaller `sizes`, or a device with blocks of 4,096 bytes"
+    )]
+    TooManySums {
+        /// Bytes of the smallest block.
+        granule: u32,
+        /// Bytes of a block of the device.
+        block_size: u32,
+    },
     /// The device has something else.
     #[error(
         "{device} is not blank, and has no cache of volumes: {source}; format it only if nothing on it is needed"

@@ -1,10 +1,11 @@
 //! The places of things on the cache device.
 
+use floe_core::ByteSize;
 use floe_core::layout::volume::{
     LOG_BYTES_MAX, TABLE_PAGE_BYTES, TableShape, VOLUME_SUPERBLOCK_BYTES, VolumeFormatPlan,
 };
-use floe_core::volume::BlockSizes;
 
+use super::config::VolumeCacheConfig;
 use super::error::OpenVolumesError;
 
 /// The log has whole units.
@@ -20,17 +21,16 @@ const GROUPS_MIN: u64 = 16;
 pub(super) fn plan(
     size: u64,
     block_size: u32,
-    sizes: BlockSizes,
-    shards: u32,
+    config: &VolumeCacheConfig,
 ) -> Result<VolumeFormatPlan, OpenVolumesError> {
-    let granule = sizes.smallest().bytes();
-    let group = sizes.largest().bytes().max(granule << 3);
+    let granule = config.sizes.smallest().bytes();
+    let group = config.sizes.largest().bytes().max(granule << 3);
     let log_offset = 2 * VOLUME_SUPERBLOCK_BYTES as u64;
     let log_bytes = (size / 2048)
         .next_multiple_of(LOG_UNIT)
         .clamp(LOG_UNIT, LOG_BYTES_MAX);
     let table_offset = log_offset + log_bytes;
-    let shape = TableShape::new(granule as u32);
+    let shape = shape(granule as u32, block_size, config.checksums)?;
     let page = 2 * TABLE_PAGE_BYTES as u64;
     // One page more than its share of the room serves the last, partial one.
     let room = size.saturating_sub(table_offset);
@@ -43,37 +43,57 @@ pub(super) fn plan(
     if size < needed {
         return Err(OpenVolumesError::TooSmall { size, needed });
     }
-    let shards = match shards {
+    let shards = match config.shards {
         0 => (granules * granule / (group * GROUPS_MIN)).clamp(1, SHARDS_MAX) as u32,
         shards => shards,
     };
     Ok(VolumeFormatPlan {
         block_size,
         granule_bytes: granule as u32,
-        classes: sizes.classes(),
+        classes: config.sizes.classes(),
         shards,
         log_offset,
         log_bytes,
         table_offset,
         places_offset,
         places_bytes: granules * granule,
+        checksums: config.checksums,
     })
 }
 
-/// The bytes of a device whose places have `capacity` bytes.
-pub(super) fn device_bytes(
-    capacity: u64,
-    block_size: u32,
-    sizes: BlockSizes,
-    shards: u32,
-) -> Result<u64, OpenVolumesError> {
-    let mut size = 2 * VOLUME_SUPERBLOCK_BYTES as u64 + LOG_UNIT + capacity;
-    loop {
-        size = size.next_multiple_of(u64::from(block_size));
-        let places = plan(size, block_size, sizes, shards)?.places_bytes;
-        if places >= capacity {
-            return Ok(size);
+fn shape(granule: u32, block_size: u32, checksums: bool) -> Result<TableShape, OpenVolumesError> {
+    let shape = TableShape::new(granule);
+    match checksums {
+        true => shape
+            .with_sums(block_size)
+            .ok_or(OpenVolumesError::TooManySums {
+                granule,
+                block_size,
+            }),
+        false => Ok(shape),
+    }
+}
+
+impl VolumeCacheConfig {
+    /// The bytes of a cache device with blocks of `block_bytes` that has room for
+    /// `capacity` bytes of cached blocks.
+    ///
+    /// # Errors
+    /// The capacity is too small for these sizes of blocks.
+    pub fn device_bytes(
+        &self,
+        capacity: ByteSize,
+        block_bytes: u32,
+    ) -> Result<ByteSize, OpenVolumesError> {
+        let capacity = capacity.bytes();
+        let mut size = 2 * VOLUME_SUPERBLOCK_BYTES as u64 + LOG_UNIT + capacity;
+        loop {
+            size = size.next_multiple_of(u64::from(block_bytes));
+            let places = plan(size, block_bytes, self)?.places_bytes;
+            if places >= capacity {
+                return Ok(ByteSize(size));
+            }
+            size += capacity - places;
         }
-        size += capacity - places;
     }
 }

@@ -14,6 +14,7 @@
 //! | `read.rs`, `write.rs` | the way of a request |
 //! | `clean.rs`, `limits.rs`, `reclaim.rs` | writing dirty blocks back and its limits, room for new ones |
 //! | `table/` | the table of blocks on the cache device, and its log |
+//! | `sums.rs`, `scrub.rs` | checksums of cached data; reading all of it |
 //! | `stamp.rs` | what tells a backing device from others |
 //! | `loss.rs`, `witness.rs` | going on without a cache device that has failed |
 //! | `layout.rs` | the places of things on the cache device |
@@ -40,9 +41,11 @@ mod locks;
 mod loss;
 mod read;
 mod reclaim;
+mod scrub;
 mod shard;
 mod stamp;
 mod state;
+mod sums;
 pub(crate) mod table;
 mod witness;
 mod write;
@@ -57,3 +60,4 @@ pub use error::{DetachError, OpenVolumesError, VolumeError};
 pub use floe_core::volume::mode::Mode;
 pub use floe_core::volume::{BlockSizes, Usage};
 pub use handle::{Volume, VolumeStatus};
+pub use scrub::ScrubReport;

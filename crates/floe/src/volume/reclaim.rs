@@ -36,8 +36,14 @@ impl Shared {
             for shard in 0..self.shards.len() {
                 let dirty = self.evict(shard, &mut progress);
                 if cleans && !dirty.is_empty() {
-                    self.spare_unattached(shard, &dirty);
-                    self.clean_pieces(shard, &dirty).await?;
+                    self.keep_back(shard, &dirty, |piece| {
+                        self.volume(piece.extent.volume).is_none()
+                    });
+                    match self.clean_pieces(shard, &dirty).await {
+                        // Those that cannot be read must not keep others from leaving.
+                        Err(VolumeError::Cache(_)) => self.keep_back(shard, &dirty, |_| true),
+                        cleaned => cleaned.map(|_| ())?,
+                    }
                     self.evict(shard, &mut progress);
                 }
             }
@@ -72,12 +78,12 @@ impl Shared {
         dirty
     }
 
-    /// Dirty blocks of volumes that are not attached must stay. Others become the next
-    /// to leave.
-    fn spare_unattached(&self, shard: usize, dirty: &[Piece]) {
+    /// Keeps blocks that are dirty still and `must_stay`, as those of volumes that are not
+    /// attached. Others become the next to leave.
+    fn keep_back(&self, shard: usize, pieces: &[Piece], must_stay: impl Fn(&Piece) -> bool) {
         let mut state = self.shards[shard].lock();
-        for piece in dirty {
-            if self.volume(piece.extent.volume).is_none() {
+        for piece in pieces {
+            if state.cache.is_dirty(piece.place) && must_stay(piece) {
                 state.cache.touch(piece.place);
             }
         }

@@ -18,6 +18,7 @@ use super::config::VolumeConfig;
 use super::error::VolumeError;
 use super::limits::Cleaning;
 use super::shard::Shard;
+use super::sums::Sums;
 use super::table::BlockTable;
 use super::witness::Witness;
 use crate::gauge::Gauge;
@@ -28,6 +29,8 @@ pub(super) struct Shared {
     pub(super) device: SharedBlockDevice,
     pub(super) clock: Clock,
     pub(super) table: Arc<BlockTable>,
+    /// The checksums of cached data, if it has some.
+    pub(super) sums: Option<Arc<Sums>>,
     pub(super) plan: Plan,
     pub(super) shards: Vec<Shard>,
     pub(super) volumes: RwLock<Vec<Arc<VolumeState>>>,

@@ -3,6 +3,7 @@
 mod backing;
 mod below;
 mod campaign;
+mod checksums;
 mod crash;
 mod faults;
 mod hostile;

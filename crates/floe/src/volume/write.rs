@@ -14,6 +14,7 @@ use super::error::VolumeError;
 use super::finish::Finish;
 use super::locks::Hold;
 use super::state::{Shared, VolumeState};
+use super::table::Writer;
 
 /// A change of a volume.
 #[derive(Clone, Debug)]
@@ -84,9 +85,18 @@ impl Shared {
             volume: volume.id,
             range,
         };
+        // The table has the checksum of what is there, unless a bit says that it may differ.
+        let writer = self.sums.is_some().then(|| self.table.begin_write(extent));
+        if writer.is_some() && !self.table.has_intents(extent) {
+            return None;
+        }
         let (piece, lock) = self.in_place(extent, Hold::Exclusive, Cache::overwrite)?;
         let operation = self.device.write(self.offset(piece.place), data.clone());
-        Some(Overwrite { operation, lock })
+        Some(Overwrite {
+            operation,
+            lock,
+            _writer: writer,
+        })
     }
 
     /// Makes the part of a change in one region. If the future is dropped, the change goes
@@ -340,6 +350,7 @@ struct Overwrite {
     operation: OpFuture<()>,
     /// Held until the write has ended.
     lock: RangeLock,
+    _writer: Option<Writer>,
 }
 
 impl Overwrite {

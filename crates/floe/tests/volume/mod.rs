@@ -30,6 +30,8 @@ mod reclaim;
 mod shard;
 #[path = "../../src/volume/state.rs"]
 mod state;
+#[path = "../../src/volume/sums.rs"]
+mod sums;
 #[path = "../../src/volume/table/mod.rs"]
 mod table;
 #[path = "../../src/volume/witness.rs"]

@@ -64,14 +64,14 @@ impl World {
             write_miss: fill,
             ..VolumeCacheConfig::default()
         };
-        let least = layout::plan(0, 512, settings.sizes, 1);
+        let least = layout::plan(0, 512, &settings);
         let Err(OpenVolumesError::TooSmall { needed, .. }) = least else {
             unreachable!("a device of no bytes is too small");
         };
         let cache_device = device(needed);
         let backing = device(SECTORS as u64 * SECTOR);
         let size = cache_device.size_bytes();
-        let on_device = layout::plan(size, 512, settings.sizes, 1).expect("there is room");
+        let on_device = layout::plan(size, 512, &settings).expect("there is room");
         let identity = (CacheId([1; 16]), HashSeed(1));
         let format = table::format(Arc::clone(&cache_device), on_device, identity, 0, BOOT, 0);
         let opened = block_on(format).expect("it is laid out");
@@ -95,6 +95,7 @@ impl World {
             device: Arc::clone(&cache_device),
             clock: Clock::real(),
             table: opened.table,
+            sums: None,
             plan,
             shards: vec![Shard::new(cache)],
             volumes: RwLock::new(vec![Arc::clone(&volume)]),

@@ -7,7 +7,8 @@
 //!
 //! Blocks themselves carry no checksum, because a write in place must not
 //! need another one: one logical sector of the device is written whole or not at
-//! all. Everything else is framed as the chunk engine's structures are.
+//! all. The table may have their checksums, of which those of recent writes are unknown
+//! after an unclean stop. Everything else is framed as the chunk engine's structures are.
 //! `docs/format.md`, chapter "Volumes", describes the same in prose.
 //!
 //! | file | structure |
@@ -29,7 +30,7 @@ mod witness;
 mod tests;
 
 pub use log::{BATCH_BYTES_MAX, BlockBatch, LOG_HEADER_BYTES, batch_bytes};
-pub use record::{BlockRecord, Edit, MappedBlock, RECORD_BYTES};
+pub use record::{BlockRecord, Edit, MappedBlock, NO_SUM, RECORD_BYTES};
 pub use shape::{TABLE_ENTRY_BYTES, TABLE_HEADER_BYTES, TABLE_PAGE_BYTES, TableShape};
 pub use superblock::{
     INTENT_BITS, IntentBitmap, LOG_BYTES_MAX, LOG_BYTES_MIN, VOLUME_ENTRY_BYTES,
@@ -39,11 +40,18 @@ pub use superblock::{
 pub use table::TablePage;
 pub use witness::{VolumeWitness, WITNESS_BYTES, WITNESS_HEADER_BYTES};
 
+use super::checksum::crc32c;
 use super::error::LayoutError;
 
 /// Most of an epoch, a sequence or the number of a batch. No cache counts that far;
 /// readers reject more, so that the next number never overflows.
 const COUNT_MAX: u64 = u64::MAX >> 1;
+
+/// The checksum of a unit of data, by its number among the units of all places: never
+/// [`NO_SUM`].
+pub fn unit_sum(unit: u64, data: &[u8]) -> u32 {
+    crc32c([&unit.to_le_bytes(), data]).max(NO_SUM + 1)
+}
 
 fn check_counts<const N: usize>(counts: [u64; N]) -> Result<(), LayoutError> {
     match counts.into_iter().all(|count| count <= COUNT_MAX) {

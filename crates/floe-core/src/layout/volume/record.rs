@@ -3,10 +3,10 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 4 | granule: the place, in units of the smallest block |
-//! | 4 | 1 | kind: 1 map, 2 unmap, 3 mark, 4 intent, 5 settled |
-//! | 5 | 1 | of a map the class; of a mark the state: 0 missing, 1 clean, 2 dirty |
-//! | 6 | 2 | of a map the volume; of a mark the first sector |
-//! | 8 | 8 | of a map the granule of the volume; of a mark the sector after the last |
+//! | 4 | 1 | kind: 1 map, 2 unmap, 3 mark, 4 intent, 5 settled, 6 sums |
+//! | 5 | 1 | of a map the class; of a mark the state: 0 missing, 1 clean, 2 dirty; of sums their number, 1 or 2 |
+//! | 6 | 2 | of a map the volume; of a mark the first sector; of sums the first unit |
+//! | 8 | 8 | of a map the granule of the volume; of a mark the sector after the last; of sums two numbers of 4 bytes |
 //!
 //! The granule of an intent, and of a settled one, is the number of its bit.
 
@@ -24,6 +24,9 @@ pub(super) const CLASS_MAX: u8 = 8;
 
 /// Sectors of the largest block.
 const SECTORS_MAX: u64 = 2048;
+
+/// No checksum: that of the unit is unknown.
+pub const NO_SUM: u32 = 0;
 
 /// The address and size of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +65,16 @@ pub enum BlockRecord {
         /// Their state.
         state: Sector,
     },
+    /// Units of this granule have these checksums; [`NO_SUM`] for an unknown one. A mark
+    /// makes the checksums of its units unknown.
+    Sums {
+        /// The place, in granules of the cache.
+        granule: u32,
+        /// The first unit, counted from the granule's start.
+        first: u16,
+        /// The checksum of the first unit, and of the next one if the record has it.
+        sums: (u32, Option<u32>),
+    },
     /// Blocks of the addresses that this bit stands for may differ from their backing
     /// devices after an unclean stop.
     Intent {
@@ -90,6 +103,13 @@ pub enum Edit {
         /// Their state.
         state: Sector,
     },
+    /// A unit of the entry's granule has this checksum.
+    Sum {
+        /// The unit.
+        unit: u32,
+        /// Its checksum, or [`NO_SUM`].
+        sum: u32,
+    },
 }
 
 impl BlockRecord {
@@ -107,6 +127,14 @@ impl BlockRecord {
             } => (granule, 3, code(state), first, u64::from(end)),
             BlockRecord::Intent { bit } => (bit, 4, 0, 0, 0),
             BlockRecord::Settled { bit } => (bit, 5, 0, 0, 0),
+            BlockRecord::Sums {
+                granule,
+                first,
+                sums: (one, other),
+            } => {
+                let both = u64::from(other.unwrap_or(0)) << 32 | u64::from(one);
+                (granule, 6, 1 + u8::from(other.is_some()), first, both)
+            }
         };
         put_u32(out, 0, granule);
         out[4] = kind;
@@ -136,6 +164,13 @@ impl BlockRecord {
             }),
             4 => Ok(BlockRecord::Intent { bit: granule }),
             5 => Ok(BlockRecord::Settled { bit: granule }),
+            6 if matches!(small, 1 | 2) && u64::from(medium) < SECTORS_MAX => {
+                Ok(BlockRecord::Sums {
+                    granule,
+                    first: medium,
+                    sums: (large as u32, (small == 2).then_some((large >> 32) as u32)),
+                })
+            }
             _ => Err(LayoutError::Malformed("no record of a block")),
         }
     }
@@ -165,6 +200,15 @@ impl BlockRecord {
                         state,
                     };
                     each(granule.saturating_add(at), edit);
+                }
+            }
+            BlockRecord::Sums {
+                granule,
+                first,
+                sums: (one, other),
+            } => {
+                for (unit, sum) in (u32::from(first)..).zip([one].into_iter().chain(other)) {
+                    each(granule, Edit::Sum { unit, sum });
                 }
             }
             BlockRecord::Intent { .. } | BlockRecord::Settled { .. } => {}

@@ -1,5 +1,7 @@
 //! The entries of the table of blocks: how many, and where.
 
+use std::ops::Range;
+
 use crate::volume::SECTOR_BYTES;
 
 /// Bytes of a page.
@@ -11,10 +13,15 @@ pub const TABLE_HEADER_BYTES: usize = 40;
 /// Bytes of an entry before its bits.
 pub const TABLE_ENTRY_BYTES: usize = 16;
 
+/// Bytes of the checksum of a unit.
+pub(super) const SUM_BYTES: usize = 4;
+
 /// The entries of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableShape {
     granule_bytes: u32,
+    /// Bytes with a checksum of their own; 0 without checksums.
+    unit_bytes: u32,
 }
 
 impl TableShape {
@@ -22,7 +29,31 @@ impl TableShape {
     /// from 4 KiB to 1 MiB.
     pub fn new(granule_bytes: u32) -> Self {
         debug_assert!(granule_bytes.is_power_of_two() && granule_bytes >= 4096);
-        TableShape { granule_bytes }
+        TableShape {
+            granule_bytes,
+            unit_bytes: 0,
+        }
+    }
+
+    /// The same table with a checksum for each `unit_bytes`, a power of two from 512 to
+    /// 4096. `None` if an entry is larger than a page then.
+    pub fn with_sums(self, unit_bytes: u32) -> Option<Self> {
+        debug_assert!(unit_bytes.is_power_of_two() && (512..=4096).contains(&unit_bytes));
+        let shape = TableShape { unit_bytes, ..self };
+        (shape.entries() > 0).then_some(shape)
+    }
+
+    /// Checksums of an entry.
+    pub fn sums(self) -> u32 {
+        self.granule_bytes.checked_div(self.unit_bytes).unwrap_or(0)
+    }
+
+    /// The units that have bytes of these sectors of a granule.
+    pub(super) fn units_of(self, sectors: Range<u32>) -> Range<u32> {
+        let sectors_in_unit = self.unit_bytes / SECTOR_BYTES as u32;
+        let first = sectors.start.checked_div(sectors_in_unit).unwrap_or(0);
+        let end = sectors.end.div_ceil(sectors_in_unit.max(1));
+        first..end.min(self.sums())
     }
 
     /// Sectors of a granule.
@@ -32,7 +63,7 @@ impl TableShape {
 
     /// Bytes of an entry.
     pub fn entry_bytes(self) -> usize {
-        TABLE_ENTRY_BYTES + 2 * self.bit_bytes()
+        self.sums_at() + self.sums() as usize * SUM_BYTES
     }
 
     /// Entries of a page.
@@ -48,6 +79,11 @@ impl TableShape {
     /// Pages of a table for `granules`.
     pub fn pages(self, granules: u32) -> u32 {
         granules.div_ceil(self.entries())
+    }
+
+    /// Offset of the checksums within an entry.
+    pub(super) fn sums_at(self) -> usize {
+        TABLE_ENTRY_BYTES + 2 * self.bit_bytes()
     }
 
     pub(super) fn bit_bytes(self) -> usize {

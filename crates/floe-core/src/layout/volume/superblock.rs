@@ -23,7 +23,8 @@
 //! | 128 | 8 | number of the first batch whose records the table lacks |
 //! | 136 | 8 | offset of that batch within the log |
 //! | 144 | 16 | identity of the machine's boot |
-//! | 160 | 4 | 1 after a clean stop, else 0 |
+//! | 160 | 2 | 1 after a clean stop, else 0 |
+//! | 162 | 2 | 1 if data has checksums, else 0 |
 //! | 164 | 4 | number of the witness, or zero |
 //! | 168 | 4096 | write-intent bitmap |
 //! | 4264 | 160 each | volumes |
@@ -125,6 +126,8 @@ pub struct VolumeFormatPlan {
     pub places_offset: u64,
     /// Bytes of all places.
     pub places_bytes: u64,
+    /// The table has a checksum for each block of the device.
+    pub checksums: bool,
 }
 
 impl VolumeFormatPlan {
@@ -167,12 +170,24 @@ impl VolumeFormatPlan {
         if !whole {
             return wrong("the parts of the device are not whole pages");
         }
-        let pages = TableShape::new(granule).pages(self.granules());
+        let Some(shape) = self.shape() else {
+            return wrong("the checksums of one of the smallest blocks do not fit in a page");
+        };
+        let pages = shape.pages(self.granules());
         let table_bytes = u64::from(pages) * 2 * TABLE_PAGE_BYTES as u64;
         if self.places_offset - self.table_offset < table_bytes {
             return wrong("the table has fewer entries than there are places");
         }
         Ok(())
+    }
+
+    /// The shape of the table. `None` if the checksums of an entry do not fit in a page.
+    pub fn shape(&self) -> Option<TableShape> {
+        let shape = TableShape::new(self.granule_bytes);
+        match self.checksums {
+            true => shape.with_sums(self.block_size),
+            false => Some(shape),
+        }
     }
 
     /// The byte of the device after the last place.
@@ -239,9 +254,10 @@ impl VolumeSuperblock {
         let (bit, is_set) = match *record {
             BlockRecord::Intent { bit } => (bit, true),
             BlockRecord::Settled { bit } => (bit, false),
-            BlockRecord::Map { .. } | BlockRecord::Unmap { .. } | BlockRecord::Mark { .. } => {
-                return;
-            }
+            BlockRecord::Map { .. }
+            | BlockRecord::Unmap { .. }
+            | BlockRecord::Mark { .. }
+            | BlockRecord::Sums { .. } => return,
         };
         if let Some(byte) = self.intents.get_mut(bit as usize / 8) {
             *byte = *byte & !(1 << (bit % 8)) | u8::from(is_set) << (bit % 8);
@@ -284,7 +300,8 @@ impl VolumeSuperblock {
         put_u64(head, 120, plan.places_bytes);
         put_u64(head, 128, self.first_batch);
         put_u64(head, 136, self.log_position);
-        put_u32(head, 160, u32::from(self.is_clean));
+        put_u16(head, 160, u16::from(self.is_clean));
+        put_u16(head, 162, u16::from(plan.checksums));
         put_u32(head, 164, self.witness);
         head[INTENTS_AT..].copy_from_slice(&self.intents[..]);
         let (entries, _) = out[VOLUME_FIXED_BYTES..].as_chunks_mut::<VOLUME_ENTRY_BYTES>();
@@ -335,6 +352,7 @@ impl VolumeSuperblock {
             table_offset: u64_at(head, 104),
             places_offset: u64_at(head, 112),
             places_bytes: u64_at(head, 120),
+            checksums: u16_at(head, 162) == 1,
         };
         plan.validate()?;
         let log_position = u64_at(head, 136);
@@ -364,7 +382,7 @@ impl VolumeSuperblock {
             first_batch,
             log_position,
             boot,
-            is_clean: u32_at(head, 160) == 1,
+            is_clean: u16_at(head, 160) == 1,
             witness: u32_at(head, 164),
             intents,
             volumes,

@@ -11,9 +11,10 @@
 //! | 36 | 4 | zero |
 //! | 40 | 16 + *m* each | entries |
 //!
-//! An entry has the block that begins at its granule, and a bit for each sector
-//! of the granule that is valid, then one for each that is dirty: *m* is an eighth of
-//! twice the number of sectors.
+//! An entry has the block that begins at its granule, a bit for each sector of the
+//! granule that is valid, then one for each that is dirty. If the data has checksums,
+//! 4 bytes for each unit follow, the device's block: its CRC-32C after its number among
+//! all units, or zero if that is unknown. *m* is the length of both.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -23,8 +24,10 @@
 //! | 4 | 4 | zero |
 //! | 8 | 8 | granule of the volume |
 
-use super::record::{BlockRecord, CLASS_MAX, Edit, MappedBlock};
-use super::shape::{TABLE_ENTRY_BYTES, TABLE_HEADER_BYTES, TABLE_PAGE_BYTES, TableShape};
+use super::record::{BlockRecord, CLASS_MAX, Edit, MappedBlock, NO_SUM};
+use super::shape::{
+    SUM_BYTES, TABLE_ENTRY_BYTES, TABLE_HEADER_BYTES, TABLE_PAGE_BYTES, TableShape,
+};
 use crate::layout::error::LayoutError;
 use crate::layout::frame::{Frame, open, seal};
 use crate::layout::ids::CacheId;
@@ -131,6 +134,15 @@ impl TablePage {
         }
     }
 
+    /// The checksum of unit `unit` of entry `at`, or [`NO_SUM`].
+    pub fn sum(&self, at: u32, unit: u32) -> u32 {
+        let sum = self.entry(at).and_then(|entry| {
+            let from = self.shape.sums_at() + unit as usize * SUM_BYTES;
+            entry.get(from..)?.first_chunk::<SUM_BYTES>()
+        });
+        sum.map_or(NO_SUM, |sum| u32::from_le_bytes(*sum))
+    }
+
     /// Applies the changes of `record` to the entries in this page.
     pub fn apply_record(&mut self, record: &BlockRecord) {
         let (shape, number) = (self.shape, self.number);
@@ -144,7 +156,8 @@ impl TablePage {
 
     /// Applies a change to entry `at`.
     pub fn apply(&mut self, at: u32, edit: Edit) {
-        let (len, bytes) = (self.shape.entry_bytes(), self.shape.bit_bytes());
+        let shape = self.shape;
+        let (len, bytes) = (shape.entry_bytes(), shape.bit_bytes());
         let Some(entry) = self
             .entries
             .get_mut(at as usize * len..(at as usize + 1) * len)
@@ -164,9 +177,20 @@ impl TablePage {
                 }
             }
             Edit::Sectors { first, end, state } => {
-                let (valid, dirty) = entry[TABLE_ENTRY_BYTES..].split_at_mut(bytes);
+                let (bits, sums) = entry[TABLE_ENTRY_BYTES..].split_at_mut(2 * bytes);
+                let (valid, dirty) = bits.split_at_mut(bytes);
                 set(valid, first, end, state != Sector::Missing);
                 set(dirty, first, end, state == Sector::Dirty);
+                let (sums, _) = sums.as_chunks_mut::<SUM_BYTES>();
+                for unit in shape.units_of(first..end) {
+                    sums[unit as usize] = NO_SUM.to_le_bytes();
+                }
+            }
+            Edit::Sum { unit, sum } => {
+                let (sums, _) = entry[shape.sums_at()..].as_chunks_mut::<SUM_BYTES>();
+                if let Some(place) = sums.get_mut(unit as usize) {
+                    *place = sum.to_le_bytes();
+                }
             }
         }
     }

@@ -20,6 +20,7 @@ fn plan() -> VolumeFormatPlan {
         table_offset: 2 << 20,
         places_offset: 3 << 20,
         places_bytes: 64 << 20,
+        checksums: false,
     }
 }
 
@@ -72,6 +73,13 @@ fn records() -> impl Strategy<Value = BlockRecord> {
                 state,
             }
         }),
+        (any::<u32>(), 0..2048_u16, any::<(u32, Option<u32>)>()).prop_map(
+            |(granule, first, sums)| BlockRecord::Sums {
+                granule,
+                first,
+                sums
+            }
+        ),
         any::<u32>().prop_map(|bit| BlockRecord::Intent { bit }),
         any::<u32>().prop_map(|bit| BlockRecord::Settled { bit }),
     ]
@@ -111,6 +119,57 @@ proptest! {
         prop_assert!(VolumeWitness::decode(&bytes).is_err());
         prop_assert!(BlockBatch::decode(ID, &bytes).is_err());
         prop_assert!(TablePage::decode(ID, shape, 0, &bytes).is_err());
+    }
+
+    /// A page with checksums, and a model of those of one granule.
+    #[test]
+    fn a_mark_makes_checksums_unknown_and_records_of_them_known(
+        unit_bits in 9_u32..=12, granule_bits in 12_u32..=18,
+        steps in prop::collection::vec((0_u8..9, 0_u16..512, 1_u16..64, any::<u32>()), 1..60),
+    ) {
+        let plain = TableShape::new(1 << granule_bits);
+        let shape = plain.with_sums(1 << unit_bits).unwrap();
+        prop_assert_eq!(shape.sums(), 1 << (granule_bits - unit_bits));
+        let mut page = TablePage::empty(shape, 0);
+        let mut model = vec![NO_SUM; shape.sums() as usize];
+        let block = MappedBlock { volume: VolumeId(1), class: 0, address: 5 };
+        for (kind, first, len, sum) in steps {
+            let granule = shape.entries() - 1;
+            let unit = usize::from(first) % model.len();
+            let record = match kind {
+                0 => {
+                    model.fill(NO_SUM);
+                    BlockRecord::Map { granule, block }
+                }
+                1 => {
+                    model.fill(NO_SUM);
+                    BlockRecord::Unmap { granule }
+                }
+                2..5 => {
+                    let sectors = shape.sectors() as u16;
+                    let first = first % sectors;
+                    let end = (first + len).min(sectors);
+                    let unit = |sector: u16| usize::from(sector) >> (unit_bits - 9);
+                    model[unit(first)..=unit(end - 1)].fill(NO_SUM);
+                    BlockRecord::Mark { granule, first, end, state: Sector::Clean }
+                }
+                _ => {
+                    let other = (kind > 6).then_some(!sum);
+                    for (place, sum) in model[unit..].iter_mut().zip([Some(sum), other]) {
+                        *place = sum.unwrap_or(*place);
+                    }
+                    BlockRecord::Sums { granule, first: unit as u16, sums: (sum, other) }
+                }
+            };
+            page.apply_record(&record);
+            page.apply_record(&record);
+        }
+        let mut bytes = [0; TABLE_PAGE_BYTES];
+        page.encode(ID, &mut bytes).unwrap();
+        let page = TablePage::decode(ID, shape, 0, &bytes).unwrap();
+        for (unit, sum) in (0..).zip(model) {
+            prop_assert_eq!(page.sum(shape.entries() - 1, unit), sum);
+        }
     }
 
     /// A table of pages, and a model of sectors, after the same records.
@@ -178,8 +237,12 @@ proptest! {
 fn a_superblock_comes_back_and_every_byte_of_it_counts() {
     let superblock = superblock();
     let mut bytes = vec![0; VOLUME_SUPERBLOCK_BYTES];
-    superblock.encode(&mut bytes).unwrap();
-    assert_eq!(VolumeSuperblock::decode(&bytes), Ok(superblock));
+    let mut summed = superblock.clone();
+    (summed.plan.checksums, summed.is_clean) = (true, false);
+    for superblock in [summed, superblock] {
+        superblock.encode(&mut bytes).unwrap();
+        assert_eq!(VolumeSuperblock::decode(&bytes), Ok(superblock));
+    }
     for at in (0..bytes.len()).step_by(97) {
         bytes[at] ^= 1;
         assert!(VolumeSuperblock::decode(&bytes).is_err(), "byte {at}");
@@ -220,6 +283,14 @@ fn a_plan_that_could_not_run_is_refused() {
         },
         VolumeFormatPlan {
             places_bytes: 1 << 40,
+            ..plan()
+        },
+        VolumeFormatPlan {
+            // 2,048 checksums for each entry.
+            block_size: 512,
+            granule_bytes: 1 << 20,
+            classes: 1,
+            checksums: true,
             ..plan()
         },
     ];

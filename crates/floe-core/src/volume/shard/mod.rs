@@ -327,6 +327,17 @@ impl Shard {
         })
     }
 
+    /// Hands the blocks of the group of `granule` to `each`.
+    pub(super) fn blocks_around(&self, granule: u32, each: &mut impl FnMut(Piece)) {
+        let (group, mut blocks) = (granule >> self.shape.group_bits, Vec::new());
+        if group < self.groups.end() {
+            self.groups.blocks_of(group, &mut blocks);
+        }
+        for (_, cached) in blocks.iter().filter_map(|block| self.at(block.granule())) {
+            each(self.piece(cached, cached.bytes));
+        }
+    }
+
     /// Adds the blocks of `volume`.
     pub(super) fn add_usage(&self, volume: VolumeId, usage: &mut Usage) {
         let mut blocks = Vec::new();

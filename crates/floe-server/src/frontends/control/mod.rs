@@ -17,7 +17,9 @@ use std::time::Duration;
 
 use floe::limit::Limit;
 use floe_device::Clock;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{
+    AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader,
+};
 use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 
@@ -87,6 +89,14 @@ impl Frontend for ControlFrontend {
     }
 }
 
+/// Waits until the client closes its connection.
+async fn has_left(reader: &mut (impl AsyncBufRead + Unpin)) {
+    if let Ok([_, ..]) = reader.fill_buf().await {
+        // It has sent its next request.
+        std::future::pending().await
+    }
+}
+
 /// Lets only the server's user open the socket.
 fn restrict(socket: &UnixSocket) -> io::Result<()> {
     std::fs::set_permissions(socket.path(), std::fs::Permissions::from_mode(0o600))
@@ -129,6 +139,12 @@ impl ControlFrontend {
             };
             let is_whole = line.ends_with(b"\n");
             let reply = match request {
+                // It may take hours.
+                Ok(request @ Request::Scrub { .. }) => tokio::select! {
+                    reply = self.volumes.carry_out(request) => reply,
+                    () = has_left(&mut reader) => return Ok(()),
+                    () = drain.cancelled() => return Ok(()),
+                },
                 Ok(request) => self.volumes.carry_out(request).await,
                 Err(error) => Reply::Failed {
                     is_usage: true,

@@ -5,7 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use floe::config::VolumeSettings;
-use floe::volume::{DirtyData, Mode, Usage, VolumeStatus};
+use floe::volume::{DirtyData, Mode, ScrubReport, Usage, VolumeStatus};
+use floe_core::ByteSize;
 use serde::{Deserialize, Serialize};
 
 /// Most bytes of a request, its end of line included.
@@ -35,6 +36,11 @@ pub enum Request {
         /// The mode.
         mode: Mode,
     },
+    /// Reads the data of all blocks of the cache, until it has or the client leaves.
+    Scrub {
+        /// Bytes a second at most; 0 does not limit it.
+        rate: ByteSize,
+    },
     /// Attaches a volume, and exports it.
     Attach {
         /// Its name.
@@ -57,6 +63,8 @@ pub enum Request {
 pub enum Reply {
     /// The volumes that the request was about, as they are now.
     Volumes(Vec<VolumeReport>),
+    /// The cache was scrubbed.
+    Scrubbed(ScrubReport),
     /// The request failed.
     Failed {
         /// The request cannot be carried out as it is; otherwise a device failed.

@@ -1,7 +1,7 @@
 //! The commands of volumes.
 
 use floe::config::VolumeSettings;
-use floe::volume::{DetachError, OpenVolumesError, Volume, VolumeCache, VolumeError};
+use floe::volume::{DetachError, OpenVolumesError, ScrubReport, Volume, VolumeCache, VolumeError};
 
 use super::protocol::{Reply, Request, VolumeReport};
 use crate::frontend::{Host, OpenBacking};
@@ -10,6 +10,12 @@ use crate::frontend::{Host, OpenBacking};
 pub(super) struct Volumes {
     cache: VolumeCache,
     open: Option<OpenBacking>,
+}
+
+/// The result of a command.
+enum Done {
+    Volumes(Vec<Volume>),
+    Scrubbed(ScrubReport),
 }
 
 /// Why a command failed.
@@ -45,7 +51,8 @@ impl Volumes {
 
     pub(super) async fn carry_out(&self, request: Request) -> Reply {
         match self.try_carry_out(request).await {
-            Ok(volumes) => Reply::Volumes(volumes.iter().map(report).collect()),
+            Ok(Done::Scrubbed(report)) => Reply::Scrubbed(report),
+            Ok(Done::Volumes(volumes)) => Reply::Volumes(volumes.iter().map(report).collect()),
             Err(Failed::Usage(message)) => Reply::Failed {
                 is_usage: true,
                 message,
@@ -57,15 +64,16 @@ impl Volumes {
         }
     }
 
-    async fn try_carry_out(&self, request: Request) -> Result<Vec<Volume>, Failed> {
-        match request {
-            Request::Status { name } => self.some(name.as_deref()),
+    async fn try_carry_out(&self, request: Request) -> Result<Done, Failed> {
+        let volumes = match request {
+            Request::Scrub { rate } => return Ok(Done::Scrubbed(self.cache.scrub(rate).await?)),
+            Request::Status { name } => self.some(name.as_deref())?,
             Request::Flush { name } => {
                 let volumes = self.some(name.as_deref())?;
                 for volume in &volumes {
                     volume.clean().await?;
                 }
-                Ok(volumes)
+                volumes
             }
             Request::Mode { name, mode } => {
                 let volumes = self.some(Some(&name))?;
@@ -73,18 +81,19 @@ impl Volumes {
                     volume.set_mode(mode).await?;
                     tracing::info!(volume = name, %mode, "the mode has changed");
                 }
-                Ok(volumes)
+                volumes
             }
-            Request::Attach { name, settings } => Ok(vec![self.attach(&name, *settings).await?]),
+            Request::Attach { name, settings } => vec![self.attach(&name, *settings).await?],
             Request::Detach { name, dirty } => {
                 let detached = self.cache.detach(&name, dirty).await;
                 detached.map_err(|error| match error {
                     DetachError::NotAttached(_) => Failed::Usage(error.to_string()),
                     DetachError::Volume(error) => error.into(),
                 })?;
-                Ok(Vec::new())
+                Vec::new()
             }
-        }
+        };
+        Ok(Done::Volumes(volumes))
     }
 
     async fn attach(&self, name: &str, settings: VolumeSettings) -> Result<Volume, Failed> {

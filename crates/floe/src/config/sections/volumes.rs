@@ -237,6 +237,11 @@ pub(super) fn section() -> Result<Section, String> {
                 "Parts of the cache with a lock each; 0 chooses by the size of the device. They are fixed when the cache is formatted.",
             )
             .limits(Limits::between(0, 1024)),
+            Key::new(
+                "checksums",
+                Kind::Bool,
+                "Keep a checksum of each block of the cache device that has data, and compare it at each read: damage that the device does not report is then never returned. Takes 4 bytes of memory for each block of the device. Fixed when the cache is formatted.",
+            ),
         ],
     )
 }

@@ -15,11 +15,15 @@ pub(crate) struct Disk {
 
 impl Disk {
     pub(crate) fn new(device: SharedBlockDevice, superblock: &VolumeSuperblock) -> Self {
+        let plan = superblock.plan;
         Disk {
             device,
             id: superblock.cache_id,
-            plan: superblock.plan,
-            shape: TableShape::new(superblock.plan.granule_bytes),
+            // A superblock with another plan is not valid.
+            shape: plan
+                .shape()
+                .unwrap_or_else(|| TableShape::new(plan.granule_bytes)),
+            plan,
         }
     }
 

@@ -36,7 +36,8 @@ use tokio::sync::MutexGuard;
 
 use super::error::VolumeError;
 use super::finish::Finish;
-use intents::{Intents, Writer};
+use intents::Intents;
+pub(super) use intents::Writer;
 use log::Log;
 
 pub(crate) use checkpoint::{ByPage, COPIES_BYTES};
@@ -193,9 +194,14 @@ impl BlockTable {
         Writer::new(&self.intents, extent)
     }
 
+    /// True if all write-intent bits of `extent` are durable.
+    pub(super) fn has_intents(&self, extent: Extent) -> bool {
+        self.intents.has_all(extent)
+    }
+
     /// Makes the write-intent bits of `extent` durable, before a write to blocks there.
     pub(super) async fn intend(self: &Arc<Self>, extent: Extent) -> Result<(), VolumeError> {
-        if self.intents.has_all(extent) {
+        if self.has_intents(extent) {
             return Ok(());
         }
         self.intents

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use floe_core::hash::HashSeed;
 use floe_core::layout::volume::{
-    BlockBatch, BlockRecord, INTENT_BITS, MappedBlock, TablePage, VOLUME_SUPERBLOCK_BYTES,
+    BlockBatch, BlockRecord, INTENT_BITS, MappedBlock, NO_SUM, TablePage, VOLUME_SUPERBLOCK_BYTES,
     VolumeFormatPlan, VolumeSuperblock, batch_bytes,
 };
 use floe_core::layout::{CacheId, FRAME_BYTES, Identified, LayoutError, Structure, identify};
@@ -26,6 +26,7 @@ use super::checkpoint::{ByPage, COPIES_BYTES, PageError, newest, read_page, writ
 use super::disk::Disk;
 use super::log::{Log, write_superblock};
 use crate::volume::error::OpenVolumesError;
+use crate::volume::sums::Sums;
 
 /// Bytes that are read at once.
 const READ_BYTES: u64 = 1 << 20;
@@ -81,6 +82,8 @@ pub(crate) struct Opened {
     pub(crate) superblock: VolumeSuperblock,
     /// In the order of places.
     pub(crate) blocks: Vec<FoundBlock>,
+    /// The checksums of the blocks' data, if the cache has some.
+    pub(crate) sums: Option<Arc<Sums>>,
     /// The superblock on the device has the number of the witness.
     pub(crate) has_witness: bool,
 }
@@ -143,6 +146,7 @@ pub(crate) async fn format(
     disk.flush().await?;
     write_superblock(&disk, &superblock).await?;
     Ok(Opened {
+        sums: sums_of(&plan),
         table: Arc::new(BlockTable::new(disk, superblock.clone())),
         superblock,
         blocks: Vec::new(),
@@ -165,7 +169,9 @@ pub(crate) async fn open(
     for record in &following.records {
         superblock.apply_intent(record);
     }
-    let (pages, blocks) = read_table(&disk, &superblock, &following.records, trust).await?;
+    let sums = sums_of(&superblock.plan);
+    let reader = TableReader::new(&disk, &superblock, trust, sums.as_deref());
+    let (pages, blocks) = read_table(reader, &following.records).await?;
     // The pages get the last records: no later recovery may leave them out.
     let unstable = following
         .unstable
@@ -190,7 +196,13 @@ pub(crate) async fn open(
         table: Arc::new(table),
         superblock,
         blocks,
+        sums,
     })
+}
+
+/// Unknown checksums, if the cache of this plan has some.
+fn sums_of(plan: &VolumeFormatPlan) -> Option<Arc<Sums>> {
+    plan.checksums.then(|| Arc::new(Sums::new(plan)))
 }
 
 /// Makes durable what was recovered, and begins an empty log with `superblock`.
@@ -298,19 +310,10 @@ pub(crate) fn following(
 /// Reads the table with `records` applied. Returns the pages that changed, and the
 /// blocks.
 async fn read_table(
-    disk: &Disk,
-    superblock: &VolumeSuperblock,
+    mut reader: TableReader<'_>,
     records: &[BlockRecord],
-    trust: &Trust,
 ) -> Result<(Vec<TablePage>, Vec<FoundBlock>), OpenVolumesError> {
-    let mut reader = TableReader {
-        disk,
-        superblock,
-        trust,
-        blocks: Vec::new(),
-        pending: Vec::new(),
-        free_from: 0,
-    };
+    let disk = reader.disk;
     let records = ByPage::new(disk, records);
     let pages = disk.shape.pages(disk.plan.granules());
     let at_once = (READ_BYTES / COPIES_BYTES as u64) as u32;
@@ -364,14 +367,35 @@ struct TableReader<'a> {
     disk: &'a Disk,
     superblock: &'a VolumeSuperblock,
     trust: &'a Trust,
+    sums: Option<&'a Sums>,
     blocks: Vec<FoundBlock>,
+    /// The checksums of the last block: granules, units in them, checksums.
+    sums_of_last: Vec<(u32, u32, u32)>,
     /// Records of what is left out.
     pending: Vec<BlockRecord>,
     /// The granule after the last block.
     free_from: u32,
 }
 
-impl TableReader<'_> {
+impl<'a> TableReader<'a> {
+    fn new(
+        disk: &'a Disk,
+        superblock: &'a VolumeSuperblock,
+        trust: &'a Trust,
+        sums: Option<&'a Sums>,
+    ) -> Self {
+        TableReader {
+            disk,
+            superblock,
+            trust,
+            sums,
+            blocks: Vec::new(),
+            sums_of_last: Vec::new(),
+            pending: Vec::new(),
+            free_from: 0,
+        }
+    }
+
     fn read(&mut self, page: &TablePage) -> Result<(), OpenVolumesError> {
         let shape = self.disk.shape;
         let granules = self.disk.plan.granules();
@@ -447,11 +471,18 @@ impl TableReader<'_> {
             }
             first = end;
         }
+        for unit in 0..self.disk.shape.sums() {
+            let sum = page.sum(entry, unit);
+            if sum != NO_SUM {
+                self.sums_of_last.push((granule, unit, sum));
+            }
+        }
     }
 
     /// Checks the last block, now that all of its sectors are known, and leaves out
     /// what may not be served.
     fn end_block(&mut self) -> Result<(), OpenVolumesError> {
+        let sums_of_last = std::mem::take(&mut self.sums_of_last);
         let Some(found) = self.blocks.last_mut() else {
             return Ok(());
         };
@@ -476,6 +507,10 @@ impl TableReader<'_> {
         let is_trusted = of_witness == 0 || of_witness == self.trust.witness;
         let is_settled = self.superblock.is_clean || !self.superblock.has_intent(extent);
         if is_known && is_trusted && is_settled {
+            if let Some(sums) = self.sums {
+                let known = sums_of_last.into_iter();
+                known.for_each(|(granule, unit, sum)| sums.restore(granule, unit, sum));
+            }
             if found.valid.is_empty() {
                 self.drop_last();
             }
@@ -495,14 +530,18 @@ impl TableReader<'_> {
             return Err(OpenVolumesError::OtherWitness);
         }
         for (range, is_dirty) in &found.valid {
-            if !is_dirty {
-                self.pending.push(BlockRecord::Mark {
-                    granule,
-                    first: ((range.start - start) / SECTOR_BYTES) as u16,
-                    end: ((range.end - start) / SECTOR_BYTES) as u16,
-                    state: Sector::Missing,
-                });
-            }
+            let state = match is_dirty {
+                false => Sector::Missing,
+                // Its checksums become unknown.
+                true if self.sums.is_some() => Sector::Dirty,
+                true => continue,
+            };
+            self.pending.push(BlockRecord::Mark {
+                granule,
+                first: ((range.start - start) / SECTOR_BYTES) as u16,
+                end: ((range.end - start) / SECTOR_BYTES) as u16,
+                state,
+            });
         }
         found.valid.retain(|(_, is_dirty)| *is_dirty);
         Ok(())

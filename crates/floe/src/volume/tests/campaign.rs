@@ -115,7 +115,7 @@ impl Workload {
         let identity = ([self.seed as u8; 16], self.seed);
         if table::read_superblock(&device).await?.is_err() {
             let (size, block) = (device.size_bytes(), device.block_bytes());
-            let plan = layout::plan(size, block, settings.sizes, settings.shards)?;
+            let plan = layout::plan(size, block, settings)?;
             let plan = floe_core::layout::volume::VolumeFormatPlan {
                 log_bytes: LOG_BYTES,
                 ..plan
@@ -240,6 +240,9 @@ impl Workload {
                 .map_err(|what| format!("volume {at}: {what}"))?;
         }
         cache.abandon();
+        if cache.stats().checksum_errors > 0 {
+            return Err("a checksum differs from that of sound data".to_owned());
+        }
         let Some(seed) = nested else {
             return Ok(());
         };

@@ -32,7 +32,11 @@ async fn crash_often(clock: Clock, workload: Workload) {
     let mut oracle = Oracle::with_power_loss(8 << 20, seed).slowed_by(&clock);
     for round in 0..6_u8 {
         let boot = Boot([if loses_power { round } else { 0 }; 16]);
-        let (settings, identity) = (config(fill), ([seed as u8; 16], seed));
+        let settings = VolumeCacheConfig {
+            checksums: seed % 2 == 1,
+            ..config(fill)
+        };
+        let identity = ([seed as u8; 16], seed);
         let (on, now) = (Arc::clone(&device), clock.clone());
         let cache = VolumeCache::open_as(on, None, now, &settings, boot, identity).await;
         let cache = cache.expect("it opens");
@@ -53,6 +57,7 @@ async fn crash_often(clock: Clock, workload: Workload) {
         }
         oracle.crash(loses_power);
         cache.abandon();
+        assert_eq!(cache.stats().checksum_errors, 0);
         let devices = power.restart();
         [device, backing] = devices.try_into().expect("two devices");
     }

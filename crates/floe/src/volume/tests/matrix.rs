@@ -54,6 +54,7 @@ async fn pass(
             oracle.verify_backing(&backing).await;
         }
         hit_bytes += cache.stats().counts.traffic.cache_hits.bytes;
+        assert_eq!(cache.stats().checksum_errors, 0);
         cache.close().await.expect("it closes");
     }
     hit_bytes
@@ -76,6 +77,7 @@ fn every_policy_in_every_mode_returns_the_newest_write() {
                         cleaning: cleaning(1 + number % 3),
                         read_miss: fills[number / 3 % 2],
                         write_miss: fills[number / 6],
+                        checksums: number % 2 == 1,
                         ..config(Fill::Fetch)
                     };
                     let run = || {

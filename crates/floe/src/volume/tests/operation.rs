@@ -383,7 +383,10 @@ fn areas_that_become_idle_lose_nothing_in_a_crash() {
             let mut oracle = Oracle::with_power_loss(24 << 20, seed).slowed_by(&clock);
             for round in 0..4_u8 {
                 let boot = Boot([if loses_power { round } else { 0 }; 16]);
-                let settings = config(Fill::Sector);
+                let settings = VolumeCacheConfig {
+                    checksums: seed / 2 % 2 == 1,
+                    ..config(Fill::Sector)
+                };
                 let cache = open_with(&device, &clock, &settings, boot).await;
                 let mode = Mode::ALL[(seed as usize / 2 + usize::from(round)) % Mode::ALL.len()];
                 let volume = attach(&cache, &backing, mode).await;
@@ -403,6 +406,7 @@ fn areas_that_become_idle_lose_nothing_in_a_crash() {
                 }
                 oracle.crash(loses_power);
                 cache.abandon();
+                assert_eq!(cache.stats().checksum_errors, 0);
                 [device, backing] = power.restart().try_into().expect("two devices");
             }
         });

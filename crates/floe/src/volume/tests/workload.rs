@@ -51,7 +51,7 @@ impl Workload {
         let random = &mut random;
         let settings = settings(random);
         let cache_block = pick(random, [512, 512, 512, 4096]);
-        let least = layout::plan(0, cache_block, settings.sizes, settings.shards);
+        let least = layout::plan(0, cache_block, &settings);
         let Err(OpenVolumesError::TooSmall { needed, .. }) = least else {
             unreachable!("a device of no bytes is too small");
         };
@@ -149,6 +149,7 @@ fn settings(random: &mut Xoshiro256PlusPlus) -> VolumeCacheConfig {
             "4KiB" => 1,
             _ => pick(random, [1, 1, 2]),
         },
+        checksums: random.random(),
         ..VolumeCacheConfig::default()
     };
     settings.sequential.cut_off = pick(random, [CutOff::Never, CutOff::Full, CutOff::Always]);
