@@ -138,8 +138,17 @@ const FULL: &[Step] = &[
     },
     Step {
         name: "volume-crashes",
-        cargo: &["test", "--package", "floe", "--lib", "volume::tests"],
-        environment: &[("FLOE_FULL", "1")],
+        cargo: &[
+            "test",
+            "--package",
+            "floe",
+            "--lib",
+            "volume::tests",
+            "--",
+            "--nocapture",
+        ],
+        // A million crashes.
+        environment: &[("FLOE_FULL", "1"), ("CARGO_PROFILE_DEV_OPT_LEVEL", "2")],
     },
     judged!("zncache-table5"),
     judged!("oxcache-table5"),

@@ -12,13 +12,12 @@ use floe_core::Tick;
 use floe_core::policy::cleaning::Load;
 use floe_core::volume::mode::Sector;
 use floe_core::volume::{Cache, CleanCursor, Extent, Piece, Step, VolumeId};
-use floe_device::DeviceError;
 use tokio::sync::OwnedRwLockReadGuard;
 
 use super::decide::RangeLock;
 use super::error::VolumeError;
 use super::locks::{Hold, RangeLocks};
-use super::state::{Shared, VolumeState};
+use super::state::Shared;
 
 /// The time after which blocks that could not be written back are tried again.
 const RETRY_TIME: Duration = Duration::from_secs(1);
@@ -28,18 +27,20 @@ type MayClean<'a> = &'a mut dyn FnMut(Extent) -> bool;
 
 /// Blocks of a shard that are being cleaned.
 struct Batch {
-    steps: Vec<Step>,
-    locks: Vec<RangeLock>,
+    blocks: Vec<Block>,
     /// Held until the blocks are durable or dirty again.
     _runs: OwnedRwLockReadGuard<()>,
 }
 
+/// A block that is being cleaned, and its dirty pieces.
+struct Block {
+    lock: RangeLock,
+    pieces: Vec<Piece>,
+}
+
 impl Batch {
-    fn pieces(&self) -> impl Iterator<Item = Piece> {
-        self.steps.iter().filter_map(|step| match *step {
-            Step::WriteBack(piece) => Some(piece),
-            _ => None,
-        })
+    fn pieces(&self) -> impl Iterator<Item = &Piece> {
+        self.blocks.iter().flat_map(|block| &block.pieces)
     }
 }
 
@@ -169,7 +170,7 @@ impl Shared {
     ) -> Batch {
         let runs = Arc::clone(&self.cleaning.batches).read_owned().await;
         let mut steps = Vec::new();
-        let mut ids = Vec::new();
+        let mut locked = Vec::new();
         {
             let mut state = self.shards[shard].lock();
             let state = &mut *state;
@@ -182,15 +183,27 @@ impl Shared {
                     true => locks.try_lock(extent, Hold::Shared),
                     false => None,
                 };
-                ids.extend(id);
+                locked.extend(id.map(|id| (extent, id)));
                 id.is_some()
             };
             clean(&mut state.cache, &mut may_clean, &mut steps);
         }
-        let locks = ids.into_iter().map(|id| RangeLock::new(self, shard, id));
+        let pieces_of = |extent: Extent| {
+            let pieces = steps.iter().filter_map(|step| match *step {
+                Step::WriteBack(piece) => Some(piece),
+                _ => None,
+            });
+            let is_in = |piece: &Piece| {
+                piece.extent.volume == extent.volume && extent.range.contains(piece.extent.range)
+            };
+            pieces.filter(is_in).collect()
+        };
+        let blocks = locked.into_iter().map(|(extent, id)| Block {
+            lock: RangeLock::new(self, shard, id),
+            pieces: pieces_of(extent),
+        });
         Batch {
-            locks: locks.collect(),
-            steps,
+            blocks: blocks.collect(),
             _runs: runs,
         }
     }
@@ -203,75 +216,87 @@ impl Shared {
     }
 
     async fn finish_batch(self: &Arc<Self>, batch: Batch) -> Result<(), VolumeError> {
-        let pieces: Vec<Piece> = batch.pieces().collect();
-        if pieces.is_empty() {
-            return Ok(());
-        }
-        let mut unread = Vec::new();
-        let mut result = self.copy(&pieces, &batch.locks, &mut unread).await;
-        let is_copied = result.is_ok();
-        for piece in pieces {
-            let shard = self.plan.shard_of_place(piece.place);
-            let mut state = self.shards[shard].lock();
-            match is_copied && unread.iter().all(|(other, _)| *other != piece) {
-                // Writes may have made sectors dirty again, and others forgotten some.
-                true => state.cache.clean_runs(piece, |piece| {
-                    let mut records = Vec::new();
-                    self.mark(piece, Sector::Clean, &mut records);
-                    // Changes that go past the cache rely on it.
-                    self.table.need(self.table.enqueue(records));
-                }),
-                false => {
-                    let mut clean = Vec::new();
-                    state.cache.clean_runs(piece, |piece| clean.push(piece));
-                    clean
-                        .into_iter()
-                        .for_each(|piece| state.cache.mark_dirty(piece));
-                }
+        let copies = batch.blocks.iter().map(|block| self.copy(block));
+        let copies = futures::future::join_all(copies).await;
+        let (mut backing, mut unread) = (Ok(()), Ok(()));
+        for copy in &copies {
+            match copy {
+                Err(VolumeError::Cache(_)) => unread = copy.clone(),
+                copy => backing = backing.and(copy.clone()),
             }
         }
-        if let Some((_, error)) = unread.pop() {
-            result = result.and(Err(VolumeError::cache(error)));
+        if backing.is_ok() {
+            backing = self.flush_backings(&batch).await;
         }
+        for (block, copy) in batch.blocks.iter().zip(&copies) {
+            let is_clean = backing.is_ok() && copy.is_ok();
+            block
+                .pieces
+                .iter()
+                .for_each(|piece| self.settle_cleaned(*piece, is_clean));
+        }
+        let result = backing.and(unread);
         if result.is_err() {
             self.cleaning.failed.fetch_add(1, SeqCst);
         }
         result
     }
 
-    async fn copy(
-        &self,
-        pieces: &[Piece],
-        locks: &[RangeLock],
-        unread: &mut Vec<(Piece, DeviceError)>,
-    ) -> Result<(), VolumeError> {
-        let mut volumes: Vec<Arc<VolumeState>> = Vec::new();
-        let mut reads = Vec::new();
-        for piece in pieces {
-            let id = piece.extent.volume;
-            if !volumes.iter().any(|volume| volume.id == id) {
-                volumes.push(self.volume(id).ok_or(VolumeError::Closed)?);
-            }
-            reads.push(self.read_piece(*piece));
+    /// Tells the table what is clean of a piece that was dirty, or makes it dirty again.
+    fn settle_cleaned(&self, piece: Piece, is_clean: bool) {
+        let mut state = self.shards[self.plan.shard_of_place(piece.place)].lock();
+        // Writes may have made sectors dirty again, and others forgotten some.
+        let mut clean = Vec::new();
+        state.cache.clean_runs(piece, |piece| clean.push(piece));
+        if !is_clean {
+            return clean
+                .into_iter()
+                .for_each(|piece| state.cache.mark_dirty(piece));
         }
-        let mut writes = Vec::new();
-        for (piece, read) in pieces.iter().zip(reads) {
-            let volume = volumes.iter().find(|v| v.id == piece.extent.volume);
-            match (read.await, volume) {
-                (Ok(buf), Some(volume)) => {
+        let mut records = Vec::new();
+        for piece in clean {
+            self.mark(piece, Sector::Clean, &mut records);
+        }
+        if !records.is_empty() {
+            // Changes that go past the cache rely on them.
+            self.table.need(self.table.enqueue(records));
+        }
+    }
+
+    /// Copies a block to its backing device. Writes to it may go on then, and it stays
+    /// until the table has heard.
+    async fn copy(&self, block: &Block) -> Result<(), VolumeError> {
+        let Some(first) = block.pieces.first() else {
+            return Ok(());
+        };
+        let volume = self.volume(first.extent.volume);
+        let volume = volume.ok_or(VolumeError::Closed)?;
+        let reads: Vec<_> = block.pieces.iter().map(|p| self.read_piece(*p)).collect();
+        let (mut writes, mut unread) = (Vec::new(), Ok(()));
+        for (piece, read) in block.pieces.iter().zip(reads) {
+            match read.await {
+                Ok(buf) => {
                     volume.needs_flush.store(true, SeqCst);
                     let start = piece.extent.range.start;
                     writes.push(volume.backing.write(start, buf.freeze()));
                 }
-                (Err(error), _) => unread.push((*piece, error)),
-                (Ok(_), None) => {}
+                Err(error) => unread = Err(VolumeError::cache(error)),
             }
         }
         super::write::all(writes, VolumeError::backing).await?;
-        // Writes may go on; the blocks stay until the table has heard.
-        locks.iter().for_each(|lock| lock.downgrade(Hold::Pin));
-        for volume in volumes {
-            volume.needs_flush.store(true, SeqCst);
+        volume.needs_flush.store(true, SeqCst);
+        if unread.is_ok() {
+            block.lock.downgrade(Hold::Pin);
+        }
+        unread
+    }
+
+    /// Makes the backing devices of a batch durable.
+    async fn flush_backings(&self, batch: &Batch) -> Result<(), VolumeError> {
+        let mut ids: Vec<_> = batch.pieces().map(|piece| piece.extent.volume).collect();
+        ids.dedup();
+        for id in ids {
+            let volume = self.volume(id).ok_or(VolumeError::Closed)?;
             volume.flush_backing().await?;
         }
         Ok(())

@@ -349,6 +349,9 @@ fn a_crash_at_any_moment_keeps_what_was_flushed() {
             if number >= WORKLOADS {
                 return done;
             }
+            if is_full && number.is_multiple_of(10) {
+                eprintln!("workload {number} of {WORKLOADS}, crashed {images} times each");
+            }
             match Workload::random(number as u64).crash(images, None) {
                 Ok(more) => done += more,
                 Err(violation) => panic!("{violation:#?}"),

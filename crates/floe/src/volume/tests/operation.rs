@@ -8,6 +8,7 @@ use floe_device::{Faults, Faulty, IoBuf, IoData, PowerGroup, virtual_time};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use super::faults::{SLOW, Slow};
 use super::*;
 use crate::volume::table::Boot;
 
@@ -348,6 +349,38 @@ fn the_policy_writes_back_no_faster_than_its_rate() {
         volume.clean().await.expect("it cleans");
         assert!(clock.now().0 - now.0 < 1_000_000_000);
         assert_eq!(dirty(), 0);
+        cache.close().await.expect("it closes");
+    });
+}
+
+/// Only the block that a write changes must be on the backing device before.
+#[test]
+fn a_write_does_not_wait_for_other_blocks_that_are_written_back() {
+    virtual_time::run(1, |clock| async move {
+        let backing: SharedBlockDevice = Arc::new(Slow {
+            below: memory(8),
+            clock: clock.clone(),
+            writes_below: 64 << 10,
+            flushes: false,
+        });
+        let cache = open(&memory(8), &clock).await;
+        let volume = attach(&cache, &backing, Mode::WriteBack).await;
+        // In two blocks.
+        let (slow, fast) = (0, 64 << 10);
+        put(&volume, slow, 5, 4096).await;
+        put(&volume, fast, 5, 4096).await;
+        let clean = tokio::spawn({
+            let volume = volume.clone();
+            async move { volume.clean().await }
+        });
+        clock.sleep(SLOW / 10).await;
+        for (at, is_slow) in [(fast, false), (slow, true)] {
+            let before = clock.now();
+            put(&volume, at, 6, 4096).await;
+            let waited = Duration::from_nanos(clock.now().0 - before.0);
+            assert_eq!(waited > SLOW / 2, is_slow, "{waited:?}");
+        }
+        clean.await.expect("it ends").expect("it cleans");
         cache.close().await.expect("it closes");
     });
 }
