@@ -428,11 +428,25 @@ fn a_cache_without_its_witness_is_not_trusted() {
 
 /// A device whose writes to a part of it, and whose flushes, take long.
 #[derive(Debug)]
-pub(super) struct Slow {
-    pub(super) below: SharedBlockDevice,
-    pub(super) clock: Clock,
-    pub(super) writes_below: u64,
-    pub(super) flushes: bool,
+struct Slow {
+    below: SharedBlockDevice,
+    clock: Clock,
+    writes_below: u64,
+    flushes: bool,
+}
+
+/// A device whose writes below this byte take long, or its flushes if there are none.
+pub(super) fn slow(
+    below: SharedBlockDevice,
+    clock: &Clock,
+    writes_below: u64,
+) -> SharedBlockDevice {
+    Arc::new(Slow {
+        below,
+        clock: clock.clone(),
+        writes_below,
+        flushes: writes_below == 0,
+    })
 }
 
 impl Slow {
@@ -473,12 +487,7 @@ pub(super) fn sectors(byte: u8, count: usize) -> IoData {
 
 /// A volume with a write, in front of a device whose flushes take a while.
 async fn written_before_slow_flushes(clock: &Clock, mode: Mode) -> (VolumeCache, Volume) {
-    let backing: SharedBlockDevice = Arc::new(Slow {
-        below: memory(6),
-        clock: clock.clone(),
-        writes_below: 0,
-        flushes: true,
-    });
+    let backing = slow(memory(6), clock, 0);
     let cache = open(&memory(4), clock, Fill::Sector).await;
     let volume = attach(&cache, &backing, mode).await;
     let written = volume.write_at(0, sectors(1, 8), false).await;
@@ -491,12 +500,7 @@ async fn written_before_slow_flushes(clock: &Clock, mode: Mode) -> (VolumeCache,
 #[test]
 fn an_overwrite_waits_for_the_record_of_the_first_write() {
     virtual_time::run(1, |clock| async move {
-        let device: SharedBlockDevice = Arc::new(Slow {
-            below: memory(4),
-            clock: clock.clone(),
-            writes_below: 1 << 20,
-            flushes: false,
-        });
+        let device = slow(memory(4), &clock, 1 << 20);
         let cache = open(&device, &clock, Fill::Sector).await;
         let volume = attach(&cache, &memory(6), Mode::WriteBack).await;
         put(&volume, 1 << 20, sectors(1, 1), true).await;
@@ -551,12 +555,7 @@ fn a_flush_waits_for_one_that_runs() {
 fn a_write_waits_for_the_one_that_makes_its_block_dirty() {
     virtual_time::run(1, |clock| async move {
         let device = memory(4);
-        let slow: SharedBlockDevice = Arc::new(Slow {
-            below: device,
-            clock: clock.clone(),
-            writes_below: u64::MAX,
-            flushes: false,
-        });
+        let slow = slow(device, &clock, u64::MAX);
         let cache = open(&slow, &clock, Fill::Fetch).await;
         let volume = attach(&cache, &memory(6), Mode::WriteBack).await;
         put(&volume, 1 << 20, sectors(1, 1), true).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use floe_core::layout::volume::{BlockBatch, BlockRecord};
 use floe_device::{Faults, Faulty, IoBuf, PowerGroup, virtual_time};
 
-use super::faults::{SLOW, Slow, attach, failing, open, put, sectors};
+use super::faults::{SLOW, attach, failing, open, put, sectors, slow};
 use super::*;
 use crate::volume::table::Boot;
 
@@ -17,15 +17,6 @@ fn delayed(clock: &Clock, mib: u64, seed: u64) -> SharedBlockDevice {
         ..Faults::default()
     };
     Arc::new(Faulty::new(memory(mib), clock.clone(), seed, faults))
-}
-
-fn slow(below: SharedBlockDevice, clock: &Clock, writes_below: u64) -> SharedBlockDevice {
-    Arc::new(Slow {
-        below,
-        clock: clock.clone(),
-        writes_below,
-        flushes: writes_below == 0,
-    })
 }
 
 async fn first_byte(volume: &Volume, at: u64) -> u8 {

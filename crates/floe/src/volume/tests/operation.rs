@@ -8,7 +8,7 @@ use floe_device::{Faults, Faulty, IoBuf, IoData, PowerGroup, virtual_time};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::faults::{SLOW, Slow};
+use super::faults::{SLOW, slow};
 use super::*;
 use crate::volume::table::Boot;
 
@@ -357,24 +357,19 @@ fn the_policy_writes_back_no_faster_than_its_rate() {
 #[test]
 fn a_write_does_not_wait_for_other_blocks_that_are_written_back() {
     virtual_time::run(1, |clock| async move {
-        let backing: SharedBlockDevice = Arc::new(Slow {
-            below: memory(8),
-            clock: clock.clone(),
-            writes_below: 64 << 10,
-            flushes: false,
-        });
+        let backing = slow(memory(8), &clock, 64 << 10);
         let cache = open(&memory(8), &clock).await;
         let volume = attach(&cache, &backing, Mode::WriteBack).await;
         // In two blocks.
-        let (slow, fast) = (0, 64 << 10);
-        put(&volume, slow, 5, 4096).await;
-        put(&volume, fast, 5, 4096).await;
+        let (first, other) = (0, 64 << 10);
+        put(&volume, first, 5, 4096).await;
+        put(&volume, other, 5, 4096).await;
         let clean = tokio::spawn({
             let volume = volume.clone();
             async move { volume.clean().await }
         });
         clock.sleep(SLOW / 10).await;
-        for (at, is_slow) in [(fast, false), (slow, true)] {
+        for (at, is_slow) in [(other, false), (first, true)] {
             let before = clock.now();
             put(&volume, at, 6, 4096).await;
             let waited = Duration::from_nanos(clock.now().0 - before.0);
