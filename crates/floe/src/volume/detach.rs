@@ -139,7 +139,10 @@ impl Shared {
                 .map(|shard| shard.lock().cache.usage_of(volume.id).dirty_bytes)
                 .sum();
             tracing::warn!(volume = %volume.name, bytes = lost, "the volume is detached, and its dirty data is discarded");
-            return self.invalidate_volume(volume.id).await;
+            return match self.table.check() {
+                Ok(()) => self.invalidate_volume(volume.id).await,
+                Err(error) => self.lose_dirty_data(volume, error).await,
+            };
         }
         // Its blocks may differ from what was acknowledged.
         if let Some(reason) = volume.poisoned() {

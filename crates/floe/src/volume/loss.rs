@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use floe_core::volume::VolumeId;
 use floe_core::volume::mode::Mode;
 
 use super::error::VolumeError;
@@ -28,13 +29,7 @@ impl Shared {
             return;
         }
         let ids: Vec<_> = spared.iter().map(|volume| volume.id).collect();
-        let noted = match &self.witness {
-            Some(witness) => witness
-                .add_stale(&ids)
-                .await
-                .map_err(|error| error.to_string()),
-            None => Err("there is no witness".to_owned()),
-        };
+        let noted = self.note_stale(&ids).await;
         for volume in spared {
             match &noted {
                 Ok(()) => volume.lose(error),
@@ -43,6 +38,34 @@ impl Shared {
                 )),
             }
         }
+    }
+
+    /// Forgets the blocks of `volume`, dirty ones too, though the cache device cannot be
+    /// written, for the reason `error`: the witness remembers that they are stale.
+    pub(super) async fn lose_dirty_data(
+        &self,
+        volume: &VolumeState,
+        error: VolumeError,
+    ) -> Result<(), VolumeError> {
+        self.note_stale(&[volume.id]).await.map_err(|why| {
+            let what = format!("{error}; its dirty data would come back with the device: {why}");
+            VolumeError::Table(what.into())
+        })?;
+        volume.lose(&error);
+        for shard in &self.shards {
+            shard
+                .lock()
+                .cache
+                .invalidate_volume(volume.id, &mut Vec::new());
+        }
+        Ok(())
+    }
+
+    /// Lets the witness remember that the blocks of `volumes` are stale.
+    async fn note_stale(&self, volumes: &[VolumeId]) -> Result<(), String> {
+        let witness = self.witness.as_ref().ok_or("there is no witness")?;
+        let noted = witness.add_stale(volumes).await;
+        noted.map_err(|error| error.to_string())
     }
 
     /// Lets the requests of `volume` go past the cache, unless it has dirty blocks.

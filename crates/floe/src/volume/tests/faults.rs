@@ -389,6 +389,51 @@ fn a_volume_goes_on_without_its_cache_device() {
     }
 }
 
+/// Dirty data can be given up though the cache device cannot be written, and never comes
+/// back with it. That of another volume does.
+#[test]
+fn dirty_data_on_a_failed_cache_device_can_be_discarded() {
+    virtual_time::run(1, |clock| async move {
+        let losing = Losing::new(&clock, 1);
+        let cache = losing.open(&clock).await;
+        let given_up = attach(&cache, &losing.backing, Mode::WriteBack).await;
+        let write_back = of_mode(Mode::WriteBack);
+        let other_backing = memory(6);
+        let other = cache.attach("other", Arc::clone(&other_backing), &write_back);
+        let other = other.await.expect("it attaches");
+        for volume in [&given_up, &other] {
+            put(volume, 0, sectors(1, 8), true).await;
+        }
+        losing.device.enable(true);
+        for volume in [&given_up, &other] {
+            let written = volume.write_at(4 << 20, sectors(2, 8), true).await;
+            written.expect_err("the cache device fails");
+            assert!(volume.status().poisoned.is_some());
+        }
+        for dirty in [DirtyData::WriteBack, DirtyData::Keep] {
+            let detached = cache.detach("disk", dirty).await;
+            detached.expect_err("the volume is poisoned");
+        }
+        let discarded = cache.detach("disk", DirtyData::Discard).await;
+        discarded.expect("it is detached");
+        // It is served again, past the cache.
+        let volume = attach(&cache, &losing.backing, Mode::WriteBack).await;
+        assert!(volume.status().cache_lost.is_some());
+        let first =
+            |volume: Volume| async move { volume.read_at(0, 512).await.expect("it reads")[0] };
+        assert_eq!(first(volume.clone()).await, 0);
+        put(&volume, 0, sectors(3, 8), true).await;
+        cache.abandon();
+        losing.device.enable(false);
+        let cache = losing.open(&clock).await;
+        let volume = attach(&cache, &losing.backing, Mode::WriteBack).await;
+        assert_eq!(first(volume).await, 3);
+        let other = cache.attach("other", other_backing, &write_back).await;
+        assert_eq!(first(other.expect("it attaches")).await, 1);
+        cache.close().await.expect("it closes");
+    });
+}
+
 /// After an unclean stop the witness is needed: what the cache has may be stale.
 #[test]
 fn a_cache_without_its_witness_is_not_trusted() {
