@@ -25,8 +25,10 @@ pub enum Operation {
     Finish,
     /// Flushing to stable media.
     Flush,
-    /// Reporting zones.
+    /// Reporting zones, or the size.
     Report,
+    /// Changing the size.
+    Resize,
 }
 
 floe_core::names! {
@@ -41,6 +43,7 @@ floe_core::names! {
         Finish => "finish",
         Flush => "flush",
         Report => "report",
+        Resize => "resize",
     }
 }
 

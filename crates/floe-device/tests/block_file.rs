@@ -146,6 +146,41 @@ fn zeros_keep_the_space_and_discards_free_it() {
 }
 
 #[test]
+fn a_file_is_resized_and_its_size_is_read_again() {
+    let disk = Disk::new(BLOCK);
+    let file = std::fs::File::options().write(true).open(&disk.path);
+    let file = file.unwrap();
+    let space = || file.metadata().unwrap().blocks() * 512;
+    run(async {
+        let device = FileBlocks::open(&disk.config()).unwrap();
+        device.set_size(64 * BLOCK, false).await.unwrap();
+        assert_eq!((device.size_bytes(), space()), (64 * BLOCK, 0));
+        device.set_size(128 * BLOCK, true).await.unwrap();
+        assert!(space() >= 128 * BLOCK);
+        let data = IoBuf::zeroed(BLOCK as usize).freeze();
+        device.write(127 * BLOCK, data.clone()).await.unwrap();
+        // No file can have so much: nothing changes.
+        device.set_size(1 << 63, true).await.unwrap_err();
+        assert_eq!(device.size_bytes(), 128 * BLOCK);
+        assert!(space() < 256 * BLOCK);
+        device.set_size(BLOCK, false).await.unwrap();
+        device.write(BLOCK, data.clone()).await.unwrap_err();
+        file.set_len(4 * BLOCK + 100).unwrap();
+        assert_eq!(device.size_bytes(), BLOCK);
+        assert_eq!(device.refresh_size().await.unwrap(), 4 * BLOCK);
+        device.write(3 * BLOCK, data).await.unwrap();
+        drop(device);
+        file.set_len(4 * BLOCK).unwrap();
+        let reader = FileBlocks::open(&FileBlocksConfig {
+            read_only: true,
+            ..disk.config()
+        });
+        let refused = reader.map(|reader| reader.set_size(BLOCK, false));
+        assert!(refused.unwrap().await.is_err());
+    });
+}
+
+#[test]
 fn errors_of_opening_name_cause_and_cure() {
     let disk = Disk::new(0);
     let message = disk.error().to_string();

@@ -374,6 +374,16 @@ impl Cache {
         self.shards.iter().any(|shard| shard.has_dirty(volume))
     }
 
+    /// The blocks of `volume` that end after byte `from`, with all of their bytes. Looks at
+    /// every block.
+    pub fn blocks_after(&self, volume: VolumeId, from: u64) -> Vec<Piece> {
+        let mut blocks = Vec::new();
+        for shard in &self.shards {
+            shard.blocks_after(volume, from, &mut blocks);
+        }
+        blocks
+    }
+
     /// Removes all blocks of `volume` without writing them back, and appends the steps
     /// that name them.
     pub fn invalidate_volume(&mut self, volume: VolumeId, steps: &mut Vec<Step>) {

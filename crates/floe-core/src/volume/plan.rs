@@ -356,10 +356,13 @@ impl Plan {
             let limit = "a cache does not shrink";
             return Err(ConfigError::new("capacity", capacity, limit, before));
         }
-        Plan::new(&Config {
+        let plan = Plan::new(&Config {
             capacity,
             ..self.config.clone()
-        })
+        })?;
+        // With the sizes that volumes have by now.
+        let volumes = self.volumes.clone();
+        Ok(Plan { volumes, ..plan })
     }
 
     /// The byte of `volume` after its last; `u64::MAX` if its size is unknown.
@@ -410,7 +413,11 @@ impl Plan {
         Ok(())
     }
 
-    fn check_size(&self, size: ByteSize) -> Result<(), ConfigError> {
+    /// Checks that a volume can have `size`.
+    ///
+    /// # Errors
+    /// It has more bytes than blocks can address.
+    pub fn check_size(&self, size: ByteSize) -> Result<(), ConfigError> {
         let nearest = ByteSize(self.address_end());
         if size <= nearest {
             return Ok(());

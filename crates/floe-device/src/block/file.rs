@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use floe_core::ByteSize;
 use rustix::fs::FallocateFlags;
@@ -99,7 +99,7 @@ impl FileBlocks {
         let arena = make_arena(config.registered_buffers);
         let rings = choose_rings(&file, arena.as_deref(), config.io, config.rings)?;
         let blocks = Arc::new(Blocks {
-            size: size.bytes(),
+            size: AtomicU64::new(size.bytes()),
             block_bytes,
             read_only: config.read_only,
             is_volatile: is_in_memory(&file, path, is_block_device),
@@ -127,11 +127,12 @@ impl FileBlocks {
         const STAT_BLOCK: u64 = 512;
         let file = &self.blocks.open.file;
         let metadata = file.metadata()?;
-        if !metadata.is_file() || metadata.blocks().saturating_mul(STAT_BLOCK) >= self.blocks.size {
+        if !metadata.is_file() || metadata.blocks().saturating_mul(STAT_BLOCK) >= self.size_bytes()
+        {
             return Ok(());
         }
         let all = FallocateFlags::KEEP_SIZE;
-        Ok(rustix::fs::fallocate(file, all, 0, self.blocks.size)?)
+        Ok(rustix::fs::fallocate(file, all, 0, self.size_bytes())?)
     }
 
     /// Starts a request, or rejects it because of `check`.
@@ -219,7 +220,31 @@ fn block_of_file(file: &File, direct: Direct) -> ByteSize {
 
 impl BlockDevice for FileBlocks {
     fn size_bytes(&self) -> u64 {
-        self.blocks.size
+        self.blocks.size.load(Relaxed)
+    }
+
+    fn refresh_size(&self) -> OpFuture<u64> {
+        let blocks = &self.blocks;
+        let result = match size_of(&blocks.open.file) {
+            Ok((_, size)) => {
+                let block = u64::from(blocks.block_bytes);
+                let size = size.bytes() / block * block;
+                blocks.size.store(size, Relaxed);
+                Ok(size)
+            }
+            Err(error) => Err(DeviceError::io(Operation::Report, None, error)),
+        };
+        OpFuture::ready(result)
+    }
+
+    fn set_size(&self, size: u64, allocates: bool) -> OpFuture<()> {
+        let blocks = Arc::clone(&self.blocks);
+        let resizing = tokio::task::spawn_blocking(move || blocks.set_size(size, allocates));
+        OpFuture::new(async move {
+            let broke_off = |error| Err(DeviceErrorKind::Io(std::io::Error::other(error)));
+            let resized = resizing.await.unwrap_or_else(broke_off);
+            resized.map_err(|kind| DeviceError::new(Operation::Resize, None, kind))
+        })
     }
 
     fn block_bytes(&self) -> u32 {
@@ -309,7 +334,8 @@ fn zeros_for(range: &Range<u64>) -> Transfer {
 
 /// The blocks of a file, for its engine.
 struct Blocks {
-    size: u64,
+    /// Changes only when it is asked for again.
+    size: AtomicU64,
     block_bytes: u32,
     read_only: bool,
     /// The file is on tmpfs, or the block device is in memory.
@@ -367,6 +393,28 @@ impl Owner for Blocks {
 }
 
 impl Blocks {
+    fn set_size(&self, size: u64, allocates: bool) -> Result<(), DeviceErrorKind> {
+        if self.open.is_block_device || self.read_only {
+            return Err(DeviceErrorKind::Unsupported(
+                "only files that are open for writing are enlarged or truncated",
+            ));
+        }
+        let file = &self.open.file;
+        let resize = || -> std::io::Result<()> {
+            if allocates {
+                rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, 0, size)?;
+            }
+            file.set_len(size)
+        };
+        if let Err(error) = resize() {
+            // The first error is more useful than one of releasing what was allocated.
+            let _ = file.set_len(self.size.load(Relaxed));
+            return Err(DeviceErrorKind::from_io(error));
+        }
+        self.size.store(size, Relaxed);
+        file.sync_all().map_err(DeviceErrorKind::from_io)
+    }
+
     /// Continues a write of zeros after `transfer`, which wrote the first part of
     /// `range`.
     fn zeroes_step(

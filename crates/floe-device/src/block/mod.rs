@@ -22,7 +22,7 @@ use crate::buffer::{IoBuf, IoData};
 use crate::config::OpenDeviceError;
 use crate::contract::OpFuture;
 use crate::counters::Counters;
-use crate::error::DeviceErrorKind;
+use crate::error::{DeviceError, DeviceErrorKind, Operation};
 
 /// A shared block device.
 pub type SharedBlockDevice = Arc<dyn BlockDevice>;
@@ -45,6 +45,20 @@ pub type SharedBlockDevice = Arc<dyn BlockDevice>;
 pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
     /// Bytes of the device, a multiple of the block size.
     fn size_bytes(&self) -> u64;
+
+    /// Asks the medium for its size, in whole blocks, which is the device's from then on.
+    /// Devices that cannot change return the one they have.
+    fn refresh_size(&self) -> OpFuture<u64> {
+        OpFuture::ready(Ok(self.size_bytes()))
+    }
+
+    /// Gives the medium `size` bytes, whole blocks, durably; new ones read as zeros. If
+    /// `allocates`, their space is taken, or nothing changes. Only files can do it.
+    fn set_size(&self, size: u64, allocates: bool) -> OpFuture<()> {
+        let _ = (size, allocates);
+        let kind = DeviceErrorKind::Unsupported("only files are enlarged or truncated");
+        OpFuture::ready(Err(DeviceError::new(Operation::Resize, None, kind)))
+    }
 
     /// Bytes of a block: a power of two from 512 to 4096.
     fn block_bytes(&self) -> u32;
@@ -100,6 +114,14 @@ macro_rules! blocks_below {
 
         fn size_bytes(&self) -> u64 {
             self.below.size_bytes()
+        }
+
+        fn refresh_size(&self) -> $crate::OpFuture<u64> {
+            self.below.refresh_size()
+        }
+
+        fn set_size(&self, size: u64, allocates: bool) -> $crate::OpFuture<()> {
+            self.below.set_size(size, allocates)
         }
 
         fn block_bytes(&self) -> u32 {

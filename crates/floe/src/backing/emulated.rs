@@ -208,6 +208,14 @@ impl BlockDevice for Emulated {
         self.below.size_bytes()
     }
 
+    fn refresh_size(&self) -> OpFuture<u64> {
+        self.below.refresh_size()
+    }
+
+    fn set_size(&self, size: u64, allocates: bool) -> OpFuture<()> {
+        self.below.set_size(size, allocates)
+    }
+
     fn block_bytes(&self) -> u32 {
         self.below.block_bytes()
     }

@@ -44,7 +44,7 @@ const INTENT_INTERVAL: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 pub struct VolumeCache {
     pub(super) shared: Arc<Shared>,
-    /// As in the superblock. Held while a volume is attached or detached.
+    /// As in the superblock. Held while a volume is attached, detached or resized.
     pub(super) entries: Arc<tokio::sync::Mutex<Vec<VolumeEntry>>>,
     tasks: Arc<Mutex<Vec<JoinHandle<()>>>>,
 }
@@ -268,12 +268,21 @@ impl VolumeCache {
                 free_number(&changed, name)?
             }
         };
-        let is_known = known.is_some();
+        let had = known.map(|known| known.size_bytes);
+        let is_known = had.is_some();
+        let name = name.to_owned();
+        let state = VolumeState::new(id, name.clone(), backing, (size_bytes, block_bytes), config);
+        let state = Arc::new(state);
+        if let Some(had) = had.filter(|had| *had != size_bytes) {
+            self.shared
+                .follow(&state, ByteSize(had.min(size_bytes)))
+                .await?;
+        }
         // From now on the cache itself changes what a stamp would be of.
         changed.retain(|entry| entry.volume != id);
         changed.push(VolumeEntry {
             volume: id,
-            name: name.to_owned(),
+            name,
             size_bytes,
             stamp: NO_STAMP,
         });
@@ -289,8 +298,6 @@ impl VolumeCache {
             state.cache.set_size_of(id, ByteSize(size_bytes))?;
             state.cache.set_mode_of(id, config.mode);
         }
-        let state = VolumeState::new(id, name.to_owned(), backing, block_bytes, config);
-        let state = Arc::new(state);
         self.shared.volumes.write().push(Arc::clone(&state));
         let volume = Volume {
             shared: Arc::clone(&self.shared),
@@ -347,13 +354,14 @@ impl VolumeCache {
     /// What tells `backing` from the device that the volume `known` had.
     async fn difference(&self, known: &VolumeEntry, backing: &SharedBlockDevice) -> Option<String> {
         let (had, has) = (known.size_bytes, self.size_before(backing).0);
-        if had != has {
+        if has < had && (known.stamp != NO_STAMP || self.shared.has_dirty_after(known.volume, has))
+        {
             return Some(format!("it had {had} bytes, and this one has {has}"));
         }
         if known.stamp == NO_STAMP {
             return None;
         }
-        match stamp_of(backing, self.seed()).await {
+        match stamp_of(backing, had, self.seed()).await {
             Ok(stamp) if stamp == known.stamp => None,
             Ok(_) => Some("samples of its content differ".to_owned()),
             Err(error) => Some(format!("samples of its content cannot be read: {error}")),
@@ -479,7 +487,7 @@ impl Shared {
             return;
         };
         let group = self.plan.group_bytes();
-        for place in (0..self.plan.capacity_bytes()).step_by(group as usize) {
+        for place in (0..self.table.plan().places_bytes).step_by(group as usize) {
             if !sums.has_changed(place..place + group) {
                 continue;
             }

@@ -5,11 +5,12 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use floe_core::layout::volume::VolumeEntry;
 use floe_core::volume::VolumeId;
+use floe_device::DeviceError;
 
 use super::cache::VolumeCache;
 use super::error::{DetachError, VolumeError};
 use super::finish::Finish;
-use super::stamp::{NO_STAMP, stamp_of};
+use super::stamp::{NO_STAMP, Stamp, stamp_of};
 use super::state::{Shared, VolumeState};
 
 /// The fate of a volume's dirty data when it is detached.
@@ -43,12 +44,7 @@ impl VolumeCache {
     async fn detach_now(&self, name: &str, dirty: DirtyData) -> Result<(), DetachError> {
         let mut entries = self.entries.lock().await;
         let shared = &self.shared;
-        let volume = shared
-            .volumes
-            .read()
-            .iter()
-            .find(|v| v.name == name)
-            .cloned();
+        let volume = shared.volume_named(name);
         let volume = volume.ok_or_else(|| DetachError::NotAttached(name.to_owned()))?;
         volume.is_closed.store(true, SeqCst);
         let reopen = Reopen(&volume);
@@ -62,7 +58,7 @@ impl VolumeCache {
             shared.table.commit().await?;
             match shared.has_blocks(volume.id) {
                 true => {
-                    let stamp = stamp_of(&volume.backing, self.seed()).await;
+                    let stamp = self.stamp(&volume).await;
                     set_stamp(
                         &mut changed,
                         volume.id,
@@ -92,6 +88,11 @@ impl VolumeCache {
         Ok(())
     }
 
+    async fn stamp(&self, volume: &VolumeState) -> Result<Stamp, DeviceError> {
+        let size = volume.size_bytes.load(SeqCst);
+        stamp_of(&volume.backing, size, self.seed()).await
+    }
+
     /// Takes the stamps of all `volumes` for a clean stop. A volume without one is compared
     /// by its size alone when it is attached again.
     pub(super) async fn stamp_all(
@@ -100,8 +101,7 @@ impl VolumeCache {
         entries: &mut [VolumeEntry],
     ) {
         for volume in volumes {
-            let stamp = stamp_of(&volume.backing, self.seed()).await;
-            let stamp = stamp.unwrap_or_else(|error| {
+            let stamp = self.stamp(volume).await.unwrap_or_else(|error| {
                 tracing::warn!(volume = %volume.name, %error, "the backing device gets no stamp");
                 NO_STAMP
             });
@@ -110,7 +110,7 @@ impl VolumeCache {
     }
 }
 
-fn set_stamp(entries: &mut [VolumeEntry], id: VolumeId, stamp: super::stamp::Stamp) {
+fn set_stamp(entries: &mut [VolumeEntry], id: VolumeId, stamp: Stamp) {
     if let Some(entry) = entries.iter_mut().find(|entry| entry.volume == id) {
         entry.stamp = stamp;
     }

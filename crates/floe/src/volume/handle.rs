@@ -52,8 +52,7 @@ impl Volume {
 
     /// Bytes of the volume.
     pub fn size_bytes(&self) -> u64 {
-        let block = u64::from(self.state.block_bytes);
-        self.state.backing.size_bytes() / block * block
+        self.state.size_bytes.load(SeqCst)
     }
 
     /// Bytes of a block: requests begin and end at multiples.
@@ -118,11 +117,11 @@ impl Volume {
     /// The range is not whole blocks of the volume, or a device failed and the other
     /// does not have the newest data.
     pub async fn read_at(&self, at: u64, len: usize) -> Result<IoBuf, VolumeError> {
+        let _request = self.begin().await?;
         let range = self.check(at, len as u64)?;
         if range.is_empty() {
             return Ok(self.shared.device.allocate(0));
         }
-        let _request = self.begin()?;
         self.shared.read(&self.state, range).await
     }
 
@@ -184,7 +183,7 @@ impl Volume {
     /// # Errors
     /// A device failed: the volume is poisoned, because acknowledged data may be lost.
     pub async fn flush(&self) -> Result<(), VolumeError> {
-        let _request = self.begin()?;
+        let _request = self.begin().await?;
         self.flush_now().await
     }
 
@@ -200,7 +199,7 @@ impl Volume {
     /// A dirty block cannot be written back: the mode has changed, and the block stays and
     /// is served. Or the mode makes data dirty that a power loss would erase.
     pub async fn set_mode(&self, mode: Mode) -> Result<(), VolumeError> {
-        let _request = self.begin()?;
+        let _request = self.begin().await?;
         self.shared.check_mode(mode, self.state.allow_data_loss)?;
         {
             let _no_loss = self.shared.cleaning.batches.read().await;
@@ -223,7 +222,7 @@ impl Volume {
     /// # Errors
     /// A device failed. Blocks that could not be written back stay dirty.
     pub async fn clean(&self) -> Result<(), VolumeError> {
-        let _request = self.begin()?;
+        let _request = self.begin().await?;
         self.shared.clean_all(self.state.id).await
     }
 
@@ -234,9 +233,9 @@ impl Volume {
         change: Change,
         is_durable: bool,
     ) -> Result<(), VolumeError> {
+        let _request = self.begin().await?;
         let range = self.check(at, len)?;
         self.state.check_writable()?;
-        let _request = self.begin()?;
         if !range.is_empty() {
             self.shared.change(&self.state, range, change).await?;
         }
@@ -261,13 +260,23 @@ impl Volume {
         Ok(range)
     }
 
-    /// Counts a request while it runs.
-    fn begin(&self) -> Result<[Gauge<'_>; 2], VolumeError> {
-        // Counted before the check, so that a detach that was not seen waits for it.
-        let request = [self.shared.begin_request()?, self.state.begin_request()];
-        match self.state.is_closed.load(SeqCst) {
-            false => Ok(request),
-            true => Err(VolumeError::Closed),
+    /// Counts a request while it runs. Waits while the volume is resized.
+    async fn begin(&self) -> Result<[Gauge<'_>; 2], VolumeError> {
+        let state = &self.state;
+        loop {
+            // Counted before the checks: a detach or resize that was not seen waits for it.
+            let request = [self.shared.begin_request()?, state.begin_request()];
+            if state.is_closed.load(SeqCst) {
+                return Err(VolumeError::Closed);
+            }
+            if !state.is_paused.load(SeqCst) {
+                return Ok(request);
+            }
+            drop(request);
+            let resumed = state.resumed.notified();
+            if state.is_paused.load(SeqCst) {
+                resumed.await;
+            }
         }
     }
 }

@@ -8,6 +8,9 @@ use floe_core::layout::volume::{
 use super::config::VolumeCacheConfig;
 use super::error::OpenVolumesError;
 
+/// Parts of the device begin at multiples of this.
+const PLAN_UNIT: u64 = 4096;
+
 /// The log has whole units.
 const LOG_UNIT: u64 = 1 << 20;
 
@@ -16,6 +19,27 @@ const SHARDS_MAX: u64 = 16;
 
 /// Groups that a shard has at least by default.
 const GROUPS_MIN: u64 = 16;
+
+/// The plan of the cache that `plan` laid out on a device that now has `size` bytes: the
+/// table moves to the end, and places follow the old ones. `None` if what was added has
+/// no room for a table besides what is in use.
+pub(super) fn grown(plan: &VolumeFormatPlan, size: u64) -> Option<VolumeFormatPlan> {
+    let granule = u64::from(plan.granule_bytes);
+    let shape = plan.shape()?;
+    let page = 2 * TABLE_PAGE_BYTES as u64;
+    let entries = u64::from(shape.entries());
+    let room = size.checked_sub(plan.places_offset)?;
+    let pages = room / (page + entries * granule) + 1;
+    let table_offset = size.checked_sub(pages * page)? / PLAN_UNIT * PLAN_UNIT;
+    let granules = table_offset.checked_sub(plan.places_offset)? / granule;
+    let granules = granules.min(pages * entries).min(u64::from(u32::MAX));
+    let grown = VolumeFormatPlan {
+        table_offset,
+        places_bytes: granules * granule,
+        ..*plan
+    };
+    (table_offset >= plan.end() && grown.places_bytes > plan.places_bytes).then_some(grown)
+}
 
 /// Divides a device of `size` bytes: superblocks, log, table, places.
 pub(super) fn plan(

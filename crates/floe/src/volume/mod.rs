@@ -13,6 +13,7 @@
 //! | `locks.rs`, `lock.rs` | range locks; the lock of a shard |
 //! | `read.rs`, `write.rs` | the way of a request |
 //! | `clean.rs`, `limits.rs`, `reclaim.rs` | writing dirty blocks back and its limits, room for new ones |
+//! | `resize.rs` | devices that have become larger or smaller |
 //! | `table/` | the table of blocks on the cache device, and its log |
 //! | `sums.rs`, `scrub.rs` | checksums of cached data; reading all of it |
 //! | `stamp.rs` | what tells a backing device from others |
@@ -41,6 +42,7 @@ mod locks;
 mod loss;
 mod read;
 mod reclaim;
+mod resize;
 mod scrub;
 mod shard;
 mod stamp;
@@ -60,4 +62,5 @@ pub use error::{DetachError, OpenVolumesError, VolumeError};
 pub use floe_core::volume::mode::Mode;
 pub use floe_core::volume::{BlockSizes, Usage};
 pub use handle::{Volume, VolumeStatus};
+pub use resize::{ResizeError, Resized};
 pub use scrub::ScrubReport;

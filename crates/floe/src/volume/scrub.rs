@@ -36,7 +36,7 @@ impl VolumeCache {
         let mut report = ScrubReport::default();
         let mut may_read = Tick::ZERO;
         let group = shared.plan.group_bytes() as usize;
-        for place in (0..shared.plan.capacity_bytes()).step_by(group) {
+        for place in (0..shared.table.plan().places_bytes).step_by(group) {
             let mut blocks = Vec::new();
             let shard = &shared.shards[shared.plan.shard_of_place(place)];
             let each = |block| blocks.push(block);

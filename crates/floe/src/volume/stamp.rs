@@ -18,12 +18,14 @@ const SAMPLE_BYTES: u64 = 4096;
 /// Samples that are read at once.
 const SAMPLES_AT_ONCE: usize = 8;
 
-/// The stamp of `backing`, with the cache's `seed`: four hashes of 16 samples each.
+/// The stamp of the first `size` bytes of `backing`, with the cache's `seed`: four hashes of
+/// 16 samples each.
 pub(super) async fn stamp_of(
     backing: &SharedBlockDevice,
+    size: u64,
     seed: HashSeed,
 ) -> Result<Stamp, DeviceError> {
-    let (size, block) = (backing.size_bytes(), u64::from(backing.block_bytes()));
+    let block = u64::from(backing.block_bytes());
     let len = SAMPLE_BYTES.min(size);
     let last = (size - len) / block;
     let read = |sample: u64| {

@@ -57,6 +57,8 @@ pub(super) struct VolumeState {
     pub(super) id: VolumeId,
     pub(super) name: String,
     pub(super) backing: SharedBlockDevice,
+    /// Bytes of the volume: those of the backing device when it was attached or resized.
+    pub(super) size_bytes: AtomicU64,
     pub(super) block_bytes: u32,
     pub(super) is_read_only: bool,
     pub(super) allow_data_loss: bool,
@@ -66,6 +68,9 @@ pub(super) struct VolumeState {
     pub(super) detached: CancellationToken,
     /// Requests that run. Parts of those whose callers have gone hold locks.
     running: AtomicU64,
+    /// Requests wait to begin: the volume is being resized.
+    pub(super) is_paused: AtomicBool,
+    pub(super) resumed: Notify,
     /// Held while the mode of all shards is changed.
     pub(super) mode: Mutex<()>,
     /// The backing device was written to since its last flush.
@@ -83,12 +88,13 @@ impl VolumeState {
         id: VolumeId,
         name: String,
         backing: SharedBlockDevice,
-        block_bytes: u32,
+        (size_bytes, block_bytes): (u64, u32),
         config: &VolumeConfig,
     ) -> Self {
         VolumeState {
             id,
             name,
+            size_bytes: AtomicU64::new(size_bytes),
             backing,
             block_bytes,
             is_read_only: config.read_only,
@@ -96,6 +102,8 @@ impl VolumeState {
             is_closed: AtomicBool::new(false),
             detached: CancellationToken::new(),
             running: AtomicU64::new(0),
+            is_paused: AtomicBool::new(false),
+            resumed: Notify::new(),
             mode: Mutex::new(()),
             needs_flush: AtomicBool::new(false),
             flush: tokio::sync::Mutex::new(()),
@@ -212,6 +220,12 @@ impl Shared {
                 device: self.device.describe(),
             }),
         }
+    }
+
+    /// The attached volume of this name.
+    pub(super) fn volume_named(&self, name: &str) -> Option<Arc<VolumeState>> {
+        let volumes = self.volumes.read();
+        volumes.iter().find(|volume| volume.name == name).cloned()
     }
 
     pub(super) fn volume(&self, id: VolumeId) -> Option<Arc<VolumeState>> {

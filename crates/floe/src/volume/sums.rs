@@ -23,6 +23,7 @@ use floe_device::block::BlockDevice;
 use floe_device::{
     Counters, DeviceError, DeviceErrorKind, IoBuf, IoData, OpFuture, Operation, SharedBlockDevice,
 };
+use parking_lot::RwLock;
 
 /// The checksums of all places.
 #[derive(Debug)]
@@ -30,30 +31,46 @@ pub(super) struct Sums {
     places_offset: u64,
     unit_bytes: usize,
     units_in_granule: usize,
-    sums: Box<[AtomicU32]>,
-    /// A bit for each unit whose checksum the table lacks.
-    changed: Box<[AtomicU64]>,
+    /// Replaced by a larger one when the cache grows.
+    units: RwLock<Units>,
     /// Reads that found other data than was written.
     failures: AtomicU64,
+}
+
+/// The checksum of each unit, by its number.
+#[derive(Debug, Default)]
+struct Units {
+    sums: Vec<AtomicU32>,
+    /// A bit for each unit whose checksum the table lacks.
+    changed: Vec<AtomicU64>,
 }
 
 impl Sums {
     /// Those of the places of `plan`, all unknown.
     pub(super) fn new(plan: &VolumeFormatPlan) -> Self {
-        let units = (plan.places_bytes / u64::from(plan.block_size)) as usize;
-        Sums {
+        let sums = Sums {
             places_offset: plan.places_offset,
             unit_bytes: plan.block_size as usize,
             units_in_granule: (plan.granule_bytes / plan.block_size) as usize,
-            sums: (0..units).map(|_| AtomicU32::new(NO_SUM)).collect(),
-            changed: (0..units.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+            units: RwLock::default(),
             failures: AtomicU64::new(0),
-        }
+        };
+        sums.grow(plan);
+        sums
+    }
+
+    /// Adds the places that `plan` has in addition. Their checksums are unknown.
+    pub(super) fn grow(&self, plan: &VolumeFormatPlan) {
+        let count = (plan.places_bytes / self.unit_bytes as u64) as usize;
+        let Units { sums, changed } = &mut *self.units.write();
+        sums.resize_with(count, || AtomicU32::new(NO_SUM));
+        changed.resize_with(count.div_ceil(64), AtomicU64::default);
     }
 
     /// Bytes of RAM.
     pub(super) fn memory_bytes(&self) -> u64 {
-        (size_of_val(&*self.sums) + size_of_val(&*self.changed)) as u64
+        let units = self.units.read();
+        (size_of_val(&*units.sums) + size_of_val(&*units.changed)) as u64
     }
 
     /// Reads that found other data than was written.
@@ -64,14 +81,16 @@ impl Sums {
     /// Takes over what the table says of unit `unit` of `granule`.
     pub(super) fn restore(&self, granule: u32, unit: u32, sum: u32) {
         let at = granule as usize * self.units_in_granule + unit as usize;
-        if let Some(place) = self.sums.get(at) {
+        if let Some(place) = self.units.read().sums.get(at) {
             place.store(sum, Relaxed);
         }
     }
 
     /// True if the table lacks a checksum of `places`.
     pub(super) fn has_changed(&self, places: Range<u64>) -> bool {
-        self.units(places).any(|unit| self.is_changed(unit))
+        let units = self.units.read();
+        let mut within = self.units_of(&units, places);
+        within.any(|unit| units.is_changed(unit))
     }
 
     /// Appends records of the units of `places`: of all whose checksum is known, or of
@@ -82,9 +101,10 @@ impl Sums {
         only_changed: bool,
         records: &mut Vec<BlockRecord>,
     ) {
-        for unit in self.units(places) {
-            let was_changed = self.set_changed(unit, false);
-            let sum = self.sums[unit].load(SeqCst);
+        let units = self.units.read();
+        for unit in self.units_of(&units, places) {
+            let was_changed = units.set_changed(unit, false);
+            let sum = units.sums[unit].load(SeqCst);
             if (only_changed && !was_changed) || (!only_changed && sum == NO_SUM) {
                 continue;
             }
@@ -107,11 +127,12 @@ impl Sums {
 
     /// Compares `data`, read at `place`, with the checksums, and learns unknown ones.
     fn check(&self, place: u64, data: &[u8]) -> Result<(), DeviceError> {
-        let units = self.units(place..place + data.len() as u64);
-        for (unit, data) in units.zip(data.chunks(self.unit_bytes)) {
+        let units = self.units.read();
+        let within = self.units_of(&units, place..place + data.len() as u64);
+        for (unit, data) in within.zip(data.chunks(self.unit_bytes)) {
             let found = unit_sum(unit as u64, data);
-            match self.sums[unit].load(Relaxed) {
-                NO_SUM => self.set(unit, found),
+            match units.sums[unit].load(Relaxed) {
+                NO_SUM => units.set(unit, found),
                 sum if sum == found => {}
                 _ => {
                     self.failures.fetch_add(1, Relaxed);
@@ -130,23 +151,35 @@ impl Sums {
     }
 
     fn note(&self, place: u64, data: &[u8]) {
-        let units = self.units(place..place + data.len() as u64);
-        for (unit, data) in units.zip(data.chunks(self.unit_bytes)) {
-            self.set(unit, unit_sum(unit as u64, data));
+        let units = self.units.read();
+        let within = self.units_of(&units, place..place + data.len() as u64);
+        for (unit, data) in within.zip(data.chunks(self.unit_bytes)) {
+            units.set(unit, unit_sum(unit as u64, data));
         }
     }
 
     fn note_zeroes(&self, places: Range<u64>) {
         const ZEROES: [u8; 4096] = [0; 4096];
-        for unit in self.units(places) {
-            self.set(unit, unit_sum(unit as u64, &ZEROES[..self.unit_bytes]));
+        let units = self.units.read();
+        for unit in self.units_of(&units, places) {
+            units.set(unit, unit_sum(unit as u64, &ZEROES[..self.unit_bytes]));
         }
     }
 
     fn forget(&self, places: Range<u64>) {
-        self.units(places).for_each(|unit| self.set(unit, NO_SUM));
+        let units = self.units.read();
+        let within = self.units_of(&units, places);
+        within.for_each(|unit| units.set(unit, NO_SUM));
     }
 
+    fn units_of(&self, units: &Units, places: Range<u64>) -> Range<usize> {
+        let unit = self.unit_bytes as u64;
+        let end = (places.end.div_ceil(unit) as usize).min(units.sums.len());
+        (places.start / unit) as usize..end
+    }
+}
+
+impl Units {
     /// The record follows what is set: see [`Sums::records`].
     fn set(&self, unit: usize, sum: u32) {
         self.sums[unit].store(sum, SeqCst);
@@ -165,12 +198,6 @@ impl Sums {
             false => word.fetch_and(!bit, SeqCst),
         };
         before & bit != 0
-    }
-
-    fn units(&self, places: Range<u64>) -> Range<usize> {
-        let unit = self.unit_bytes as u64;
-        let end = (places.end.div_ceil(unit) as usize).min(self.sums.len());
-        (places.start / unit) as usize..end
     }
 }
 
@@ -209,6 +236,10 @@ impl SummedBlocks {
 impl BlockDevice for SummedBlocks {
     fn size_bytes(&self) -> u64 {
         self.below.size_bytes()
+    }
+
+    fn refresh_size(&self) -> OpFuture<u64> {
+        self.below.refresh_size()
     }
 
     fn allocate(&self, len: usize) -> IoBuf {
@@ -258,6 +289,10 @@ impl BlockDevice for SummedBlocks {
 
     fn flush(&self) -> OpFuture<()> {
         self.below.flush()
+    }
+
+    fn set_size(&self, size: u64, allocates: bool) -> OpFuture<()> {
+        self.below.set_size(size, allocates)
     }
 
     fn counters(&self) -> &Counters {

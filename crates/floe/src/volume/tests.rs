@@ -10,6 +10,7 @@ mod hostile;
 mod matrix;
 mod operation;
 mod oracle;
+mod resize;
 mod workload;
 
 use std::sync::Arc;

@@ -89,7 +89,13 @@ impl World {
         cache.set_mode_of(VOLUME, mode);
         let name = "disk".to_owned();
         let config = VolumeConfig::default();
-        let volume = VolumeState::new(VOLUME, name, Arc::clone(&backing), 512, &config);
+        let volume = VolumeState::new(
+            VOLUME,
+            name,
+            Arc::clone(&backing),
+            (bytes.bytes(), 512),
+            &config,
+        );
         let volume = Arc::new(volume);
         let shared = Arc::new(Shared {
             device: Arc::clone(&cache_device),

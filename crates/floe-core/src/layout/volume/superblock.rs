@@ -148,15 +148,13 @@ impl VolumeFormatPlan {
         if self.classes & 1 == 0 || largest >= 2 * BLOCK_BYTES_MAX || self.shards == 0 {
             return wrong("there is no smallest block, no shard, or a block above 1 MiB");
         }
-        let parts = [
-            2 * VOLUME_SUPERBLOCK_BYTES as u64,
-            self.log_offset,
-            self.log_offset.saturating_add(self.log_bytes),
-            self.table_offset,
-            self.places_offset,
-            self.places_offset.saturating_add(self.places_bytes),
-        ];
-        if !parts.is_sorted() {
+        let log_end = self.log_offset.saturating_add(self.log_bytes);
+        let places_end = self.places_offset.saturating_add(self.places_bytes);
+        let parts = [2 * VOLUME_SUPERBLOCK_BYTES as u64, self.log_offset, log_end];
+        let table = [self.table_offset, self.table_end()];
+        let places = [self.places_offset, places_end];
+        let is_sorted = |parts: [&[u64]; 3]| parts.concat().is_sorted();
+        if !is_sorted([&parts, &table, &places]) && !is_sorted([&parts, &places, &table]) {
             return wrong("the parts of the device overlap");
         }
         if !(LOG_BYTES_MIN..=LOG_BYTES_MAX).contains(&self.log_bytes) {
@@ -165,18 +163,16 @@ impl VolumeFormatPlan {
         if self.places_bytes / u64::from(granule) > u64::from(u32::MAX) {
             return wrong("there are more places than 32 bits can number");
         }
-        let mut whole = parts.iter().all(|at| at.is_multiple_of(4096));
+        let offsets = [
+            self.log_offset,
+            log_end,
+            self.table_offset,
+            self.places_offset,
+        ];
+        let mut whole = offsets.iter().all(|at| at.is_multiple_of(4096));
         whole &= self.places_bytes.is_multiple_of(u64::from(granule));
         if !whole {
             return wrong("the parts of the device are not whole pages");
-        }
-        let Some(shape) = self.shape() else {
-            return wrong("the checksums of one of the smallest blocks do not fit in a page");
-        };
-        let pages = shape.pages(self.granules());
-        let table_bytes = u64::from(pages) * 2 * TABLE_PAGE_BYTES as u64;
-        if self.places_offset - self.table_offset < table_bytes {
-            return wrong("the table has fewer entries than there are places");
         }
         Ok(())
     }
@@ -190,9 +186,18 @@ impl VolumeFormatPlan {
         }
     }
 
-    /// The byte of the device after the last place.
+    /// The byte after the table.
+    pub fn table_end(&self) -> u64 {
+        let pages = self.shape().map_or(0, |shape| shape.pages(self.granules()));
+        let bytes = u64::from(pages) * 2 * TABLE_PAGE_BYTES as u64;
+        self.table_offset.saturating_add(bytes)
+    }
+
+    /// The byte of the device after the last part: the places, or the table of a cache
+    /// that has grown.
     pub fn end(&self) -> u64 {
-        self.places_offset.saturating_add(self.places_bytes)
+        let places_end = self.places_offset.saturating_add(self.places_bytes);
+        places_end.max(self.table_end())
     }
 
     /// Places, in granules.

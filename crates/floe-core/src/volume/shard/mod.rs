@@ -352,6 +352,17 @@ impl Shard {
         }
     }
 
+    /// Adds the blocks of `volume` that end after byte `from`.
+    pub(super) fn blocks_after(&self, volume: VolumeId, from: u64, pieces: &mut Vec<Piece>) {
+        for group in 0..self.groups.end() {
+            self.blocks_around(group << self.shape.group_bits, &mut |block: Piece| {
+                if block.extent.volume == volume && block.extent.range.end > from {
+                    pieces.push(block);
+                }
+            });
+        }
+    }
+
     /// Removes all blocks of `volume`.
     pub(super) fn invalidate_volume(&mut self, volume: VolumeId, steps: &mut Steps<'_>) {
         let mut blocks = Vec::new();

@@ -3,6 +3,7 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use floe_device::{Clock, Counters};
@@ -51,10 +52,14 @@ pub(super) struct Client {
     clock: Clock,
     /// The export, as the first connection found it.
     pub(super) export: Export,
+    /// Bytes of the export, which only [`Client::refresh_size`] changes.
+    size_bytes: AtomicU64,
     pub(super) counters: Arc<Counters>,
     state: Mutex<State>,
     /// Tells connections of new requests, and of room for them.
     changed: Notify,
+    /// Tells the session that it must end.
+    resized: Notify,
 }
 
 impl Client {
@@ -72,10 +77,44 @@ impl Client {
             config: config.clone(),
             clock,
             export,
+            size_bytes: AtomicU64::new(export.size_bytes),
             counters,
             changed: Notify::new(),
+            resized: Notify::new(),
         };
         Ok((Arc::new(client), stream))
+    }
+
+    pub(super) fn size_bytes(&self) -> u64 {
+        self.size_bytes.load(SeqCst)
+    }
+
+    /// Asks the server for the size of the export, on a connection of its own. If it has
+    /// changed, no request is sent on older connections, whose size the server may keep.
+    pub(super) async fn refresh_size(&self) -> Result<u64, Fault> {
+        let (_, export) = connect(&self.target, &self.config, &self.clock).await?;
+        self.check(&export)?;
+        let size = export.size_bytes;
+        if self.size_bytes.swap(size, SeqCst) != size {
+            self.state().cut();
+            self.resized.notify_one();
+        }
+        Ok(size)
+    }
+
+    /// Checks that `export` is the one that was opened, of any size.
+    fn check(&self, export: &Export) -> Result<(), Fault> {
+        let same = Export {
+            size_bytes: export.size_bytes,
+            ..self.export
+        };
+        match *export == same {
+            true => Ok(()),
+            false => Err(Fault::Unusable(format!(
+                "it was {:?}, and it is {export:?}",
+                self.export
+            ))),
+        }
     }
 
     /// Starts a request with `start`.
@@ -125,17 +164,12 @@ impl Client {
         };
         while links.len() < wanted {
             let (stream, export) = connect(&self.target, &self.config, &self.clock).await?;
-            let grown = export.size_bytes >= self.export.size_bytes;
-            let same = Export {
-                size_bytes: export.size_bytes,
-                ..self.export
-            };
-            if !grown || export != same {
-                let what = format!(
-                    "it was {:?}, and after a connection was lost it is {export:?}",
-                    self.export
-                );
-                return Err(Fault::Unusable(what));
+            self.check(&export)?;
+            if export.size_bytes < self.size_bytes() {
+                let (was, is) = (self.size_bytes(), export.size_bytes);
+                return Err(Fault::Unusable(format!(
+                    "it had {was} bytes, and after a connection was lost it has {is}"
+                )));
             }
             links.push(stream);
         }
@@ -152,6 +186,10 @@ impl Client {
             parts.push(Box::pin(self.receive(link, input)));
         }
         parts.push(Box::pin(self.watch()));
+        parts.push(Box::pin(async {
+            self.resized.notified().await;
+            Err(Fault::Resized)
+        }));
         loop {
             if let Some(Err(fault)) = parts.next().await {
                 return fault;

@@ -26,6 +26,8 @@ pub(super) enum Fault {
     Unusable(String),
     #[error("it has not answered for {0:?}")]
     Stalled(Duration),
+    #[error("the export has another size")]
+    Resized,
 }
 
 /// Why an export cannot be opened.

@@ -176,7 +176,17 @@ fn pieces(range: &Range<u64>, bytes_max: u64) -> impl Iterator<Item = Range<u64>
 
 impl BlockDevice for NbdBlocks {
     fn size_bytes(&self) -> u64 {
-        self.client.export.size_bytes
+        self.client.size_bytes()
+    }
+
+    fn refresh_size(&self) -> OpFuture<u64> {
+        let client = Arc::clone(&self.client);
+        OpFuture::new(async move {
+            client.refresh_size().await.map_err(|fault| {
+                let why = format!("{}: {fault}", client.target.name).into();
+                error::unanswered(Operation::Report, &why)
+            })
+        })
     }
 
     fn block_bytes(&self) -> u32 {

@@ -211,11 +211,35 @@ fn a_server_that_returns_with_another_export_gets_no_requests() {
     virtual_time::run(1, |clock| async move {
         let server = Server::new(Habits::default(), &clock, 1);
         let device = open(&server, &config(), &clock).await;
-        server.shrink();
+        server.resize(2 << 20);
         server.crash();
         let read = device.read(0, IoBuf::zeroed(512)).await;
         let error = read.expect_err("it is another export").to_string();
         assert!(error.contains("after a connection was lost"), "{error}");
+    });
+}
+
+#[test]
+fn an_export_that_is_resized_has_its_new_size_when_it_is_asked() {
+    virtual_time::run(1, |clock| async move {
+        let server = Server::new(Habits::default(), &clock, 1);
+        let device = open(&server, &config(), &clock).await;
+        for size in [6 << 20, 2 << 20] {
+            let before = device.size_bytes();
+            server.resize(size);
+            assert_eq!(device.size_bytes(), before);
+            assert_eq!(device.refresh_size().await.expect("it answers"), size);
+            assert_eq!(device.size_bytes(), size);
+            let data = IoBuf::zeroed(512).freeze();
+            let written = device.write(size - 512, data.clone()).await;
+            written.expect("it lies within");
+            let past = device.write(size, data).await;
+            past.expect_err("it lies past the end");
+            device.flush().await.expect("it flushes");
+        }
+        assert_eq!(server.past_end(), 0);
+        let larger = device.set_size(8 << 20, false).await;
+        larger.expect_err("only the server can resize it");
     });
 }
 

@@ -44,9 +44,10 @@ impl BlockTable {
             queue.stable = queue.written;
             log.snapshot()
         };
-        let pages = read_pages(&self.disk, ByPage::new(&self.disk, &snapshot.records)).await;
+        let disk = self.disk();
+        let pages = read_pages(&disk, ByPage::new(&disk, &snapshot.records)).await;
         let pages = pages.map_err(|error| self.fail(&error))?;
-        self.watch(write_pages(&self.disk, pages).await)?;
+        self.watch(write_pages(&disk, pages).await)?;
         let mut log = self.log.lock().await;
         self.watch(log.forget(&snapshot).await)
     }

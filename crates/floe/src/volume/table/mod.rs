@@ -5,6 +5,7 @@
 //! | `log.rs` | batches of records, one after another in a ring |
 //! | `checkpoint.rs` | moving records from the log to the table's pages |
 //! | `recover.rs` | reading both when a cache is opened |
+//! | `grow.rs` | moving the table to where a larger one has room |
 //! | `intents.rs` | the write-intent bitmap |
 //! | `disk.rs` | the device, and the places of things on it |
 //!
@@ -18,6 +19,7 @@
 
 mod checkpoint;
 mod disk;
+mod grow;
 mod intents;
 mod log;
 mod recover;
@@ -28,7 +30,9 @@ mod tests;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
-use floe_core::layout::volume::{BlockBatch, BlockRecord, VolumeEntry, VolumeSuperblock};
+use floe_core::layout::volume::{
+    BlockBatch, BlockRecord, VolumeEntry, VolumeFormatPlan, VolumeSuperblock,
+};
 use floe_core::volume::Extent;
 use floe_device::DeviceError;
 use parking_lot::Mutex;
@@ -51,7 +55,9 @@ pub(super) type Ticket = u64;
 /// The table of blocks of an open cache.
 #[derive(Debug)]
 pub(super) struct BlockTable {
-    disk: Disk,
+    /// The device. Growing the cache changes the plan.
+    disk: Mutex<Disk>,
+    places_offset: u64,
     /// Records whose data has been written, and that wait for a batch.
     queue: Mutex<Queue>,
     /// The end of the log. Held while a batch is written.
@@ -85,7 +91,8 @@ impl BlockTable {
             intents: Arc::new(Intents::new()),
             is_closed: AtomicBool::new(false),
             log: tokio::sync::Mutex::new(Log::new(disk.clone(), superblock)),
-            disk,
+            places_offset: disk.plan.places_offset,
+            disk: Mutex::new(disk),
             queue: Mutex::default(),
             checkpoint: tokio::sync::Mutex::new(()),
             commits: AtomicU64::new(0),
@@ -97,7 +104,16 @@ impl BlockTable {
 
     /// Byte offset of the first place on the device.
     pub(super) fn places_offset(&self) -> u64 {
-        self.disk.plan.places_offset
+        self.places_offset
+    }
+
+    fn disk(&self) -> Disk {
+        self.disk.lock().clone()
+    }
+
+    /// The layout of the device.
+    pub(super) fn plan(&self) -> VolumeFormatPlan {
+        self.disk.lock().plan
     }
 
     /// Adds records, all of whose data has been written. To be called under the lock

@@ -8,6 +8,7 @@
 //! served.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use floe_core::hash::HashSeed;
@@ -29,7 +30,7 @@ use crate::volume::error::OpenVolumesError;
 use crate::volume::sums::Sums;
 
 /// Bytes that are read at once.
-const READ_BYTES: u64 = 1 << 20;
+pub(super) const READ_BYTES: u64 = 1 << 20;
 
 /// Bytes that are zeroed at once.
 const ZERO_BYTES: u64 = 64 << 20;
@@ -137,12 +138,7 @@ pub(crate) async fn format(
         volumes: Vec::new(),
     };
     let disk = Disk::new(device, &superblock);
-    let mut at = plan.table_offset;
-    while at < plan.places_offset {
-        let end = plan.places_offset.min(at + ZERO_BYTES);
-        disk.device.write_zeroes(at..end).await?;
-        at = end;
-    }
+    zero(&disk, plan.table_offset..plan.places_offset).await?;
     disk.flush().await?;
     write_superblock(&disk, &superblock).await?;
     Ok(Opened {
@@ -152,6 +148,15 @@ pub(crate) async fn format(
         blocks: Vec::new(),
         has_witness: witness != 0,
     })
+}
+
+/// Writes zeros.
+pub(super) async fn zero(disk: &Disk, range: Range<u64>) -> Result<(), DeviceError> {
+    for at in range.clone().step_by(ZERO_BYTES as usize) {
+        let end = range.end.min(at + ZERO_BYTES);
+        disk.device.write_zeroes(at..end).await?;
+    }
+    Ok(())
 }
 
 /// Opens the cache of `superblock`.

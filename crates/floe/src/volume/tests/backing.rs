@@ -108,7 +108,7 @@ fn dirty_blocks_need_their_backing_device() {
     run(async {
         let backing = filled(16, 1).await;
         let device = cached(&backing, Mode::WriteBack).await;
-        for other in [filled(16, 2).await, filled(20, 1).await] {
+        for other in [filled(16, 2).await, filled(20, 2).await] {
             let cache = open(&device).await;
             let error = attach(&cache, &other, Mode::WriteBack).await;
             let error = error.expect_err("it is another one");

@@ -472,11 +472,12 @@ impl Oracle {
         }
     }
 
-    /// Reads all of the volume.
+    /// Reads all sectors that it has.
     pub(super) async fn verify(&mut self, volume: &Volume) {
         let step = 1 << 20;
-        for at in (0..volume.size_bytes()).step_by(step) {
-            let len = step.min((volume.size_bytes() - at) as usize);
+        let bytes = self.sectors.len() * SECTOR;
+        for at in (0..bytes as u64).step_by(step) {
+            let len = step.min(bytes - at as usize);
             let buf = volume.read_at(at, len).await.expect("no device fails");
             self.settle_all(at, &buf);
         }
@@ -503,11 +504,16 @@ impl Oracle {
     /// until they are written.
     fn settle_all(&mut self, at: u64, buf: &[u8]) {
         self.check_all(at, buf);
+        let since = self.since(self.keeps_flushed);
         let first = at as usize / SECTOR;
         for (at, bytes) in buf.chunks_exact(SECTOR).enumerate() {
             let sector = &mut self.sectors[first + at];
-            // A write that failed may be read, and be lost with the process.
-            let is_open = |entry: &Entry| entry.version.is_none() || entry.has_failed;
+            // A write that failed may be read, and be lost with the process; one that was
+            // not flushed with the power.
+            let is_open = |entry: &Entry| {
+                let may_be_lost = entry.acknowledged > since && !entry.is_durable;
+                entry.version.is_none() || entry.has_failed || may_be_lost
+            };
             if sector.0.iter().any(is_open) {
                 continue;
             }

@@ -64,7 +64,8 @@ struct Medium {
     random: Xoshiro256PlusPlus,
     /// Counts crashes: requests of earlier lives are not carried out.
     life: u64,
-    is_small: bool,
+    /// Requests past the size that their connection was told.
+    past_end: u64,
     fails_flushes: bool,
     deaths: u64,
     late: u64,
@@ -98,7 +99,7 @@ impl Server {
                 durable: vec![0; habits.size_bytes as usize],
                 random: Xoshiro256PlusPlus::seed_from_u64(seed),
                 life: 0,
-                is_small: false,
+                past_end: 0,
                 fails_flushes: false,
                 deaths: 0,
                 late: 0,
@@ -141,8 +142,16 @@ impl Server {
         self.medium.lock().flushes
     }
 
-    pub(super) fn shrink(&self) {
-        self.medium.lock().is_small = true;
+    /// Connections that are there keep the size that they were told.
+    pub(super) fn resize(&self, size_bytes: u64) {
+        let mut medium = self.medium.lock();
+        medium.current.resize(size_bytes as usize, 0);
+        medium.durable.resize(size_bytes as usize, 0);
+    }
+
+    /// Requests past the size that their connection was told.
+    pub(super) fn past_end(&self) -> u64 {
+        self.medium.lock().past_end
     }
 
     pub(super) fn fail_flushes(&self, fails: bool) {
@@ -173,7 +182,7 @@ impl Server {
     }
 
     async fn serve(self: &Arc<Self>, mut stream: DuplexStream, life: u64) -> io::Result<()> {
-        self.greet(&mut stream).await?;
+        let size = self.greet(&mut stream).await?;
         let (mut input, output) = tokio::io::split(stream);
         let output = Arc::new(tokio::sync::Mutex::new(output));
         loop {
@@ -182,7 +191,10 @@ impl Server {
             let command = Command::of(number);
             let (cookie, at) = (input.read_u64().await?, input.read_u64().await?);
             let len = input.read_u32().await?;
-            assert!(command == Command::Flush || u64::from(len) <= self.habits.size_bytes - at);
+            if at + u64::from(len) > size {
+                self.medium.lock().past_end += 1;
+                return Ok(());
+            }
             let mut data = vec![
                 0;
                 if command == Command::Write {
@@ -225,7 +237,9 @@ impl Server {
         }
     }
 
-    async fn greet(&self, stream: &mut DuplexStream) -> io::Result<()> {
+    /// Agrees on the export; returns the size that it told.
+    async fn greet(&self, stream: &mut DuplexStream) -> io::Result<u64> {
+        let size = self.medium.lock().current.len() as u64;
         stream.write_u64(GREETING).await?;
         stream.write_u64(OPTION_MAGIC).await?;
         stream.write_u16(FIXED_NEWSTYLE | NO_ZEROES).await?;
@@ -242,8 +256,7 @@ impl Server {
                 }
                 number::GO => {
                     let mut about = info::EXPORT.to_be_bytes().to_vec();
-                    let shrunk = self.medium.lock().is_small;
-                    about.put_u64(self.habits.size_bytes >> u32::from(shrunk));
+                    about.put_u64(size);
                     about.put_u16(self.habits.flags);
                     replies.push((kind::INFO, about));
                     let mut blocks = info::BLOCK_SIZE.to_be_bytes().to_vec();
@@ -263,7 +276,7 @@ impl Server {
                 stream.write_all(&data).await?;
             }
             if option == number::GO {
-                return Ok(());
+                return Ok(size);
             }
         }
     }
