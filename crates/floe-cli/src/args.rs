@@ -175,6 +175,32 @@ pub(crate) enum VolumeAction {
         #[arg(long, default_value = "0", hide_default_value = true)]
         rate: ByteSize,
     },
+    /// Give a volume of the running server, or its cache, another size
+    #[command(
+        override_usage = "floe volume resize [OPTIONS] <NAME|--cache>",
+        after_help = "Examples:\n  \
+        floe volume resize disk                        take over the size of its backing device\n  \
+        floe volume resize disk --size 200GiB          enlarge a backing file\n  \
+        floe volume resize disk --size 50GiB --shrink  LOSE what lies past 50GiB\n  \
+        floe volume resize --cache                     use what was added to the cache device\n  \
+        floe volume resize --cache --size 64GiB        enlarge the cache file\n\n\
+        Only files are enlarged or truncated: resize other devices with their own tools, to\n\
+        enlarge a volume first and to shrink it afterwards. NBD clients must connect again."
+    )]
+    Resize {
+        /// The volume
+        #[arg(required_unless_present = "cache", conflicts_with = "cache")]
+        name: Option<String>,
+        /// The cache instead of a volume: it only grows
+        #[arg(long)]
+        cache: bool,
+        /// The size that the volume, or the cache device, is to have
+        #[arg(long)]
+        size: Option<ByteSize>,
+        /// LOSE data past the new end of the volume
+        #[arg(long, conflicts_with = "cache")]
+        shrink: bool,
+    },
     /// Detach a volume from the running server, and disconnect its clients
     #[command(after_help = "Examples:\n  \
         floe volume detach disk                   write its dirty data back first\n  \

@@ -12,8 +12,8 @@ use std::time::Duration;
 use common::{Serving, floe, get, run};
 use serde_json::Value;
 
-/// A client of an export over NBD.
-struct Nbd(UnixStream);
+/// A client of an export over NBD, and the size that it was told.
+struct Nbd(UnixStream, u64);
 
 const READ: u16 = 0;
 const WRITE: u16 = 1;
@@ -31,16 +31,23 @@ impl Nbd {
         stream.write_all(&(export.len() as u32).to_be_bytes())?;
         stream.write_all(export.as_bytes())?;
         // Size and flags; the server closes if there is no such export.
-        stream.read_exact(&mut [0; 10])?;
-        Ok(Nbd(stream))
+        let (mut size, mut flags) = ([0; 8], [0; 2]);
+        stream.read_exact(&mut size)?;
+        stream.read_exact(&mut flags)?;
+        Ok(Nbd(stream, u64::from_be_bytes(size)))
     }
 
-    /// Sends a request, and returns the error of its reply.
+    /// Sends a request for the first block, and returns the error of its reply.
     fn request(&mut self, command: u16, data: &[u8]) -> io::Result<u32> {
+        self.request_at(0, command, data)
+    }
+
+    fn request_at(&mut self, at: u64, command: u16, data: &[u8]) -> io::Result<u32> {
         let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
         bytes.extend(0_u16.to_be_bytes());
         bytes.extend(command.to_be_bytes());
-        bytes.extend([0; 16]);
+        bytes.extend([0; 8]);
+        bytes.extend(at.to_be_bytes());
         bytes.extend((BLOCK as u32).to_be_bytes());
         bytes.extend(data);
         self.0.write_all(&bytes)?;
@@ -54,7 +61,11 @@ impl Nbd {
     }
 
     fn read(&mut self) -> u8 {
-        assert_eq!(self.request(READ, b"").unwrap(), 0);
+        self.read_at(0)
+    }
+
+    fn read_at(&mut self, at: u64) -> u8 {
+        assert_eq!(self.request_at(at, READ, b"").unwrap(), 0);
         let mut data = [0; BLOCK];
         self.0.read_exact(&mut data).unwrap();
         data[0]
@@ -223,6 +234,92 @@ fn damaged_data_of_the_cache_is_found_and_not_returned() {
     volume(&["flush"]).expect(0, &["dirty    0B"]);
     assert_eq!(first_byte(folder), 0x78);
     assert_eq!(serving.stop(), 0);
+}
+
+#[test]
+fn volumes_and_the_cache_are_resized_while_the_server_runs() {
+    const MIB: u64 = 1 << 20;
+    let folder = folder();
+    let folder = folder.path();
+    let volume = |words: &[&str]| run(folder, &[&["volume"], words].concat());
+    let len = |name: &str| fs::metadata(folder.join(name)).unwrap().len() / MIB;
+    let settings = [
+        ("FLOE_VOLUMES_PATH", "floe-data/volumes.floe"),
+        ("FLOE_VOLUMES_SIZE", "64MiB"),
+        ("FLOE_NBD_LISTEN", "off"),
+    ];
+    let serving = serve(folder, &settings);
+    let attach = ["attach", "disk=disk.img,mode=write-back"];
+    volume(&attach).expect(0, &[]);
+    let connect = || Nbd::connect(folder, "disk").unwrap();
+    let mut client = connect();
+    client.write(7);
+    let byte = |byte| [byte; BLOCK];
+    let written = client.request_at(60 * MIB, WRITE, &byte(6)).unwrap();
+    assert_eq!((written, client.1), (0, 64 * MIB));
+
+    // A file is made larger, and smaller only if that is allowed.
+    volume(&["resize", "disk"]).expect(0, &["volume disk has 64MiB, as before"]);
+    let grown = ["volume disk has 96MiB, before 64MiB"];
+    volume(&["resize", "disk", "--size", "96MiB"]).expect(0, &grown);
+    assert_eq!((len("disk.img"), connect().1), (96, 96 * MIB));
+    assert_eq!(connect().read_at(90 * MIB), 0);
+    let shrink = ["resize", "disk", "--size", "32MiB"];
+    volume(&shrink).expect(2, &["past 32MiB would be lost", "--shrink"]);
+    assert_eq!(client.read_at(60 * MIB), 6);
+    volume(&[&shrink[..], &["--shrink", "--json"]].concat())
+        .expect(0, &["before_bytes", "100663296", "now_bytes", "33554432"]);
+    assert_eq!((len("disk.img"), connect().1), (32, 32 * MIB));
+    // The client goes on, and gets an error past the end.
+    assert_eq!(client.read(), 7);
+    assert_ne!(client.request_at(60 * MIB, READ, b"").unwrap(), 0);
+    assert_ne!(client.request_at(60 * MIB, WRITE, &byte(5)).unwrap(), 0);
+    assert_eq!(status(folder)[0]["size_bytes"], 32 * MIB);
+
+    // The size that the backing device has got otherwise is taken over.
+    let disk = fs::File::options()
+        .write(true)
+        .open(folder.join("disk.img"));
+    let disk = disk.unwrap();
+    disk.set_len(64 * MIB).unwrap();
+    let grown = ["volume disk has 64MiB, before 32MiB"];
+    volume(&["resize", "disk"]).expect(0, &grown);
+    assert_eq!(connect().read_at(60 * MIB), 0);
+    let written = connect().request_at(60 * MIB, WRITE, &byte(4)).unwrap();
+    assert_eq!(written, 0);
+    disk.set_len(48 * MIB).unwrap();
+    volume(&["resize", "disk"]).expect(2, &["dirty data", "ends at 48MiB", "--shrink"]);
+    volume(&["resize", "disk", "--shrink"]).expect(0, &["48MiB, before 64MiB"]);
+    volume(&["resize", "disk", "--size", "1"]).expect(2, &["1 is no multiple of"]);
+    volume(&["resize", "other"]).expect(2, &["not attached"]);
+    volume(&["resize"]).expect(2, &["--cache"]);
+
+    // The cache file is enlarged, and its space is allocated.
+    volume(&["resize", "--cache"]).expect(0, &["as before"]);
+    let enlarge = ["resize", "--cache", "--size", "160MiB"];
+    volume(&enlarge).expect(0, &["the cache has room for 157.5MiB, before 60MiB"]);
+    assert_eq!(len("floe-data/volumes.floe"), 160);
+    let file = fs::metadata(folder.join("floe-data/volumes.floe")).unwrap();
+    assert!(file.blocks() * 512 >= file.len());
+    let smaller = ["resize", "--cache", "--size", "64MiB"];
+    volume(&smaller).expect(2, &["does not shrink", "format a smaller cache"]);
+
+    // The server dies in the middle of a growth.
+    let folder_of_thread = folder.to_owned();
+    let growth = std::thread::spawn(move || {
+        let words = ["volume", "resize", "--cache", "--size", "256MiB"];
+        run(&folder_of_thread, &words)
+    });
+    std::thread::sleep(Duration::from_millis(60));
+    serving.kill();
+    growth.join().unwrap();
+    let serving = serve(folder, &settings);
+    volume(&attach).expect(0, &["dirty    4KiB"]);
+    assert_eq!((connect().read(), connect().1), (7, 48 * MIB));
+    volume(&["resize", "--cache"]).expect(0, &["the cache has room for"]);
+    assert_eq!(connect().read(), 7);
+    assert_eq!(serving.stop(), 0);
+    run(folder, &["check"]).expect(0, &["volumes: no damage"]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, absolute};
 use clap::ArgMatches;
 use floe::backing::BackingTarget;
 use floe::config::{Effective, Schema};
-use floe::volume::{DirtyData, ScrubReport, Usage};
+use floe::volume::{DirtyData, Resized, ScrubReport, Usage};
 use floe_core::ByteSize;
 use floe_device::Clock;
 use floe_device::block::file::{FileBlocks, FileBlocksConfig};
@@ -57,6 +57,7 @@ pub(crate) fn run(
     let reports = match call(&path, &request(action)?)? {
         Answer::Volumes(reports) => reports,
         Answer::Scrubbed(report) => return scrubbed(json, &report),
+        Answer::Resized(sizes) => return resized(json, action, sizes),
     };
     if let VolumeAction::Detach { name, .. } = action {
         return say(json, &format!("volume {name} is detached"));
@@ -71,6 +72,28 @@ pub(crate) fn run(
 enum Answer {
     Volumes(Vec<VolumeReport>),
     Scrubbed(ScrubReport),
+    Resized(Resized),
+}
+
+fn resized(json: bool, action: &VolumeAction, sizes: Resized) -> Result<(), Failure> {
+    let Resized { before, now } = sizes;
+    if json {
+        let sizes = (before.bytes(), now.bytes());
+        return output::print_json(
+            &serde_json::json!({ "before_bytes": sizes.0, "now_bytes": sizes.1 }),
+        );
+    }
+    let (before, size) = (output::size(before.bytes()), output::size(now.bytes()));
+    let subject = match action {
+        VolumeAction::Resize {
+            name: Some(name), ..
+        } => format!("volume {name} has {size}"),
+        _ => format!("the cache has room for {size}"),
+    };
+    output::print(&match sizes.before == now {
+        true => format!("{subject}, as before\n"),
+        false => format!("{subject}, before {before}\n"),
+    })
 }
 
 fn scrubbed(json: bool, report: &ScrubReport) -> Result<(), Failure> {
@@ -146,6 +169,13 @@ fn request(action: &VolumeAction) -> Result<Request, Failure> {
         },
         VolumeAction::Flush { name, .. } => Request::Flush { name },
         VolumeAction::Scrub { rate } => Request::Scrub { rate },
+        VolumeAction::Resize {
+            name, size, shrink, ..
+        } => Request::Resize {
+            name,
+            size,
+            allow_loss: shrink,
+        },
         VolumeAction::Status { name } => Request::Status { name },
         VolumeAction::Create { .. } => Request::Status { name: None },
     })
@@ -160,6 +190,7 @@ fn call(path: &Path, request: &Request) -> Result<Answer, Failure> {
     match reply {
         Reply::Volumes(reports) => Ok(Answer::Volumes(reports)),
         Reply::Scrubbed(report) => Ok(Answer::Scrubbed(report)),
+        Reply::Resized(sizes) => Ok(Answer::Resized(sizes)),
         Reply::Failed {
             is_usage: true,
             message,

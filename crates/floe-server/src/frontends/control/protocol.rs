@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use floe::config::VolumeSettings;
-use floe::volume::{DirtyData, Mode, ScrubReport, Usage, VolumeStatus};
+use floe::volume::{DirtyData, Mode, Resized, ScrubReport, Usage, VolumeStatus};
 use floe_core::ByteSize;
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +41,15 @@ pub enum Request {
         /// Bytes a second at most; 0 does not limit it.
         rate: ByteSize,
     },
+    /// Gives a volume, or the cache, another size: that of its device by now, or `size`.
+    Resize {
+        /// The name of the volume; none for the cache.
+        name: Option<String>,
+        /// Its bytes.
+        size: Option<ByteSize>,
+        /// Data past the new end of the volume may be lost.
+        allow_loss: bool,
+    },
     /// Attaches a volume, and exports it.
     Attach {
         /// Its name.
@@ -65,6 +74,8 @@ pub enum Reply {
     Volumes(Vec<VolumeReport>),
     /// The cache was scrubbed.
     Scrubbed(ScrubReport),
+    /// A volume, or the blocks of the cache, had and has this size.
+    Resized(Resized),
     /// The request failed.
     Failed {
         /// The request cannot be carried out as it is; otherwise a device failed.

@@ -1,7 +1,10 @@
 //! The commands of volumes.
 
 use floe::config::VolumeSettings;
-use floe::volume::{DetachError, OpenVolumesError, ScrubReport, Volume, VolumeCache, VolumeError};
+use floe::volume::{
+    DetachError, OpenVolumesError, ResizeError, Resized, ScrubReport, Volume, VolumeCache,
+    VolumeError,
+};
 
 use super::protocol::{Reply, Request, VolumeReport};
 use crate::frontend::{Host, OpenBacking};
@@ -16,6 +19,7 @@ pub(super) struct Volumes {
 enum Done {
     Volumes(Vec<Volume>),
     Scrubbed(ScrubReport),
+    Resized(Resized),
 }
 
 /// Why a command failed.
@@ -31,6 +35,21 @@ impl From<VolumeError> for Failed {
         match error {
             VolumeError::Volatile { .. } => Failed::Usage(error.to_string()),
             error => Failed::Environment(error.to_string()),
+        }
+    }
+}
+
+impl From<ResizeError> for Failed {
+    fn from(error: ResizeError) -> Self {
+        match error {
+            ResizeError::Volume(error) => error.into(),
+            ResizeError::Device(_) | ResizeError::Fixed { .. } => {
+                Failed::Environment(error.to_string())
+            }
+            ResizeError::Shrinks { .. } | ResizeError::DirtyPastEnd { .. } => {
+                Failed::Usage(format!("{error} (--shrink)"))
+            }
+            error => Failed::Usage(error.to_string()),
         }
     }
 }
@@ -52,6 +71,7 @@ impl Volumes {
     pub(super) async fn carry_out(&self, request: Request) -> Reply {
         match self.try_carry_out(request).await {
             Ok(Done::Scrubbed(report)) => Reply::Scrubbed(report),
+            Ok(Done::Resized(resized)) => Reply::Resized(resized),
             Ok(Done::Volumes(volumes)) => Reply::Volumes(volumes.iter().map(report).collect()),
             Err(Failed::Usage(message)) => Reply::Failed {
                 is_usage: true,
@@ -67,6 +87,17 @@ impl Volumes {
     async fn try_carry_out(&self, request: Request) -> Result<Done, Failed> {
         let volumes = match request {
             Request::Scrub { rate } => return Ok(Done::Scrubbed(self.cache.scrub(rate).await?)),
+            Request::Resize {
+                name,
+                size,
+                allow_loss,
+            } => {
+                let resized = match name {
+                    Some(name) => self.cache.resize_volume(&name, size, allow_loss).await?,
+                    None => self.cache.resize(size).await?,
+                };
+                return Ok(Done::Resized(resized));
+            }
             Request::Status { name } => self.some(name.as_deref())?,
             Request::Flush { name } => {
                 let volumes = self.some(name.as_deref())?;

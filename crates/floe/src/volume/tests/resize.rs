@@ -521,6 +521,10 @@ async fn grow_and_crash(clock: Clock, operations: u64, is_alone: bool) -> bool {
     let (cache, volume) = rig.open().await;
     let mut oracle = Oracle::with_power_loss(16 * MIB, operations).slowed_by(&clock);
     oracle.run(&volume, 200, 8).await;
+    // Now the table has the blocks, and not the log.
+    cache.close().await.expect("it closes");
+    let (cache, volume) = rig.open().await;
+    oracle.run(&volume, 20, 8).await;
     if operations.is_multiple_of(2) {
         // The table is behind the places already.
         rig.cache_size.store(7 * MIB, SeqCst);
