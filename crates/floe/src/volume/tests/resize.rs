@@ -1,6 +1,7 @@
 //! Devices that become larger or smaller, and crashes meanwhile.
 
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use floe_device::{
@@ -9,6 +10,7 @@ use floe_device::{
 };
 use futures::future::{join, join3};
 
+use super::faults::{SLOW, slow};
 use super::*;
 use crate::volume::table::Boot;
 
@@ -282,6 +284,31 @@ fn a_volume_grows_and_shrinks_while_it_serves() {
             oracle.verify(&volume).await;
         });
     }
+}
+
+/// Requests that have begun end before the volume gets smaller.
+#[test]
+fn a_resizing_waits_for_requests() {
+    virtual_time::run(1, |clock| async move {
+        let device = slow(memory(6), &clock, u64::MAX);
+        let cache = faults::open(&device, &clock, Fill::Fetch).await;
+        let volume = faults::attach(&cache, &memory(8), Mode::WriteBack).await;
+        let write = write(&volume, 6 * MIB..6 * MIB + 4096, 1);
+        let resize = cache.resize_volume("disk", Some(ByteSize::mib(4)), true);
+        let mut both = pin!(join(write, resize));
+        tokio::select! {
+            biased;
+            _ = &mut both => panic!("the device is slow"),
+            () = clock.sleep(SLOW / 2) => assert_eq!(volume.size_bytes(), 8 * MIB),
+        }
+        let ((), resized) = both.await;
+        assert_eq!(resized.expect("it shrinks").now, ByteSize::mib(4));
+        cache
+            .resize_volume("disk", None, false)
+            .await
+            .expect("it grows");
+        check_around(&volume, 6 * MIB, 4096, (0, 0)).await;
+    });
 }
 
 #[test]
