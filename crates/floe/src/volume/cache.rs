@@ -212,7 +212,7 @@ impl VolumeCache {
             table,
             sums,
             plan,
-            shards: caches.into_iter().map(Shard::new).collect(),
+            shards: Shard::of_all(caches, config.locks),
             volumes: RwLock::new(Vec::new()),
             short: Notify::new(),
             cleaning: Cleaning::new(config),

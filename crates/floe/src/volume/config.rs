@@ -8,6 +8,17 @@ use floe_core::volume::sequential::{CutOff, SequentialConfig};
 use floe_core::volume::{BlockSizes, Config, Fill, Level, Replacement, WhenDirty};
 use serde::{Deserialize, Serialize};
 
+/// The part of the blocks that a thread keeps others from while it looks a request up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LockGranularity {
+    /// One shard, so that threads work on different shards at once.
+    #[default]
+    Fine,
+    /// All shards.
+    Coarse,
+}
+
 /// How a cache device is used by all volumes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -44,6 +55,8 @@ pub struct VolumeCacheConfig {
     /// Keep a checksum of each block of the cache device that has data, and compare it at
     /// each read. Cannot change without formatting anew.
     pub checksums: bool,
+    /// The part of the blocks that one lock covers.
+    pub locks: LockGranularity,
 }
 
 impl Default for VolumeCacheConfig {
@@ -67,6 +80,7 @@ impl Default for VolumeCacheConfig {
             when_dirty: core.when_dirty,
             shards: 0,
             checksums: false,
+            locks: LockGranularity::Fine,
         }
     }
 }

@@ -56,7 +56,7 @@ mod write;
 mod tests;
 
 pub use cache::{VolumeCache, VolumeCacheStats};
-pub use config::{VolumeCacheConfig, VolumeConfig};
+pub use config::{LockGranularity, VolumeCacheConfig, VolumeConfig};
 pub use detach::DirtyData;
 pub use error::{DetachError, OpenVolumesError, VolumeError};
 pub use floe_core::volume::mode::Mode;

@@ -1,13 +1,36 @@
 //! A part of the addresses: its blocks and its range locks behind one lock.
 
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
 use floe_core::volume::{Cache, Piece};
 
+use super::config::LockGranularity;
 use super::lock::{Mutex, MutexGuard};
 use super::locks::{LockNumber, RangeLocks};
 
 /// A part of the addresses.
 #[derive(Debug)]
-pub(super) struct Shard(Mutex<State>);
+pub(super) struct Shard {
+    state: Mutex<State>,
+    /// With coarse locks: held together with the lock of any shard.
+    all: Option<Arc<Mutex<()>>>,
+}
+
+/// The state of a shard whose lock is held. No thread holds two at once.
+pub(super) struct Locked<'a> {
+    /// Released before the lock of all shards.
+    state: MutexGuard<'a, State>,
+    _all: Option<MutexGuard<'a, ()>>,
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
 
 /// What the lock of a shard guards.
 #[derive(Debug)]
@@ -36,16 +59,34 @@ impl State {
 }
 
 impl Shard {
-    pub(super) fn new(cache: Cache) -> Self {
-        let region_bytes = cache.plan().region_bytes();
-        Shard(Mutex::new(State {
-            cache,
-            locks: RangeLocks::new(region_bytes),
-            retired: Vec::new(),
-        }))
+    /// The shards of a cache, in the order of their numbers.
+    pub(super) fn of_all(caches: Vec<Cache>, granularity: LockGranularity) -> Vec<Self> {
+        let all = match granularity {
+            LockGranularity::Fine => None,
+            LockGranularity::Coarse => Some(Arc::new(Mutex::new(()))),
+        };
+        let shards = caches.into_iter().map(|cache| Shard {
+            state: Mutex::new(State {
+                locks: RangeLocks::new(cache.plan().region_bytes()),
+                cache,
+                retired: Vec::new(),
+            }),
+            all: all.clone(),
+        });
+        shards.collect()
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock()
+    pub(super) fn lock(&self) -> Locked<'_> {
+        let all = self.all.as_ref().map(|all| all.lock());
+        Locked {
+            state: self.state.lock(),
+            _all: all,
+        }
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
     }
 }

@@ -10,6 +10,7 @@ mod hostile;
 mod matrix;
 mod operation;
 mod oracle;
+mod parallelism;
 mod resize;
 mod workload;
 

@@ -103,7 +103,7 @@ impl World {
             table: opened.table,
             sums: None,
             plan,
-            shards: vec![Shard::new(cache)],
+            shards: Shard::of_all(vec![cache], settings.locks),
             volumes: RwLock::new(vec![Arc::clone(&volume)]),
             short: Notify::new(),
             // Readers fill the cache themselves.

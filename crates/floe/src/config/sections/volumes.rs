@@ -37,6 +37,17 @@ const LEVEL: &[Choice] = &[
     },
 ];
 
+const LOCKS: &[Choice] = &[
+    Choice {
+        word: "fine",
+        doc: "One shard: threads look requests up in different shards at once.",
+    },
+    Choice {
+        word: "coarse",
+        doc: "All shards, as in caches with one lock. It is slower, and there to compare.",
+    },
+];
+
 const WHEN_DIRTY: &[Choice] = &[
     Choice {
         word: "evict",
@@ -241,6 +252,11 @@ pub(super) fn section() -> Result<Section, String> {
                 "checksums",
                 Kind::Bool,
                 "Keep a checksum of each block of the cache device that has data, and compare it at each read: damage that the device does not report is then never returned. Takes 4 bytes of memory for each block of the device. Fixed when the cache is formatted.",
+            ),
+            Key::new(
+                "locks",
+                Kind::Choice(LOCKS),
+                "The part of the blocks that a thread keeps other threads from while it looks a request up or notes its end. Devices work outside of these locks.",
             ),
         ],
     )
