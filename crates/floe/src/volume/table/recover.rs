@@ -566,6 +566,12 @@ fn push(valid: &mut Vec<(ByteRange, bool)>, range: ByteRange, is_dirty: bool) {
         Some((last, of_last)) if last.end == range.start && *of_last == is_dirty => {
             last.end = range.end;
         }
-        _ => valid.push((range, is_dirty)),
+        _ => {
+            if valid.is_empty() {
+                // Most blocks have one run; a growing vector begins with room for four.
+                valid.reserve_exact(1);
+            }
+            valid.push((range, is_dirty));
+        }
     }
 }
