@@ -36,7 +36,7 @@ pub async fn drive_volumes(
     let capacity = plan
         .map_err(|error| EvalError::cache(&error))?
         .capacity_bytes();
-    let (settings, of_volume) = spec::driver_settings(&case);
+    let (settings, of_volume) = spec::driver_settings(&case, bench.locks);
     let device = settings.device_bytes(ByteSize(capacity), BLOCK_BYTES);
     let device = device.map_err(|error| EvalError::cache(&error))?;
     let device = bench

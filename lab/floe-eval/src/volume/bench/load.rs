@@ -1,6 +1,7 @@
 //! The requests of a bench: drawn, or those of a trace.
 
 use std::collections::HashMap;
+use std::num::NonZeroU64;
 use std::path::Path;
 use std::time::Duration;
 
@@ -47,6 +48,8 @@ enum Source {
         random: Xoshiro256PlusPlus,
         reads: f64,
         bytes: u64,
+        /// Requests between two flushes, and those until the next one.
+        flush: Option<(NonZeroU64, u64)>,
     },
     Recorded(std::vec::IntoIter<Planned>),
 }
@@ -72,6 +75,7 @@ impl Load {
                         random: Xoshiro256PlusPlus::seed_from_u64(!seed),
                         reads: bench.reads,
                         bytes,
+                        flush: bench.flush_every.map(|every| (every, every.get())),
                     },
                     volumes: vec![size.bytes()],
                     working_set_bytes: size.bytes(),
@@ -132,7 +136,21 @@ impl Load {
                 random,
                 reads,
                 bytes,
+                flush,
             } => {
+                if let Some((every, left)) = flush {
+                    if *left == 0 {
+                        *left = every.get();
+                        return Some(Planned {
+                            volume: 0,
+                            op: BlockOp::Flush,
+                            at: 0,
+                            bytes: 0,
+                            time: None,
+                        });
+                    }
+                    *left -= 1;
+                }
                 let is_read = *reads >= 1.0 || random.random::<f64>() < *reads;
                 Some(Planned {
                     volume: 0,

@@ -1,6 +1,8 @@
 //! A bench of volumes as an experiment describes it.
 
-use floe::volume::{VolumeCacheConfig, VolumeConfig};
+use std::num::NonZeroU64;
+
+use floe::volume::{LockGranularity, VolumeCacheConfig, VolumeConfig};
 use floe_core::ByteSize;
 use serde::Deserialize;
 
@@ -45,6 +47,8 @@ pub struct VolumeBench {
     pub trace: Option<TraceCase>,
     /// Closed or open loop.
     pub pacing: Pacing,
+    /// Drawn requests between two flushes; by default there are none.
+    pub flush_every: Option<NonZeroU64>,
     /// Requests that are measured, or those of a trace that are used, warm-up included.
     pub requests: Option<u64>,
     /// Drawn requests before the measurement.
@@ -59,6 +63,9 @@ pub struct VolumeBench {
     pub prefill: ByteSize,
     /// Threads in real time; by default one per core.
     pub workers: Option<usize>,
+    /// The part of the blocks that one lock covers.
+    #[serde(default)]
+    pub locks: LockGranularity,
 }
 
 fn default_request_size() -> ByteSize {
@@ -86,7 +93,10 @@ impl VolumeBench {
 }
 
 /// The settings of the driver.
-pub(super) fn driver_settings(case: &VolumeCase) -> (VolumeCacheConfig, VolumeConfig) {
+pub(super) fn driver_settings(
+    case: &VolumeCase,
+    locks: LockGranularity,
+) -> (VolumeCacheConfig, VolumeConfig) {
     let core = &case.config;
     let cache = VolumeCacheConfig {
         sizes: core.sizes,
@@ -100,6 +110,7 @@ pub(super) fn driver_settings(case: &VolumeCase) -> (VolumeCacheConfig, VolumeCo
         group_replacement: core.group_replacement,
         when_dirty: core.when_dirty,
         shards: core.shards,
+        locks,
         ..VolumeCacheConfig::default()
     };
     let volume = VolumeConfig {

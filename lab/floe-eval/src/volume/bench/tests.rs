@@ -56,6 +56,15 @@ fn a_zone_that_fits_gives_the_wanted_hit_ratio() {
 }
 
 #[test]
+fn flushes_come_between_requests() {
+    let lines = format!(
+        "cache = \"sizes=4KiB,capacity=16MiB,mode=write-back\"\nreads = 0.0\nflush-every = 9\n{HOT}"
+    );
+    // Every tenth request is a flush.
+    assert_eq!(run(&bench(&lines))("requests"), 18_000.0);
+}
+
+#[test]
 fn the_same_seed_gives_the_same_figures() {
     let lines = format!("cache = \"sizes=4KiB..16KiB,capacity=16MiB\"\nreads = 0.5\n{HOT}");
     let bench = bench(&lines);
