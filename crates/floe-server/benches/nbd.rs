@@ -1,5 +1,6 @@
 //! Reads and writes of 4 KiB over NBD on a Unix socket: requests per CPU second
-//! of the server process at depth 32, and latency at depth 1, beside nbdkit's
+//! of the server process at depth 32, and latency at depth 1, of exports in memory and
+//! of a volume whose cache answers every request, beside nbdkit's
 //! memory plugin and qemu-nbd on a file in memory.
 //!
 //! `cargo bench -p floe-server --bench nbd [-- --quick] [--json]`
@@ -14,13 +15,15 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use floe::object::{ObjectCache, ObjectConfig};
 use floe::origin::{Origin, OriginConfig};
+use floe::volume::{Mode, VolumeCache, VolumeCacheConfig, VolumeConfig};
 use floe::{Cache, CacheConfig};
 use floe_core::ByteSize;
-use floe_device::{Clock, DeviceConfig};
+use floe_device::{Clock, DeviceConfig, MemoryBlocks};
 use floe_server::nbd::{ExportConfig, ExportKind};
 use floe_server::{Caches, NbdConfig, Server, ServerConfig};
 use support::{AnyError, Arguments, Cost, Process};
@@ -53,12 +56,20 @@ fn main() -> Result<(), AnyError> {
                     measure(peer, is_write, depth, slice, cost)?;
                 }
             }
+            let null = peers
+                .iter()
+                .zip(&costs)
+                .find(|(peer, _)| peer.export == "null");
             for (peer, cost) in peers.iter().zip(&costs) {
+                let of_null = null.map(|(_, null)| {
+                    cost.requests_per_cpu_second() / null.requests_per_cpu_second()
+                });
                 let kind = if is_write { "write" } else { "read" };
                 let row = serde_json::json!({
                     "case": format!("{kind} of 4 KiB, depth {depth}"),
                     "peer": peer.name,
                     "requests_per_cpu_second": cost.requests_per_cpu_second().round(),
+                    "of_floe_null": of_null.map(|of| (of * 100.0).round() / 100.0),
                     "requests_per_second": (cost.requests as f64 / cost.seconds).round(),
                     "mean_us": (depth as f64 * cost.seconds * 1e8 / cost.requests as f64).round() / 100.0,
                 });
@@ -92,7 +103,11 @@ impl Peer {
             path: socket("floe"),
             export,
         };
-        let mut peers = vec![own("floe memory", "memory"), own("floe null", "null")];
+        let mut peers = vec![
+            own("floe memory", "memory"),
+            own("floe null", "null"),
+            own("floe volume, all hits", "volume"),
+        ];
         let image = folder.join("image");
         std::fs::File::create(&image)?.set_len(EXPORT.bytes())?;
         let mut nbdkit = Command::new("nbdkit");
@@ -182,10 +197,28 @@ fn serve(path: &Path) -> Result<(), AnyError> {
         };
         let caches = Caches {
             items,
+            volumes: Some(volumes().await?),
             ..objects.into()
         };
         Ok(Server::start(config, caches, clock, None).await?)
     })
+}
+
+/// A cache in memory with a write-back volume, twice as large as the volume: once every
+/// block has been written, all requests hit.
+async fn volumes() -> Result<VolumeCache, AnyError> {
+    let memory = |bytes| MemoryBlocks::new(ByteSize(bytes), BLOCK_BYTES).map(Arc::new);
+    let config = VolumeCacheConfig::default();
+    let device = memory(2 * EXPORT.bytes())?;
+    let cache = VolumeCache::open(device, Clock::real(), &config).await?;
+    let config = VolumeConfig {
+        mode: Mode::WriteBack,
+        allow_data_loss: true,
+        ..VolumeConfig::default()
+    };
+    let backing = memory(EXPORT.bytes())?;
+    cache.attach("volume", backing, &config).await?;
+    Ok(cache)
 }
 
 /// Writes every block once, so that no read finds a hole.

@@ -1,14 +1,19 @@
-//! The driver of volumes on devices in memory: hits of 4 KiB beside the device alone,
-//! one after the other, by processor time.
+//! The driver of volumes: hits of 4 KiB on devices in memory beside the device alone, by
+//! processor time; two threads beside one; hits on a file beside a plain io_uring loop;
+//! starts after an unclean stop.
 //!
-//! `cargo bench -p floe --bench volumes [-- --quick] [--json]`
+//! `cargo bench -p floe --bench volumes [-- --quick] [--json] [--only hits|threads|file|start]`
 //!
 //! The cases take turns in short slices, so that a disturbance affects all of them.
 //! Each row is a JSON object or, without `--json`, a line of text.
 
+mod file;
+mod threads;
+
+use std::hint::black_box;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use floe::volume::{Mode, Volume, VolumeCache, VolumeCacheConfig, VolumeConfig};
 use floe_core::ByteSize;
@@ -21,20 +26,69 @@ use tokio::runtime::{Builder, Runtime};
 
 const BLOCK: usize = 4096;
 const VOLUME: ByteSize = ByteSize::mib(128);
+/// Bytes of the cache device.
+const ROOM: ByteSize = ByteSize::mib(256);
 const SLICES: u32 = 7;
 /// Requests between two looks at the time.
 const BATCH: u64 = 2048;
 
 fn main() {
+    let after = |flag: &str| std::env::args().skip_while(|a| a != flag).nth(1);
     let given = |flag: &str| std::env::args().any(|argument| argument == flag);
-    let slice = match given("--quick") {
-        true => Duration::from_millis(50),
-        false => Duration::from_millis(500),
+    let options = Options {
+        json: given("--json"),
+        slice: match given("--quick") {
+            true => Duration::from_millis(50),
+            false => Duration::from_millis(500),
+        },
     };
+    let only = after("--only");
+    let parts: [Part; 4] = [
+        ("hits", hits),
+        ("threads", threads::scale),
+        ("file", file::compare),
+        ("start", start),
+    ];
+    for (name, part) in parts {
+        if only.as_ref().is_none_or(|only| only == name) {
+            part(&options);
+        }
+    }
+}
+
+/// A name, and what measures.
+type Part = (&'static str, fn(&Options));
+
+struct Options {
+    json: bool,
+    /// Time of a slice of one case.
+    slice: Duration,
+}
+
+impl Options {
+    fn show(&self, row: &serde_json::Value, text: &str) {
+        match self.json {
+            true => println!("{row}"),
+            false => println!("{text}"),
+        }
+    }
+}
+
+fn runtime() -> Runtime {
     let runtime = Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.expect("a runtime");
-    let (cache, volume) = runtime.block_on(cached(1));
-    let (shards_cache, sharded) = runtime.block_on(cached(16));
+    runtime.expect("a runtime")
+}
+
+fn median(mut of: Vec<f64>) -> f64 {
+    of.sort_unstable_by(f64::total_cmp);
+    of[of.len() / 2]
+}
+
+/// Hits of one thread, one after the other, beside the device alone.
+fn hits(options: &Options) {
+    let runtime = runtime();
+    let (cache, volume) = runtime.block_on(cached(memory(ROOM), &sharded(1)));
+    let (shards_cache, sharded) = runtime.block_on(cached(memory(ROOM), &sharded(16)));
     let device = memory(VOLUME);
     runtime.block_on(fill(&device));
     let cases: [(&str, Case<'_>); 6] = [
@@ -48,36 +102,32 @@ fn main() {
     let mut costs = vec![Vec::new(); cases.len()];
     for seed in 0..SLICES {
         for ((_, case), costs) in cases.iter().zip(&mut costs) {
-            let cost = case.run(&runtime, slice, u64::from(seed));
+            let cost = runtime.block_on(case.run(options.slice, u64::from(seed)));
             costs.push(cost.cpu_per_operation().as_nanos() as f64);
         }
     }
-    for ((name, _), costs) in cases.iter().zip(&mut costs) {
-        costs.sort_unstable_by(f64::total_cmp);
-        let ns: f64 = costs[costs.len() / 2];
+    for ((name, _), costs) in cases.iter().zip(costs) {
+        let ns = median(costs);
         let row = serde_json::json!({
             "case": name,
             "cpu_ns_per_request_median": ns.round(),
             "requests_per_cpu_second": (1e9 / ns).round(),
             "goal": "1,000,000 requests a second on one core",
         });
-        match given("--json") {
-            true => println!("{row}"),
-            false => println!("{name:40} {ns:8.0} ns of CPU, {:.2} M/s", 1e3 / ns),
-        }
+        let text = format!("{name:40} {ns:8.0} ns of CPU, {:.2} M/s", 1e3 / ns);
+        options.show(&row, &text);
     }
     runtime.block_on(async {
         cache.close().await.expect("it closes");
         shards_cache.close().await.expect("it closes");
     });
-    start(given("--json"));
 }
 
 /// Blocks of the cache that is started after an unclean stop.
 const BLOCKS: u64 = 1 << 20;
 
 /// Opens a cache of a million dirty blocks whose process died.
-fn start(json: bool) {
+fn start(options: &Options) {
     let config = VolumeCacheConfig {
         sizes: "4KiB".parse().expect("a size"),
         ..VolumeCacheConfig::default()
@@ -87,13 +137,12 @@ fn start(json: bool) {
         data: IoData::slice(&data_of_blocks(), 0..BLOCK),
     });
     let backing = memory(ByteSize(BLOCKS * BLOCK as u64));
-    let runtime = || Builder::new_current_thread().enable_all().build();
     let mode = VolumeConfig {
         mode: Mode::WriteBack,
         allow_data_loss: true,
         ..VolumeConfig::default()
     };
-    runtime().expect("a runtime").block_on(async {
+    runtime().block_on(async {
         let cache = VolumeCache::open(Arc::clone(&device), Clock::real(), &config).await;
         let volume = cache
             .expect("it opens")
@@ -106,9 +155,9 @@ fn start(json: bool) {
             written.expect("it writes");
         }
     });
-    let mut costs: Vec<f64> = (0..5)
+    let costs: Vec<f64> = (0..5)
         .map(|_| {
-            runtime().expect("a runtime").block_on(async {
+            runtime().block_on(async {
                 let stopwatch = Stopwatch::start();
                 let cache = VolumeCache::open(Arc::clone(&device), Clock::real(), &config).await;
                 let cache = cache.expect("it opens");
@@ -121,18 +170,14 @@ fn start(json: bool) {
             })
         })
         .collect();
-    costs.sort_unstable_by(f64::total_cmp);
-    let seconds = costs[costs.len() / 2];
+    let seconds = median(costs);
     let name = "start after an unclean stop, 1,048,576 dirty blocks of 4 KiB";
     let row = serde_json::json!({
         "case": name,
         "cpu_s_median": seconds,
         "goal": "less than 0.5 s",
     });
-    match json {
-        true => println!("{row}"),
-        false => println!("{name}: {seconds:.3} s of CPU"),
-    }
+    options.show(&row, &format!("{name}: {seconds:.3} s of CPU"));
 }
 
 fn data_of_blocks() -> IoData {
@@ -190,59 +235,67 @@ impl BlockDevice for MetadataOnly {
     }
 }
 
+#[derive(Clone, Copy)]
 enum Case<'a> {
     Device(&'a SharedBlockDevice),
     DeviceWrite(&'a SharedBlockDevice),
     Read(&'a Volume),
     Write(&'a Volume),
+    /// Copies of a volume's bytes, without locks.
+    Copy(&'a [u8]),
 }
 
 impl Case<'_> {
     /// Issues requests one after the other for `time`.
-    fn run(&self, runtime: &Runtime, time: Duration, seed: u64) -> Cost {
+    async fn run(self, time: Duration, seed: u64) -> Cost {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let data = IoBuf::zeroed(BLOCK).freeze();
-        runtime.block_on(async {
-            let stopwatch = Stopwatch::start();
-            let began = std::time::Instant::now();
-            let mut count = 0;
-            while began.elapsed() < time {
-                for _ in 0..BATCH {
-                    let at = random.random_range(0..VOLUME.bytes() / BLOCK as u64) * BLOCK as u64;
-                    match self {
-                        Case::Device(device) => {
-                            let read = device.read(at, device.allocate(BLOCK)).await;
-                            drop(read.expect("it reads"));
-                        }
-                        Case::DeviceWrite(device) => {
-                            let written = device.write(at, data.clone()).await;
-                            written.expect("it writes");
-                        }
-                        Case::Read(volume) => {
-                            let read = volume.read_at(at, BLOCK).await;
-                            drop(read.expect("it reads"));
-                        }
-                        Case::Write(volume) => {
-                            let written = volume.write_at(at, data.clone(), false).await;
-                            written.expect("it writes");
-                        }
+        let mut buf = IoBuf::zeroed(BLOCK);
+        let stopwatch = Stopwatch::start();
+        let began = Instant::now();
+        let mut count = 0;
+        while began.elapsed() < time {
+            for _ in 0..BATCH {
+                let at = random.random_range(0..VOLUME.bytes() / BLOCK as u64) * BLOCK as u64;
+                match self {
+                    Case::Device(device) => {
+                        let read = device.read(at, device.allocate(BLOCK)).await;
+                        drop(read.expect("it reads"));
+                    }
+                    Case::DeviceWrite(device) => {
+                        let written = device.write(at, data.clone()).await;
+                        written.expect("it writes");
+                    }
+                    Case::Read(volume) => {
+                        let read = volume.read_at(at, BLOCK).await;
+                        drop(read.expect("it reads"));
+                    }
+                    Case::Write(volume) => {
+                        let written = volume.write_at(at, data.clone(), false).await;
+                        written.expect("it writes");
+                    }
+                    Case::Copy(bytes) => {
+                        buf.copy_from_slice(&bytes[at as usize..][..BLOCK]);
+                        black_box(&mut buf);
                     }
                 }
-                count += BATCH;
             }
-            stopwatch.stop(count)
-        })
+            count += BATCH;
+        }
+        stopwatch.stop(count)
+    }
+}
+
+fn sharded(shards: u32) -> VolumeCacheConfig {
+    VolumeCacheConfig {
+        shards,
+        ..VolumeCacheConfig::default()
     }
 }
 
 /// A write-back volume, all of whose blocks are dirty in the cache.
-async fn cached(shards: u32) -> (VolumeCache, Volume) {
-    let config = VolumeCacheConfig {
-        shards,
-        ..VolumeCacheConfig::default()
-    };
-    let room = ByteSize(VOLUME.bytes() * 2);
-    let cache = VolumeCache::open(memory(room), Clock::real(), &config).await;
+async fn cached(device: SharedBlockDevice, config: &VolumeCacheConfig) -> (VolumeCache, Volume) {
+    let cache = VolumeCache::open(device, Clock::real(), config).await;
     let cache = cache.expect("it opens");
     let mode = VolumeConfig {
         mode: Mode::WriteBack,
