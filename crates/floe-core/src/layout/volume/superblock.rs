@@ -157,6 +157,9 @@ impl VolumeFormatPlan {
         if !is_sorted([&parts, &table, &places]) && !is_sorted([&parts, &places, &table]) {
             return wrong("the parts of the device overlap");
         }
+        if self.shape().is_none() {
+            return wrong("the checksums of one of the smallest blocks do not fit in a page");
+        }
         if !(LOG_BYTES_MIN..=LOG_BYTES_MAX).contains(&self.log_bytes) {
             return wrong("the log has less than 512 KiB or more than 64 MiB");
         }
