@@ -122,6 +122,9 @@ pub struct Key {
     pub doc: String,
     /// Output hides its value.
     pub secret: bool,
+    /// Of a key that chooses a profile: for each of its words, the defaults of other
+    /// keys of the section.
+    pub profiles: BTreeMap<String, Table>,
 }
 
 impl Key {
@@ -134,6 +137,7 @@ impl Key {
             default: None,
             doc: doc.to_owned(),
             secret: false,
+            profiles: BTreeMap::new(),
         }
     }
 
@@ -362,6 +366,7 @@ macro_rules! section {
                             doc: $crate::config::join_doc(&[$($doc),*]),
                             #[allow(unused_mut, unused_assignments)]
                             secret: { let mut secret = false; $(secret = $secret;)? secret },
+                            profiles: Default::default(),
                         },
                     )*],
                 }

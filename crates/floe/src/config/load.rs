@@ -87,7 +87,32 @@ impl Schema {
         let environment = self.environment_overlays(&sources.environment);
         self.overlay(&mut effective, &environment)?;
         self.overlay(&mut effective, &sources.flags)?;
+        self.apply_profiles(&mut effective)?;
         Ok(effective)
+    }
+
+    /// Replaces the defaults of settings by those of the chosen profiles.
+    fn apply_profiles(&self, effective: &mut Effective<'_>) -> Result<(), ConfigError> {
+        for (setting, key) in self.keys() {
+            let word = effective
+                .get(&setting)
+                .and_then(|entry| entry.value.as_str());
+            let Some(defaults) = word.and_then(|word| key.profiles.get(word)) else {
+                continue;
+            };
+            let source = Source::Derived(format!("{setting} {}", word.unwrap_or_default()));
+            let section = setting.strip_suffix(key.name).unwrap_or_default();
+            for (name, value) in defaults {
+                let of_profile = format!("{section}{name}");
+                let is_default = effective
+                    .get(&of_profile)
+                    .is_none_or(|entry| entry.source == Source::Default);
+                if is_default {
+                    effective.insert(of_profile, value.clone(), source.clone())?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn environment_overlays(&self, environment: &[(String, String)]) -> Vec<Overlay> {

@@ -32,7 +32,7 @@ pub use load::{Effective, Entry, Overlay, Sources};
 pub use schema::Schema;
 pub use sections::{
     AdmissionChoice, AdmissionSettings, ChunkSettings, TinySettings, VolumeSettings,
-    VolumesSettings, library_sections,
+    VolumesProfile, VolumesSettings, library_sections,
 };
 pub use source::{Place, Source};
 

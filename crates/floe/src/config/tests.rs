@@ -5,6 +5,7 @@ use floe_core::chunk::Eviction;
 
 use super::*;
 use crate::store::RamConfig;
+use crate::volume::VolumeCacheConfig;
 
 fn schema() -> Schema {
     Schema::new(library_sections().unwrap())
@@ -125,6 +126,45 @@ fn a_flag_wins_over_a_variable_over_the_file_over_the_default() {
             "default"
         ]
     );
+}
+
+#[test]
+fn a_profile_changes_defaults_alone() {
+    let schema = schema();
+    let settings = |text: &str, flags: Vec<Overlay>| {
+        let sources = Sources {
+            flags,
+            ..Sources::default()
+        };
+        let effective = load(&schema, text, &sources).unwrap();
+        let cache: VolumesSettings = effective.section("volumes").unwrap();
+        (cache.cache, effective)
+    };
+    for (word, profile) in [
+        ("hdd", VolumesProfile::Hdd),
+        ("ssd", VolumesProfile::Ssd),
+        ("ultra-fast", VolumesProfile::UltraFast),
+    ] {
+        let (cache, effective) = settings("", vec![flag("volumes.profile", word)]);
+        assert_eq!(cache, profile.settings(), "{word}");
+        assert_eq!(cache.sizes.to_string(), "4KiB..64KiB");
+        assert!(!effective.is_given("volumes.promotion"));
+        let shown = effective.show();
+        let sizes = shown.lines().find(|line| line.starts_with("sizes = "));
+        let expected = format!("# volumes.profile {word}");
+        assert!(sizes.unwrap().ends_with(&expected), "{sizes:?}");
+    }
+    // Settings of any source win, those that repeat a default as well.
+    let file = "[volumes]\nprofile = \"ultra-fast\"\nsizes = \"32KiB..256KiB\"\npromotion = { kind = \"smq\" }\n";
+    let (cache, effective) = settings(file, vec![flag("volumes.cleaning", "{ kind = \"acp\" }")]);
+    assert_eq!(cache.sizes, VolumeCacheConfig::default().sizes);
+    assert_eq!(cache.promotion, "smq".parse().unwrap());
+    assert_eq!(cache.cleaning, "acp".parse().unwrap());
+    let source = |setting| effective.get(setting).unwrap().source.to_string();
+    assert_eq!(source("volumes.sizes"), "floe.toml:3");
+    assert_eq!(source("volumes.shards"), "default");
+    let error = load(&schema, "volumes.profile = \"sdd\"", &Sources::default()).unwrap_err();
+    assert!(error.contains("hdd, ssd, ultra-fast"), "{error}");
 }
 
 #[test]

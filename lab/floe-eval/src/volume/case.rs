@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use floe::config::VolumesProfile;
 use floe_core::ByteSize;
 use floe_core::volume::{Config, ConfigError, Plan};
 
@@ -38,7 +39,7 @@ const KEYS: &str = "preset=floe|adacache, sizes=32KiB..256KiB (or 4KiB, or 4KiB+
     promotion=always|nhit|nhit-N|smq|smq-adaptive|sketch|sketch-N, cleaning=none|lazy|alru|acp|acp-N, \
     when-dirty=evict|bypass, cut-off=never|full|always, fill=fetch|sector, read-miss=fetch|sector, write-miss=fetch|sector, \
     level=both|block|group, \
-    replacement=lru|lfu|sieve|clock (or clock/lru, of blocks and of groups), shards=N";
+    replacement=lru|lfu|sieve|clock (or clock/lru, of blocks and of groups), shards=N, profile=hdd|ssd|ultra-fast";
 
 impl VolumeCase {
     /// The plan of the cache, if the trace has `working_set_bytes` distinct bytes.
@@ -103,6 +104,14 @@ impl VolumeCase {
                 config.group_replacement = groups.parse().map_err(|error| invalid(&error))?;
             }
             "shards" => config.shards = parsed!(),
+            "profile" => {
+                let word = toml::Value::String(value.to_owned());
+                let profile: VolumesProfile = word.try_into().map_err(|error| invalid(&error))?;
+                let cache = profile.settings();
+                config.sizes = cache.sizes;
+                config.promotion = cache.promotion;
+                config.cleaning = cache.cleaning;
+            }
             _ => {
                 return Err(format!(
                     "`{key}` is no setting of a volume; there are {KEYS}"
@@ -124,8 +133,13 @@ impl FromStr for VolumeCase {
         };
         let settings = text.split(',').map(str::trim);
         let mut settings: Vec<&str> = settings.filter(|setting| !setting.is_empty()).collect();
-        // Others change what a preset sets.
-        settings.sort_by_key(|setting| !setting.starts_with("preset"));
+        // A profile changes what a preset sets, and others what both set.
+        let is_general = |setting: &&str| {
+            ["preset", "profile"]
+                .iter()
+                .any(|key| setting.starts_with(key))
+        };
+        settings.sort_by_key(|setting| (!is_general(setting), setting.starts_with("profile")));
         for setting in settings {
             let (key, value) = setting
                 .split_once('=')

@@ -17,7 +17,7 @@ use super::Section;
 pub use admission::{AdmissionChoice, AdmissionSettings};
 pub use chunk::ChunkSettings;
 pub use tiny::TinySettings;
-pub use volumes::{VolumeSettings, VolumesSettings};
+pub use volumes::{VolumeSettings, VolumesProfile, VolumesSettings};
 
 /// The sections of the library: device, engine, RAM tier, objects, origin, volumes.
 ///

@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use floe_core::ByteSize;
+use floe_core::policy::cleaning::{CleaningConfig, LazyConfig};
+use floe_core::policy::promotion::{NhitConfig, PromotionConfig};
 use floe_core::volume::mode::Mode;
 use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
 
 use crate::backing::{BackingAddress, NbdConfig};
-use crate::config::{Choice, Key, Kind, Limits, Section};
+use crate::config::{Choice, Key, Kind, Limits, Section, Setting as _};
 use crate::volume::{VolumeCacheConfig, VolumeConfig};
 
 const FILL: &[Choice] = &[
@@ -78,10 +81,52 @@ const ORDER: &[Choice] = &[
     },
 ];
 
+crate::choices! {
+    /// Defaults for a kind of devices. `docs/volumes.md` has their evidence.
+    pub enum VolumesProfile, default Hdd {
+        /// A SATA SSD in front of discs: small blocks, promotion at the second request.
+        Hdd = "hdd",
+        /// An NVMe SSD in front of a network volume: as `hdd`.
+        Ssd = "ssd",
+        /// Memory or a persistent-memory device in front of SSDs: as `hdd`, and dirty blocks are cleaned only while the cache is idle.
+        UltraFast = "ultra-fast",
+    }
+}
+
+impl VolumesProfile {
+    /// The settings of a cache with this profile.
+    pub fn settings(self) -> VolumeCacheConfig {
+        let defaults = VolumeCacheConfig::default();
+        VolumeCacheConfig {
+            sizes: "4KiB..64KiB".parse().unwrap_or(defaults.sizes),
+            promotion: PromotionConfig::Nhit(NhitConfig {
+                threshold: 2,
+                trigger_percent: 0,
+            }),
+            cleaning: match self {
+                VolumesProfile::Hdd | VolumesProfile::Ssd => defaults.cleaning,
+                VolumesProfile::UltraFast => CleaningConfig::Lazy(LazyConfig::default()),
+            },
+            ..defaults
+        }
+    }
+
+    /// The settings that differ from the defaults.
+    fn table(self) -> Result<Table, String> {
+        let text = |error: toml::ser::Error| format!("[volumes]: {error}");
+        let defaults = Table::try_from(VolumeCacheConfig::default()).map_err(text)?;
+        let mut table = Table::try_from(self.settings()).map_err(text)?;
+        table.retain(|name, value| defaults.get(name) != Some(value));
+        Ok(table)
+    }
+}
+
 /// The cache device of volumes, and the volumes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct VolumesSettings {
+    /// The kind of devices whose defaults the other settings have.
+    pub profile: Option<VolumesProfile>,
     /// File or block device of the cache.
     pub path: Option<PathBuf>,
     /// Size of a new cache file.
@@ -149,6 +194,7 @@ impl VolumeSettings {
 impl Default for VolumesSettings {
     fn default() -> Self {
         VolumesSettings {
+            profile: None,
             path: None,
             size: ByteSize::gib(4),
             witness: None,
@@ -167,12 +213,32 @@ pub(super) fn volume() -> Section {
 }
 
 pub(super) fn section() -> Result<Section, String> {
+    let profiles = [
+        VolumesProfile::Hdd,
+        VolumesProfile::Ssd,
+        VolumesProfile::UltraFast,
+    ];
+    let mut defaults = BTreeMap::new();
+    for profile in profiles {
+        let Some(Value::String(word)) = profile.to_toml() else {
+            continue;
+        };
+        defaults.insert(word, profile.table()?);
+    }
     Section::adopt(
         "volumes",
         "Block volumes: a cache device in front of slow files and block devices. Opened when there is a `[volume.NAME]`, or when `volumes.path` is set: then volumes can be attached later.",
         &VolumesSettings::default(),
         &[],
         vec![
+            Key {
+                profiles: defaults,
+                ..Key::new(
+                    "profile",
+                    VolumesProfile::KIND,
+                    "The kind of devices whose defaults `sizes`, `promotion` and `cleaning` have. When not set: their own defaults. A setting that is given, here or elsewhere, overrides the profile; so do those of a file from `floe config default`, which gives all of them.",
+                )
+            },
             Key::new(
                 "path",
                 Kind::Path,
