@@ -1,6 +1,7 @@
 //! The devices of a bench: simulated, emulated, in memory, or files.
 
 use std::fmt;
+use std::io::Read as _;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub enum DeviceSpec {
     /// `memory`: answers at once.
     #[default]
     Memory,
-    /// `file`: a sparse file in the folder of results, while the case runs.
+    /// `file`: a file in the folder of results, while the case runs.
     File,
     /// `sim MODEL`: a model of a whole drive, such as `sim ram-disk`.
     Sim(SimModel),
@@ -117,9 +118,13 @@ fn memory(size: ByteSize) -> Result<SharedBlockDevice, EvalError> {
     Ok(Arc::new(MemoryBlocks::new(size, BLOCK_BYTES)?))
 }
 
+/// A file that was written once: its device would not be read for a hole.
 fn file(path: &Path, size: ByteSize) -> Result<SharedBlockDevice, EvalError> {
-    let created = std::fs::File::create(path).and_then(|file| file.set_len(size.bytes()));
-    created.map_err(EvalError::file("create", path))?;
+    let written = std::fs::File::create(path).and_then(|mut file| {
+        std::io::copy(&mut std::io::repeat(0).take(size.bytes()), &mut file)?;
+        file.sync_all()
+    });
+    written.map_err(EvalError::file("write", path))?;
     let config = FileBlocksConfig {
         block_size: Some(ByteSize(u64::from(BLOCK_BYTES))),
         ..FileBlocksConfig::new(path)

@@ -107,6 +107,53 @@ fn an_open_loop_sends_at_its_rate() {
     assert!((rate / 10_000.0 - 1.0).abs() < 0.01, "{rate}");
 }
 
+/// On one thread, and without a device that suspends it, a client leaves the cache's own
+/// tasks their turns, so that misses find room.
+#[test]
+fn misses_are_kept_in_real_time() {
+    let lines = "
+        cache = \"sizes=4KiB,capacity=4MiB\"
+        volume-size = \"64MiB\"
+        workload = { kind = \"uniform\" }
+        pacing = { mode = \"closed\", clients = 1 }
+        requests = 20000
+        warm-up-requests = 2000
+    ";
+    let bench: VolumeBench = toml::from_str(lines).expect("the lines are right");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let nowhere = Path::new(".");
+    let driven = drive_volumes(&bench, 7, nowhere, nowhere, floe_device::Clock::real());
+    let figures = runtime.expect("a runtime").block_on(driven);
+    let of = |metric: &str| {
+        let figures = figures.as_ref().expect("it runs");
+        figures
+            .iter()
+            .find(|figure| figure.metric == metric)
+            .map_or(f64::NAN, |f| f.value)
+    };
+    let (fills, misses) = (of("fills"), of("backing_read"));
+    assert!(fills > 0.9 * misses && misses > 4e7, "{fills} of {misses}");
+}
+
+/// Files have no holes, which would cost their device no read.
+#[test]
+fn files_are_written_ahead() {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let device = devices::DeviceSpec::File.open(
+        devices::Role::Cache,
+        floe_core::ByteSize::mib(3),
+        &floe_device::Clock::real(),
+        folder.path(),
+    );
+    assert_eq!(device.expect("it opens").size_bytes(), 3 << 20);
+    let metadata = std::fs::metadata(folder.path().join("cache")).expect("it exists");
+    assert!(metadata.blocks() * 512 >= 3 << 20);
+}
+
 #[test]
 fn devices_are_read_from_text() {
     for text in [
