@@ -174,6 +174,7 @@ const FULL: &[Step] = &[
     judged!("nemo-memory"),
     judged!("adacache-fig5"),
     judged!("adacache-fig7"),
+    judged!("adacache-fig9"),
     judged!("adacache-fig10"),
     judged!("adacache-replacement"),
     judged!("adacache-metadata"),
@@ -182,6 +183,9 @@ const FULL: &[Step] = &[
     judged!("iocache-fig9"),
     judged!("iocache-fig13"),
     judged!("iocache-table1"),
+    judged!("iocache-table3"),
+    judged!("volumes-files"),
+    judged!("volumes-profiles"),
 ];
 
 struct Finished {
