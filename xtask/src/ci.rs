@@ -185,6 +185,7 @@ const FULL: &[Step] = &[
     judged!("iocache-table1"),
     judged!("iocache-table3"),
     judged!("volumes-files"),
+    judged!("volumes-flush"),
     judged!("volumes-profiles"),
 ];
 
