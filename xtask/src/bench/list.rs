@@ -115,7 +115,7 @@ pub(super) const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "nbd",
-        about: "Reads and writes of 4 KiB over NBD on a Unix socket by one client: requests per second of the server's processor time, and mean latency at depth 1, of exports in memory and of a volume whose cache answers every request, beside nbdkit's memory plugin and qemu-nbd on a file in memory, if they are installed",
+        about: "Reads and writes of 4 KiB over NBD on a Unix socket by one client: requests per second of the server's processor time, and mean latency at depth 1, beside nbdkit's memory plugin and qemu-nbd on a file in memory, if they are installed",
         cargo: &["bench", "--package", "floe-server", "--bench", "nbd", "--"],
         ..JSON
     },
