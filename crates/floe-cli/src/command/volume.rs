@@ -55,9 +55,14 @@ pub(crate) fn run(
     let path = frontends::control_path(&effective, data_dir)?;
     let path = path.ok_or_else(|| Failure::usage("control.path disables the control socket"))?;
     let reports = match call(&path, &request(action)?)? {
-        Answer::Volumes(reports) => reports,
-        Answer::Scrubbed(report) => return scrubbed(json, &report),
-        Answer::Resized(sizes) => return resized(json, action, sizes),
+        Reply::Volumes(reports) => reports,
+        Reply::Scrubbed(report) => return scrubbed(json, &report),
+        Reply::Resized(sizes) => return resized(json, action, sizes),
+        Reply::Failed {
+            is_usage: true,
+            message,
+        } => return Err(Failure::usage(message)),
+        Reply::Failed { message, .. } => return Err(Failure::environment(message)),
     };
     if let VolumeAction::Detach { name, .. } = action {
         return say(json, &format!("volume {name} is detached"));
@@ -66,13 +71,6 @@ pub(crate) fn run(
         true => output::print_json(&reports),
         false => output::print(&reports.iter().map(shown).collect::<String>()),
     }
-}
-
-/// What a server says.
-enum Answer {
-    Volumes(Vec<VolumeReport>),
-    Scrubbed(ScrubReport),
-    Resized(Resized),
 }
 
 fn resized(json: bool, action: &VolumeAction, sizes: Resized) -> Result<(), Failure> {
@@ -181,22 +179,12 @@ fn request(action: &VolumeAction) -> Result<Request, Failure> {
     })
 }
 
-fn call(path: &Path, request: &Request) -> Result<Answer, Failure> {
-    let reply = control::call(path, request).map_err(|error| {
+fn call(path: &Path, request: &Request) -> Result<Reply, Failure> {
+    control::call(path, request).map_err(|error| {
         Failure::environment(format!("no server with volumes answers at `{}`", path.display()))
             .because(error)
             .cure("start `floe serve` with a volume, or name its --data-dir; `floe volume flush --offline` needs no server")
-    })?;
-    match reply {
-        Reply::Volumes(reports) => Ok(Answer::Volumes(reports)),
-        Reply::Scrubbed(report) => Ok(Answer::Scrubbed(report)),
-        Reply::Resized(sizes) => Ok(Answer::Resized(sizes)),
-        Reply::Failed {
-            is_usage: true,
-            message,
-        } => Err(Failure::usage(message)),
-        Reply::Failed { message, .. } => Err(Failure::environment(message)),
-    }
+    })
 }
 
 fn create(path: &Path, size: ByteSize, allocate: bool) -> Result<(), Failure> {

@@ -486,9 +486,8 @@ impl Shared {
         let Some(sums) = &self.sums else {
             return;
         };
-        let group = self.plan.group_bytes();
-        for place in (0..self.table.plan().places_bytes).step_by(group as usize) {
-            if !sums.has_changed(place..place + group) {
+        for place in self.groups() {
+            if !sums.has_changed(place..place + self.plan.group_bytes()) {
                 continue;
             }
             let mut records = Vec::new();

@@ -54,7 +54,11 @@ pub(super) fn plan(
         .next_multiple_of(LOG_UNIT)
         .clamp(LOG_UNIT, LOG_BYTES_MAX);
     let table_offset = log_offset + log_bytes;
-    let shape = shape(granule as u32, block_size, config.checksums)?;
+    let shape = TableShape::of_cache(granule as u32, block_size, config.checksums);
+    let shape = shape.ok_or(OpenVolumesError::TooManySums {
+        granule: granule as u32,
+        block_size,
+    })?;
     let page = 2 * TABLE_PAGE_BYTES as u64;
     // One page more than its share of the room serves the last, partial one.
     let room = size.saturating_sub(table_offset);
@@ -83,19 +87,6 @@ pub(super) fn plan(
         places_bytes: granules * granule,
         checksums: config.checksums,
     })
-}
-
-fn shape(granule: u32, block_size: u32, checksums: bool) -> Result<TableShape, OpenVolumesError> {
-    let shape = TableShape::new(granule);
-    match checksums {
-        true => shape
-            .with_sums(block_size)
-            .ok_or(OpenVolumesError::TooManySums {
-                granule,
-                block_size,
-            }),
-        false => Ok(shape),
-    }
 }
 
 impl VolumeCacheConfig {

@@ -33,9 +33,14 @@ impl Cleaning {
 
     /// The time that the rate gives to `bytes`.
     pub(super) fn time_of(&self, bytes: u64) -> Duration {
-        match self.rate {
-            0 => Duration::ZERO,
-            rate => Duration::from_secs_f64(bytes as f64 / rate as f64),
-        }
+        time_at(self.rate, bytes)
+    }
+}
+
+/// The time that a rate in bytes a second gives to `bytes`; none if the rate is 0.
+pub(super) fn time_at(rate: u64, bytes: u64) -> Duration {
+    match rate {
+        0 => Duration::ZERO,
+        rate => Duration::from_secs_f64(bytes as f64 / rate as f64),
     }
 }

@@ -1,7 +1,6 @@
 //! Reading all data of the cache, to find what the device has damaged.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use floe_core::volume::mode::Sector;
 use floe_core::volume::{Operation, Piece, Request, Step};
@@ -9,6 +8,7 @@ use floe_core::{ByteSize, Tick};
 
 use super::cache::VolumeCache;
 use super::error::VolumeError;
+use super::limits::time_at;
 use super::state::Shared;
 
 /// The result of a scrub.
@@ -35,8 +35,7 @@ impl VolumeCache {
         let shared = &self.shared;
         let mut report = ScrubReport::default();
         let mut may_read = Tick::ZERO;
-        let group = shared.plan.group_bytes() as usize;
-        for place in (0..shared.table.plan().places_bytes).step_by(group) {
+        for place in shared.groups() {
             let mut blocks = Vec::new();
             let shard = &shared.shards[shared.plan.shard_of_place(place)];
             let each = |block| blocks.push(block);
@@ -45,10 +44,7 @@ impl VolumeCache {
                 shared.clock.sleep_until(may_read).await;
                 let _request = shared.begin_request()?;
                 let read = shared.scrub_block(block, &mut report).await;
-                if let Some(rate) = std::num::NonZeroU64::new(rate.bytes()) {
-                    let time = Duration::from_secs_f64(read as f64 / rate.get() as f64);
-                    may_read = may_read.max(shared.clock.now()) + time;
-                }
+                may_read = may_read.max(shared.clock.now()) + time_at(rate.bytes(), read);
             }
         }
         tracing::info!(?report, "the data of all blocks was read");

@@ -238,6 +238,12 @@ impl Shared {
         self.plan.shard_of(extent.volume, extent.range.start)
     }
 
+    /// The first place of each group of the cache device.
+    pub(super) fn groups(&self) -> impl Iterator<Item = u64> + use<> {
+        let bytes = self.plan.group_bytes() as usize;
+        (0..self.table.plan().places_bytes).step_by(bytes)
+    }
+
     /// Byte offset of `place` on the cache device.
     pub(super) fn offset(&self, place: u64) -> u64 {
         self.table.places_offset() + place

@@ -35,6 +35,17 @@ impl TableShape {
         }
     }
 
+    /// The table of a cache whose smallest blocks have `granule_bytes`, on a device of
+    /// blocks of `block_size`, with checksums or without. `None` if an entry is larger than
+    /// a page.
+    pub fn of_cache(granule_bytes: u32, block_size: u32, checksums: bool) -> Option<Self> {
+        let shape = TableShape::new(granule_bytes);
+        match checksums {
+            true => shape.with_sums(block_size),
+            false => Some(shape),
+        }
+    }
+
     /// The same table with a checksum for each `unit_bytes`, a power of two from 512 to
     /// 4096. `None` if an entry is larger than a page then.
     pub fn with_sums(self, unit_bytes: u32) -> Option<Self> {

@@ -182,11 +182,7 @@ impl VolumeFormatPlan {
 
     /// The shape of the table. `None` if the checksums of an entry do not fit in a page.
     pub fn shape(&self) -> Option<TableShape> {
-        let shape = TableShape::new(self.granule_bytes);
-        match self.checksums {
-            true => shape.with_sums(self.block_size),
-            false => Some(shape),
-        }
+        TableShape::of_cache(self.granule_bytes, self.block_size, self.checksums)
     }
 
     /// The byte after the table.

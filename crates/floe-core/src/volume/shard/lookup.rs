@@ -5,6 +5,7 @@ use crate::hash::KeyHash;
 use crate::volume::address::{ByteRange, Piece};
 use crate::volume::mode::{Mode, Read, Sector};
 use crate::volume::policies::Policies;
+use crate::volume::regions::RegionId;
 use crate::volume::shape::{Entry, RegionKey};
 
 impl Shard {
@@ -21,11 +22,8 @@ impl Shard {
             return true;
         };
         let (first, end) = self.shape.granules_of(range);
-        let entries = self.regions.entries(region);
-        let from = entries.partition_point(|&entry| Entry(entry).end(self.shape) <= first);
         let (mut at, mut is_missing) = (first, false);
-        for &entry in &entries[from..] {
-            let entry = Entry(entry);
+        for entry in self.entries_from(region, first) {
             if entry.first(self.shape) >= end {
                 break;
             }
@@ -35,6 +33,13 @@ impl Shard {
             each(self.piece(cached, range.intersection(cached.bytes)));
         }
         is_missing || at < end
+    }
+
+    /// The entries of a region that end after granule `first`, in their order.
+    fn entries_from(&self, region: RegionId, first: u32) -> impl Iterator<Item = Entry> {
+        let entries = self.regions.entries(region);
+        let from = entries.partition_point(|&entry| Entry(entry).end(self.shape) <= first);
+        entries[from..].iter().map(|&entry| Entry(entry))
     }
 
     /// Notes a read of `range`, if a single block has all of it and `mode` reads from it.
@@ -98,10 +103,8 @@ impl Shard {
             return false;
         };
         let (first, end) = self.shape.granules_of(range);
-        let entries = self.regions.entries(region);
-        let from = entries.partition_point(|&entry| Entry(entry).end(self.shape) <= first);
         let mut at = first;
-        for entry in entries[from..].iter().map(|&entry| Entry(entry)) {
+        for entry in self.entries_from(region, first) {
             if at >= end || entry.first(self.shape) > at {
                 break;
             }

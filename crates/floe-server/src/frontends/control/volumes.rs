@@ -1,10 +1,7 @@
 //! The commands of volumes.
 
 use floe::config::VolumeSettings;
-use floe::volume::{
-    DetachError, OpenVolumesError, ResizeError, Resized, ScrubReport, Volume, VolumeCache,
-    VolumeError,
-};
+use floe::volume::{DetachError, OpenVolumesError, ResizeError, Volume, VolumeCache, VolumeError};
 
 use super::protocol::{Reply, Request, VolumeReport};
 use crate::frontend::{Host, OpenBacking};
@@ -13,13 +10,6 @@ use crate::frontend::{Host, OpenBacking};
 pub(super) struct Volumes {
     cache: VolumeCache,
     open: Option<OpenBacking>,
-}
-
-/// The result of a command.
-enum Done {
-    Volumes(Vec<Volume>),
-    Scrubbed(ScrubReport),
-    Resized(Resized),
 }
 
 /// Why a command failed.
@@ -70,9 +60,7 @@ impl Volumes {
 
     pub(super) async fn carry_out(&self, request: Request) -> Reply {
         match self.try_carry_out(request).await {
-            Ok(Done::Scrubbed(report)) => Reply::Scrubbed(report),
-            Ok(Done::Resized(resized)) => Reply::Resized(resized),
-            Ok(Done::Volumes(volumes)) => Reply::Volumes(volumes.iter().map(report).collect()),
+            Ok(reply) => reply,
             Err(Failed::Usage(message)) => Reply::Failed {
                 is_usage: true,
                 message,
@@ -84,9 +72,9 @@ impl Volumes {
         }
     }
 
-    async fn try_carry_out(&self, request: Request) -> Result<Done, Failed> {
+    async fn try_carry_out(&self, request: Request) -> Result<Reply, Failed> {
         let volumes = match request {
-            Request::Scrub { rate } => return Ok(Done::Scrubbed(self.cache.scrub(rate).await?)),
+            Request::Scrub { rate } => return Ok(Reply::Scrubbed(self.cache.scrub(rate).await?)),
             Request::Resize {
                 name,
                 size,
@@ -96,7 +84,7 @@ impl Volumes {
                     Some(name) => self.cache.resize_volume(&name, size, allow_loss).await?,
                     None => self.cache.resize(size).await?,
                 };
-                return Ok(Done::Resized(resized));
+                return Ok(Reply::Resized(resized));
             }
             Request::Status { name } => self.some(name.as_deref())?,
             Request::Flush { name } => {
@@ -124,7 +112,7 @@ impl Volumes {
                 Vec::new()
             }
         };
-        Ok(Done::Volumes(volumes))
+        Ok(Reply::Volumes(volumes.iter().map(report).collect()))
     }
 
     async fn attach(&self, name: &str, settings: VolumeSettings) -> Result<Volume, Failed> {
