@@ -21,3 +21,4 @@ pub mod report_shot;
 pub mod sizes;
 pub mod tidy;
 pub mod verdicts;
+pub mod vm;

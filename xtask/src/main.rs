@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use xtask::blackbox::scenario;
 use xtask::{
     attack, bench, book, ci, clients, crash, devices, faults, figures, fuzz, licences, memory,
-    project, report_shot, sizes, tidy,
+    project, report_shot, sizes, tidy, vm,
 };
 
 /// Tasks for developers and CI
@@ -54,6 +54,11 @@ enum Task {
     Memory(memory::Options),
     /// Run the devices' conformance suite on a real block device.
     Devices(devices::Options),
+    /// Test real storage in a virtual machine: NVMe drives, the kernel's NBD client, power cuts
+    Vm(vm::Options),
+    /// The guest's part of `vm`.
+    #[command(hide = true)]
+    VmAgent,
     /// Run every fuzz target for a short time
     FuzzSmoke(fuzz::Options),
     /// Run the benches and write docs/benchmarks.md.
@@ -105,6 +110,8 @@ fn run(task: Task) -> Result<()> {
         Task::Attack(options) => attack::run(&options),
         Task::Memory(options) => memory::run(&options),
         Task::Devices(options) => devices::run(&options),
+        Task::Vm(options) => vm::run(&options),
+        Task::VmAgent => vm::agent::run(),
         Task::FuzzSmoke(options) => fuzz::run(&options),
         Task::Bench(options) => bench::run(&options),
         Task::Figures(options) => figures::run(&options),

@@ -234,7 +234,7 @@ pub fn volume_flags(backing: &Path, mode: &str, cache_size: &str) -> Vec<String>
 }
 
 /// Distinct addresses that were free a moment ago.
-fn free_addresses<const N: usize>() -> Result<[SocketAddr; N]> {
+pub(crate) fn free_addresses<const N: usize>() -> Result<[SocketAddr; N]> {
     let mut listeners = Vec::with_capacity(N);
     for _ in 0..N {
         listeners.push(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?);

@@ -55,12 +55,12 @@ const SHAPES: [Shape; 2] = [
 ];
 
 /// The items of one cache, and their observed states.
-struct World {
+pub(crate) struct World {
     /// Written once.
-    fixed: Vec<Ledger>,
+    pub(crate) fixed: Vec<Ledger>,
     /// Written, overwritten and deleted under load.
-    changing: Vec<Ledger>,
-    verdicts: Verdicts,
+    pub(crate) changing: Vec<Ledger>,
+    pub(crate) verdicts: Verdicts,
 }
 
 /// Runs a crash each round on one cache.
@@ -84,7 +84,7 @@ pub(super) fn one_cache(rounds: Rounds<'_>, figures: &mut Figures) -> Result<()>
             "--tiny-ram-size=256KiB".to_owned(),
         ],
     };
-    let world = World::new(group);
+    let world = World::new(group, FIXED_ITEMS, CHANGING_ITEMS);
     for (round, seed) in rounds.seeds(1 << 40) {
         one_round(&setup, shape, &world, seed, figures).with_context(|| {
             format!(
@@ -138,21 +138,22 @@ fn one_round(
 }
 
 impl World {
-    fn new(group: u32) -> Self {
+    /// Items of the cache number `group` that were never written.
+    pub(crate) fn new(group: u32, fixed: usize, changing: usize) -> Self {
         let ledgers = |kind: &str, count: usize| {
             (0..count)
                 .map(|index| Ledger::new(format!("{kind}-{group}-{index}"), State::Absent))
                 .collect()
         };
         World {
-            fixed: ledgers("fixed", FIXED_ITEMS),
-            changing: ledgers("changing", CHANGING_ITEMS),
+            fixed: ledgers("fixed", fixed),
+            changing: ledgers("changing", changing),
             verdicts: Verdicts::default(),
         }
     }
 
     /// Sets every missing fixed item. These items always have the same value.
-    fn fill(&self, address: SocketAddr) -> io::Result<()> {
+    pub(crate) fn fill(&self, address: SocketAddr) -> io::Result<()> {
         let mut client = Client::open(address)?;
         let mut absent = Vec::new();
         for batch in self.fixed.chunks(BATCH) {
@@ -182,7 +183,7 @@ impl World {
     }
 
     /// Reads and judges every item of `ledgers`; returns the fraction found.
-    fn hits(&self, address: SocketAddr, ledgers: &[Ledger]) -> io::Result<f64> {
+    pub(crate) fn hits(&self, address: SocketAddr, ledgers: &[Ledger]) -> io::Result<f64> {
         let mut client = Client::open(address)?;
         let mut hits = 0;
         for batch in ledgers.chunks(BATCH) {
@@ -199,7 +200,7 @@ impl World {
     }
 
     /// One connection's load until `stop` or until the connection breaks.
-    fn drive(&self, address: SocketAddr, seed: u64, stop: &AtomicBool) {
+    pub(crate) fn drive(&self, address: SocketAddr, seed: u64, stop: &AtomicBool) {
         let step = |client: &mut _, random: &mut _| Ok(self.step(client, random)?);
         self.verdicts.drive(Client::open(address), seed, stop, step);
     }

@@ -21,7 +21,7 @@ pub(super) enum State {
 
 /// One object's history. Writers of one object are serialised (see
 /// [`Ledger::write`]); readers may come at any time.
-pub(super) struct Ledger {
+pub(crate) struct Ledger {
     key: String,
     turn: Mutex<()>,
     history: Mutex<History>,

@@ -6,7 +6,7 @@
 //! deleted returns, and cached values are still cached. Volumes keep every
 //! acknowledged write, also when connections die.
 
-mod items;
+pub(crate) mod items;
 mod kill;
 mod ledger;
 mod load;

@@ -13,7 +13,7 @@ const KEPT: usize = 20;
 
 /// Counts over one cache's rounds, shared by all connections.
 #[derive(Debug, Default)]
-pub(super) struct Verdicts {
+pub(crate) struct Verdicts {
     lies: Mutex<Vec<String>>,
     judged: AtomicU64,
     acknowledged: AtomicU64,
@@ -80,7 +80,7 @@ impl Verdicts {
     }
 
     /// Fails if there was a violation.
-    pub(super) fn truthful(&self) -> Result<()> {
+    pub(crate) fn truthful(&self) -> Result<()> {
         match self.lies.lock() {
             Ok(lies) if lies.is_empty() => Ok(()),
             Ok(lies) => bail!("the cache lied:\n{}", lies.join("\n")),
@@ -89,7 +89,7 @@ impl Verdicts {
     }
 
     /// Judged responses and acknowledged writes.
-    pub(super) fn counts(&self) -> (u64, u64) {
+    pub(crate) fn counts(&self) -> (u64, u64) {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         (read(&self.judged), read(&self.acknowledged))
     }

@@ -1,0 +1,423 @@
+//! The virtual machine: QEMU with emulated NVMe drives.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::agent;
+use super::guest::Guest;
+use super::packages::{Packages, environment};
+use crate::blackbox::server::free_addresses;
+
+/// Boots take 5 s alone, and longer beside other work.
+const BOOT_PATIENCE: Duration = Duration::from_secs(180);
+
+/// A boot under KVM takes seconds, if KVM can run the kernel at all.
+const PROBE_PATIENCE: Duration = Duration::from_secs(20);
+
+/// A namespace of an emulated drive.
+struct Namespace {
+    /// `SERIAL-NSID`, the disk's name in the guest.
+    name: &'static str,
+    bytes: u64,
+    /// Options of QEMU's `nvme-ns`.
+    options: &'static str,
+}
+
+/// An emulated NVMe controller.
+struct Controller {
+    serial: &'static str,
+    /// Options of QEMU's `nvme`.
+    options: &'static str,
+    /// Options of QEMU's `nvme-subsys`, if the controller has one of its own.
+    subsystem: Option<&'static str>,
+    namespaces: &'static [Namespace],
+}
+
+const MIB: u64 = 1 << 20;
+
+const CONTROLLERS: &[Controller] = &[
+    // The geometry of a large drive: zones with less capacity than size.
+    Controller {
+        serial: "zns-a",
+        options: "zoned.zasl=5",
+        subsystem: None,
+        namespaces: &[Namespace {
+            name: "zns-a-1",
+            bytes: 1280 * MIB,
+            options: "zoned=true,zoned.zone_size=64M,zoned.zone_capacity=62M,zoned.max_open=10,\
+                      zoned.max_active=14,logical_block_size=4096,physical_block_size=4096",
+        }],
+    },
+    // Small zones, tight limits, blocks of 512 bytes.
+    Controller {
+        serial: "zns-b",
+        options: "zoned.zasl=3",
+        subsystem: None,
+        namespaces: &[Namespace {
+            name: "zns-b-1",
+            bytes: 256 * MIB,
+            options: "zoned=true,zoned.zone_size=8M,zoned.zone_capacity=6M,zoned.max_open=4,\
+                      zoned.max_active=6,logical_block_size=512,physical_block_size=512",
+        }],
+    },
+    Controller {
+        serial: "fdp",
+        options: "",
+        subsystem: Some("fdp=on,fdp.runs=16M,fdp.nrg=1,fdp.nruh=16"),
+        namespaces: &[Namespace {
+            name: "fdp-1",
+            bytes: 512 * MIB,
+            options: "fdp.ruhs=0-7,logical_block_size=4096,physical_block_size=4096",
+        }],
+    },
+    Controller {
+        serial: "conv",
+        options: "",
+        subsystem: None,
+        namespaces: &[
+            Namespace {
+                name: "conv-1",
+                bytes: 512 * MIB,
+                options: "logical_block_size=4096,physical_block_size=4096",
+            },
+            Namespace {
+                name: "conv-2",
+                bytes: 256 * MIB,
+                options: "logical_block_size=512,physical_block_size=512",
+            },
+            Namespace {
+                name: "conv-3",
+                bytes: 256 * MIB,
+                options: "logical_block_size=512,physical_block_size=512",
+            },
+            Namespace {
+                name: "conv-4",
+                bytes: 64 * MIB,
+                options: "logical_block_size=4096,physical_block_size=4096",
+            },
+            Namespace {
+                name: "conv-5",
+                bytes: 64 * MIB,
+                options: "logical_block_size=4096,physical_block_size=4096",
+            },
+        ],
+    },
+];
+
+/// The processor's emulation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Accelerator {
+    /// The hardware's virtualisation.
+    Kvm,
+    /// Translation of the guest's code.
+    Tcg,
+}
+
+/// A machine to boot.
+#[derive(Clone, Debug)]
+pub(super) struct Rig {
+    packages: Packages,
+    initramfs: PathBuf,
+    accelerator: Accelerator,
+    /// The folder of a run: disks, sockets and the console's log.
+    run: PathBuf,
+}
+
+impl Rig {
+    /// A rig whose runs have their files in `run`. The accelerator is probed once and
+    /// noted in `folder`.
+    pub(super) fn new(packages: Packages, folder: &Path, run: &Path) -> Result<Self> {
+        let mut rig = Rig {
+            packages,
+            initramfs: folder.join("initramfs"),
+            accelerator: Accelerator::Tcg,
+            run: run.to_path_buf(),
+        };
+        super::initramfs::build(&rig.packages, &rig.initramfs)?;
+        let noted = folder.join("accelerator");
+        let is_kvm = match fs::read_to_string(&noted) {
+            Ok(name) => name == "kvm",
+            Err(_) => {
+                let works = rig.kvm_works();
+                fs::write(&noted, if works { "kvm" } else { "tcg" })?;
+                works
+            }
+        };
+        if is_kvm {
+            rig.accelerator = Accelerator::Kvm;
+        }
+        Ok(rig)
+    }
+
+    /// Boots once under KVM, which some machines offer and cannot do.
+    fn kvm_works(&self) -> bool {
+        let opened = File::options().read(true).write(true).open("/dev/kvm");
+        if opened.is_err() {
+            return false;
+        }
+        let rig = Rig {
+            accelerator: Accelerator::Kvm,
+            ..self.clone()
+        };
+        let booted = rig
+            .start()
+            .and_then(|mut machine| machine.wait(PROBE_PATIENCE));
+        booted.is_ok()
+    }
+
+    /// The accelerator in use.
+    pub(super) fn accelerator(&self) -> Accelerator {
+        self.accelerator
+    }
+
+    /// Starts a machine and waits until its agent answers.
+    pub(super) fn boot(&self) -> Result<Machine> {
+        let mut machine = self.start()?;
+        machine.wait(BOOT_PATIENCE)?;
+        Ok(machine)
+    }
+
+    fn start(&self) -> Result<Machine> {
+        let [agent, memcached, admin] = free_addresses()?;
+        let forward = |host: SocketAddr, guest: u16| format!(",hostfwd=tcp:{host}-:{guest}");
+        let network = format!(
+            "user,id=net{}{}{}",
+            forward(agent, agent::PORT),
+            forward(memcached, MEMCACHED_PORT),
+            forward(admin, ADMIN_PORT)
+        );
+        let console = File::options()
+            .create(true)
+            .append(true)
+            .open(self.run.join("console.log"))?;
+        let own = std::env::current_exe()?;
+        let disks = CONTROLLERS
+            .iter()
+            .flat_map(|controller| controller.namespaces);
+        let names: Vec<&str> = disks.map(|disk| disk.name).collect();
+        let root = self.packages.root.display();
+        // A killed task leaves no machine behind.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "env"]);
+        command.args(environment(&self.packages.root));
+        command.arg(self.packages.root.join("usr/bin/qemu-system-x86_64"));
+        for firmware in ["usr/share/qemu", "usr/share/seabios"] {
+            command.args(["-L", &format!("{root}/{firmware}")]);
+        }
+        command.args(match self.accelerator {
+            Accelerator::Kvm => ["-accel", "kvm", "-cpu", "host"],
+            Accelerator::Tcg => [
+                "-accel",
+                "tcg,thread=multi,tb-size=512",
+                "-cpu",
+                "max,la57=off",
+            ],
+        });
+        command.args([
+            "-M",
+            "q35",
+            "-smp",
+            "2",
+            "-m",
+            "3072",
+            "-nodefaults",
+            "-no-user-config",
+        ]);
+        command.args(["-display", "none", "-serial", "stdio"]);
+        command.arg("-kernel").arg(self.packages.image());
+        command.arg("-initrd").arg(&self.initramfs);
+        command.arg("-append").arg(format!(
+            "console=ttyS0 panic=-1 quiet nvme_core.multipath=N RIG={root} AGENT={} DISKS={}",
+            own.display(),
+            names.join(",")
+        ));
+        command.args([
+            "-virtfs",
+            "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap",
+        ]);
+        command.args(["-netdev", &network]);
+        command.args(["-device", "virtio-net-pci,netdev=net,romfile="]);
+        command.arg("-monitor").arg(format!(
+            "unix:{},server=on,wait=off",
+            self.monitor().display()
+        ));
+        self.attach_drives(&mut command)?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(console.try_clone()?)
+            .stderr(console)
+            .spawn()
+            .context("setpriv of util-linux could not start QEMU")?;
+        Ok(Machine {
+            child,
+            rig: self.clone(),
+            agent,
+            memcached,
+            admin,
+        })
+    }
+
+    /// Disks are sparse files, which keep their content from one machine to the next.
+    fn attach_drives(&self, command: &mut Command) -> Result<()> {
+        for Controller {
+            serial,
+            options,
+            subsystem,
+            namespaces,
+        } in CONTROLLERS
+        {
+            let mut controller = format!("nvme,id={serial},serial={serial}");
+            if let Some(subsystem) = subsystem {
+                let device = format!("nvme-subsys,id={serial}-subsys,nqn={serial},{subsystem}");
+                command.args(["-device", &device]);
+                controller += &format!(",subsys={serial}-subsys");
+            }
+            if !options.is_empty() {
+                controller += &format!(",{options}");
+            }
+            command.args(["-device", &controller]);
+            for (number, namespace) in (1..).zip(*namespaces) {
+                let file = self.run.join(namespace.name);
+                let disk = File::options().create(true).append(true).open(&file)?;
+                if namespace.options.contains("zoned=true") {
+                    // A new machine's zones are empty.
+                    disk.set_len(0)?;
+                }
+                disk.set_len(namespace.bytes)?;
+                let Namespace { name, options, .. } = namespace;
+                command.arg("-drive").arg(format!(
+                    "file={},if=none,format=raw,discard=unmap,id={name}",
+                    file.display()
+                ));
+                command.arg("-device").arg(format!(
+                    "nvme-ns,drive={name},bus={serial},nsid={number},{options}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The end of the console's log.
+    pub(super) fn console_tail(&self) -> String {
+        const LINES: usize = 40;
+        let text = fs::read(self.run.join("console.log")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(LINES)..].join("\n")
+    }
+
+    fn monitor(&self) -> PathBuf {
+        self.run.join("monitor")
+    }
+}
+
+/// The guest's port of memcached, which the machine forwards.
+pub(super) const MEMCACHED_PORT: u16 = 4001;
+
+/// The guest's port of metrics and health, which the machine forwards.
+pub(super) const ADMIN_PORT: u16 = 4002;
+
+/// The way in which the power fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// The machine's reset. Zoned namespaces keep their zones' states.
+    Reset,
+    /// The death of QEMU. Zoned namespaces are empty afterwards, because QEMU has the
+    /// states of their zones in memory.
+    Kill,
+}
+
+/// A running machine. Dropping it kills QEMU.
+pub(super) struct Machine {
+    child: Child,
+    rig: Rig,
+    agent: SocketAddr,
+    /// Forwarded to [`MEMCACHED_PORT`].
+    pub(super) memcached: SocketAddr,
+    /// Forwarded to [`ADMIN_PORT`].
+    pub(super) admin: SocketAddr,
+}
+
+impl Machine {
+    /// The guest's commands.
+    pub(super) fn guest(&self) -> Guest {
+        Guest::new(self.agent)
+    }
+
+    /// The guest's kernel, as its agent greets.
+    pub(super) fn kernel(&self) -> Result<String> {
+        self.guest().greeting()
+    }
+
+    /// Cuts the power at once: nothing in the guest goes on. The disks keep what the
+    /// drives had taken.
+    pub(super) fn cut_power(&mut self, how: Cut) -> Result<()> {
+        match how {
+            Cut::Reset => {
+                let mut monitor = UnixStream::connect(self.rig.monitor())?;
+                monitor.write_all(b"system_reset\n")?;
+                self.wait_for_silence()
+            }
+            Cut::Kill => {
+                self.child.kill()?;
+                self.child.wait()?;
+                Ok(())
+            }
+        }
+    }
+
+    /// Boots again after [`cut_power`](Self::cut_power).
+    pub(super) fn restart(&mut self, how: Cut) -> Result<()> {
+        if how == Cut::Kill {
+            *self = self.rig.start()?;
+        }
+        self.wait(BOOT_PATIENCE)
+    }
+
+    /// Waits until the agent from before a reset has gone.
+    fn wait_for_silence(&self) -> Result<()> {
+        let began = Instant::now();
+        while self.guest().greeting().is_ok() {
+            if began.elapsed() > PROBE_PATIENCE {
+                bail!("the machine was not reset");
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, patience: Duration) -> Result<()> {
+        let began = Instant::now();
+        while self.guest().greeting().is_err() {
+            let ended = self.child.try_wait()?;
+            if ended.is_some() || began.elapsed() > patience {
+                let state = match ended {
+                    Some(status) => format!("QEMU ended with {status}"),
+                    None => format!("no agent answered within {patience:?}"),
+                };
+                bail!(
+                    "the guest did not boot: {state}\n{}",
+                    self.rig.console_tail()
+                );
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // Fails only if QEMU has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

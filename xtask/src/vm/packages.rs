@@ -1,0 +1,275 @@
+//! QEMU, a kernel and the guest's tools: Debian packages, unpacked into a folder of
+//! their own. apt runs with a private configuration, and the machine keeps its sources
+//! and packages.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::project;
+
+/// The Debian release whose libraries the unpacked programs fit.
+const RELEASE: &str = "bookworm";
+
+/// QEMU from the backports: the release's own has no FDP.
+const QEMU: &str = "qemu-system-x86";
+
+/// Programs of the guest and of its initial file system.
+const TOOLS: &[&str] = &[BUSYBOX, "e2fsprogs", "kmod", "nbd-client", "xz-utils"];
+
+const BUSYBOX: &str = "busybox-static";
+
+/// A pattern of the kernel's packages, of which the newest is taken.
+const KERNEL: &str = r"^linux-image-6\.12\.[0-9]+\+deb12-amd64$";
+
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// The unpacked packages.
+#[derive(Clone, Debug)]
+pub(super) struct Packages {
+    /// The root of their files.
+    pub(super) root: PathBuf,
+    /// The kernel's release, the name of its folder of modules.
+    pub(super) kernel: String,
+}
+
+impl Packages {
+    /// Downloads and unpacks the packages below `folder` if they are not there yet.
+    ///
+    /// # Errors
+    /// If this is not a Debian machine of the right release, or the archive is out of
+    /// reach.
+    pub(super) fn install(folder: &Path) -> Result<Self> {
+        check_machine()?;
+        let root = folder.join("root");
+        let ready = folder.join("ready");
+        if !ready.is_file() {
+            let apt = Apt::new(folder)?;
+            apt.update()?;
+            let kernel = apt.newest_kernel()?;
+            let mut wanted = apt.missing(&installed()?)?;
+            wanted.push(kernel);
+            println!("vm: unpacking {} Debian packages", wanted.len());
+            apt.unpack(&wanted, &root)?;
+        }
+        let modules = root.join("lib/modules");
+        let mut kernels = modules.read_dir().context("the kernel has no modules")?;
+        let kernel = kernels.next().context("there is no kernel")??;
+        let packages = Packages {
+            kernel: kernel.file_name().to_string_lossy().into_owned(),
+            root,
+        };
+        if !ready.is_file() {
+            let mut depmod = packages.tool("depmod");
+            depmod.arg("-b").arg(&packages.root).arg(&packages.kernel);
+            project::run(&mut depmod)?;
+            fs::write(&ready, "")?;
+        }
+        Ok(packages)
+    }
+
+    /// The kernel's image.
+    pub(super) fn image(&self) -> PathBuf {
+        self.root.join(format!("boot/vmlinuz-{}", self.kernel))
+    }
+
+    /// A command of the packages, or else of the machine.
+    pub(super) fn tool(&self, name: &str) -> Command {
+        let mut command = Command::new("env");
+        for variable in environment(&self.root) {
+            command.arg(variable);
+        }
+        command.arg(name);
+        command
+    }
+}
+
+/// The variables that find the programs and libraries below `root`, then the machine's.
+pub(super) fn environment(root: &Path) -> [String; 2] {
+    let folders = ["usr/sbin", "usr/bin", "sbin", "bin"];
+    let unpacked = folders.map(|folder| root.join(folder).display().to_string());
+    let own = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    let root = root.display();
+    [
+        format!("PATH={}:{own}", unpacked.join(":")),
+        format!("LD_LIBRARY_PATH={root}/usr/lib/x86_64-linux-gnu:{root}/lib/x86_64-linux-gnu"),
+    ]
+}
+
+/// Checks that unpacked packages can run here.
+fn check_machine() -> Result<()> {
+    ensure!(
+        std::env::consts::ARCH == "x86_64",
+        "the rig unpacks programs for x86_64, and this machine is {}",
+        std::env::consts::ARCH
+    );
+    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    ensure!(
+        release.contains(&format!("VERSION_CODENAME={RELEASE}")),
+        "the rig unpacks packages of Debian 12 ({RELEASE}), and this machine runs another system"
+    );
+    Ok(())
+}
+
+/// The packages that the machine has.
+fn installed() -> Result<BTreeSet<String>> {
+    let mut query = Command::new("dpkg-query");
+    query.args(["--show", "--showformat=${Package} ${db:Status-Status}\n"]);
+    let listed = project::output(&mut query)?;
+    let lines = listed.lines();
+    let names = lines.filter_map(|line| line.strip_suffix(" installed"));
+    Ok(names.map(str::to_owned).collect())
+}
+
+/// apt with its own lists, sources and status.
+struct Apt {
+    folder: PathBuf,
+}
+
+impl Apt {
+    fn new(rig: &Path) -> Result<Self> {
+        let folder = rig.join("apt");
+        for part in ["lists/partial", "archives/partial"] {
+            fs::create_dir_all(folder.join(part))?;
+        }
+        // Nothing counts as installed, so that apt names every dependency.
+        fs::write(folder.join("status"), "")?;
+        fs::write(folder.join("sources.list"), sources())?;
+        Ok(Apt { folder })
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let folder = self.folder.display();
+        let mut command = Command::new(program);
+        command.current_dir(&self.folder).arg("--quiet");
+        for setting in [
+            format!("Dir::Etc::sourcelist={folder}/sources.list"),
+            "Dir::Etc::sourceparts=/dev/null".to_owned(),
+            "Dir::Etc::preferences=/dev/null".to_owned(),
+            "Dir::Etc::preferencesparts=/dev/null".to_owned(),
+            format!("Dir::State::lists={folder}/lists"),
+            format!("Dir::State::status={folder}/status"),
+            format!("Dir::Cache={folder}"),
+            // The user `_apt` may not write below the project.
+            "APT::Sandbox::User=root".to_owned(),
+        ] {
+            command.args(["--option", &setting]);
+        }
+        command
+    }
+
+    fn update(&self) -> Result<()> {
+        let updated = project::output(self.command("apt-get").arg("update"));
+        updated
+            .context("the Debian archive is out of reach")
+            .map(drop)
+    }
+
+    fn newest_kernel(&self) -> Result<String> {
+        let mut search = self.command("apt-cache");
+        let found = project::output(search.args(["search", "--names-only", KERNEL]))?;
+        let names = found.lines().filter_map(|line| line.split(' ').next());
+        let version = |name: &str| -> Vec<u32> {
+            let digits = name.split(|c: char| !c.is_ascii_digit());
+            digits.filter_map(|word| word.parse().ok()).collect()
+        };
+        let newest = names.max_by_key(|name| version(name));
+        Ok(newest.context("the archive has no kernel 6.12")?.to_owned())
+    }
+
+    /// The packages that QEMU and the tools need beside those `installed`, each with its
+    /// version. QEMU's own are never taken from the machine, which may have older ones,
+    /// and busybox is copied into the guest.
+    fn missing(&self, installed: &BTreeSet<String>) -> Result<Vec<String>> {
+        let backports = format!("--target-release={RELEASE}-backports");
+        let plans = [self.plan(&[&backports, QEMU])?, self.plan(TOOLS)?].concat();
+        let steps = plans.lines().filter_map(|line| line.strip_prefix("Inst "));
+        let named = steps.filter_map(|step| {
+            let (name, rest) = step.split_once(" (")?;
+            Some((name, rest.split(' ').next()?))
+        });
+        let own = |name: &str| name.starts_with("qemu-") || ["seabios", BUSYBOX].contains(&name);
+        let missing = named.filter(|(name, _)| own(name) || !installed.contains(*name));
+        // One version of each: QEMU's.
+        let mut versions = BTreeMap::new();
+        for (name, version) in missing {
+            versions.entry(name).or_insert(version);
+        }
+        let packages = versions.into_iter();
+        Ok(packages
+            .map(|(name, version)| format!("{name}={version}"))
+            .collect())
+    }
+
+    /// The steps of an installation.
+    fn plan(&self, words: &[&str]) -> Result<String> {
+        let mut plan = self.command("apt-get");
+        plan.args(["install", "--simulate", "--no-install-recommends"]);
+        project::output(plan.args(words))
+    }
+
+    fn unpack(&self, packages: &[String], root: &Path) -> Result<()> {
+        let archives = self.folder.join("archives");
+        let mut download = self.command("apt-get");
+        download
+            .current_dir(&archives)
+            .arg("download")
+            .args(packages);
+        project::output(&mut download).context("the packages could not be downloaded")?;
+        let mut unpacked = 0;
+        for entry in archives.read_dir()? {
+            let archive = entry?.path();
+            if archive
+                .extension()
+                .is_some_and(|extension| extension == "deb")
+            {
+                project::run(Command::new("dpkg").arg("-x").arg(&archive).arg(root))?;
+                fs::remove_file(&archive)?;
+                unpacked += 1;
+            }
+        }
+        if unpacked < packages.len() {
+            bail!("{unpacked} of {} packages were downloaded", packages.len());
+        }
+        Ok(())
+    }
+}
+
+/// The sources of the release, its updates and its backports, from the machine's mirror.
+fn sources() -> String {
+    let (main, security) = (mirror("/debian"), mirror("/debian-security"));
+    let suites = [
+        (&main, RELEASE.to_owned()),
+        (&main, format!("{RELEASE}-updates")),
+        (&main, format!("{RELEASE}-backports")),
+        (&security, format!("{RELEASE}-security")),
+    ];
+    suites
+        .map(|(mirror, suite)| format!("deb [signed-by={KEYRING}] {mirror} {suite} main\n"))
+        .concat()
+}
+
+/// The first address in the machine's own sources that ends with `path`, or Debian's.
+fn mirror(path: &str) -> String {
+    let listed = Path::new("/etc/apt/sources.list.d").read_dir();
+    let mut files: Vec<PathBuf> = listed
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect();
+    files.sort();
+    files.push("/etc/apt/sources.list".into());
+    let texts = files
+        .iter()
+        .filter_map(|file| fs::read_to_string(file).ok());
+    let text = texts.collect::<Vec<_>>().join("\n");
+    let words = text
+        .split_whitespace()
+        .map(|word| word.trim_end_matches('/'));
+    let mut mirrors = words.filter(|word| word.starts_with("http") && word.ends_with(path));
+    let debian = || format!("http://deb.debian.org{path}");
+    mirrors.next().map_or_else(debian, str::to_owned)
+}
