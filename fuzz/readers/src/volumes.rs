@@ -50,7 +50,8 @@ fn memory(bytes: u64) -> SharedBlockDevice {
 
 async fn open(device: &SharedBlockDevice) -> Option<VolumeCache> {
     let opened = VolumeCache::open(Arc::clone(device), Clock::real(), &config()).await;
-    opened.ok()
+    let cache = opened.ok()?;
+    cache.loaded().await.ok().map(|()| cache)
 }
 
 /// Attaches the volume, unless the cache refuses the backing device.

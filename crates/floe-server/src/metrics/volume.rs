@@ -105,6 +105,11 @@ fn blocks(samples: &mut Samples, stats: &VolumeCacheStats) {
             occupancy.bytes,
         ),
         (
+            "floe_volume_unread_bytes",
+            "Bytes of the cache of volumes whose blocks of an earlier run are not read yet: requests of these wait",
+            stats.unread_bytes,
+        ),
+        (
             "floe_volume_dirty_bytes",
             "Bytes that only the cache of volumes has",
             occupancy.dirty_bytes,

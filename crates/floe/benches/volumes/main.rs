@@ -155,29 +155,34 @@ fn start(options: &Options) {
             written.expect("it writes");
         }
     });
-    let costs: Vec<f64> = (0..5)
+    let costs: Vec<[f64; 2]> = (0..5)
         .map(|_| {
             runtime().block_on(async {
-                let stopwatch = Stopwatch::start();
+                let [first, all] = [(); 2].map(|()| Stopwatch::start());
                 let cache = VolumeCache::open(Arc::clone(&device), Clock::real(), &config).await;
                 let cache = cache.expect("it opens");
                 let attached = cache.attach("bench", Arc::clone(&backing), &mode).await;
-                attached.expect("it attaches");
-                let cost = stopwatch.stop(1);
+                let volume = attached.expect("it attaches");
+                volume.read_at(0, BLOCK).await.expect("it reads");
+                let first = first.stop(1);
+                cache.loaded().await.expect("it reads");
+                let all = all.stop(1);
                 let dirty = cache.stats().occupancy.dirty_bytes;
                 assert_eq!(dirty, BLOCKS * BLOCK as u64);
-                cost.cpu_per_operation().as_secs_f64()
+                [all, first].map(|cost| cost.cpu_per_operation().as_secs_f64())
             })
         })
         .collect();
-    let seconds = median(costs);
+    let [seconds, first] = [0, 1].map(|at| median(costs.iter().map(|cost| cost[at]).collect()));
     let name = "start after an unclean stop, 1,048,576 dirty blocks of 4 KiB";
     let row = serde_json::json!({
         "case": name,
         "cpu_s_median": seconds,
+        "cpu_s_median_until_a_read_is_answered": first,
         "goal": "less than 0.5 s",
     });
-    options.show(&row, &format!("{name}: {seconds:.3} s of CPU"));
+    let text = format!("{name}: {seconds:.3} s of CPU, {first:.3} until a read is answered");
+    options.show(&row, &text);
 }
 
 fn data_of_blocks() -> IoData {

@@ -10,9 +10,7 @@ use floe_core::layout::volume::{
     VOLUME_NAME_BYTES_MAX, VOLUMES_MAX, VolumeEntry, VolumeSuperblock, intent_bits,
 };
 use floe_core::layout::{CacheId, LayoutError};
-use floe_core::volume::{
-    ByteRange, Cache, Extent, Memory, Occupancy, Piece, Plan, Restored, Statistics, VolumeId,
-};
+use floe_core::volume::{Cache, Extent, Memory, Occupancy, Plan, Statistics, VolumeId};
 use floe_device::{Clock, SharedBlockDevice};
 use parking_lot::{Mutex, RwLock};
 use rand::RngExt as _;
@@ -24,11 +22,12 @@ use super::error::{OpenVolumesError, VolumeError};
 use super::handle::Volume;
 use super::layout;
 use super::limits::Cleaning;
+use super::load::Loading;
 use super::shard::Shard;
 use super::stamp::{NO_STAMP, stamp_of};
 use super::state::{Shared, VolumeState};
 use super::sums::SummedBlocks;
-use super::table::{self, Boot, FoundBlock, Opened, Trust};
+use super::table::{self, Boot, Opened, Trust};
 use super::witness::Witness;
 
 /// Fills that run behind the answers of their requests.
@@ -62,10 +61,17 @@ pub struct VolumeCacheStats {
     pub checksum_bytes: u64,
     /// Reads of the cache device that found other data than was written.
     pub checksum_errors: u64,
+    /// Bytes of the cache whose blocks of an earlier run are not read yet: requests of
+    /// these wait.
+    pub unread_bytes: u64,
 }
 
 impl VolumeCache {
     /// Opens the cache on `device`, or lays one out if the device is blank.
+    ///
+    /// The blocks that an earlier run left are read behind the call. Requests wait until
+    /// those of their shard are, and fail if they cannot be; [`loaded`](Self::loaded) waits
+    /// for all.
     ///
     /// # Errors
     /// The device is too small, has something else, was laid out with other settings,
@@ -151,7 +157,7 @@ impl VolumeCache {
         let opened = match found {
             Ok(superblock) => {
                 check(config, &superblock)?;
-                table::open(Arc::clone(&device), superblock, boot, &trust).await?
+                table::open(Arc::clone(&device), superblock, boot, trust).await?
             }
             Err(LayoutError::Blank) => {
                 let (size, block) = (device.size_bytes(), device.block_bytes());
@@ -167,18 +173,13 @@ impl VolumeCache {
                 return Err(OpenVolumesError::NotBlank { device, source });
             }
         };
-        if let Some(witness) = &witness
-            && opened.table.check().is_ok()
-        {
-            witness.clear().await?;
-        }
-        let witness = witness.filter(|_| opened.has_witness);
-        VolumeCache::start(device, witness, clock, config, opened)
+        VolumeCache::start(device, witness, number, clock, config, opened).await
     }
 
-    fn start(
+    async fn start(
         device: SharedBlockDevice,
         witness: Option<Witness>,
+        number: u32,
         clock: Clock,
         config: &VolumeCacheConfig,
         opened: Opened,
@@ -186,9 +187,9 @@ impl VolumeCache {
         let Opened {
             table,
             superblock,
-            blocks,
+            mut unread,
             sums,
-            ..
+            had_witness,
         } = opened;
         let device: SharedBlockDevice = match &sums {
             Some(sums) => Arc::new(SummedBlocks::new(device, Arc::clone(sums))),
@@ -205,14 +206,18 @@ impl VolumeCache {
                 cache.set_size_of(volume.volume, ByteSize(volume.size_bytes))?;
             }
         }
-        restore(&plan, &mut caches, &blocks)?;
-        let shared = Arc::new(Shared {
+        let unread_bytes = match unread {
+            Some(_) => on_device.places_bytes,
+            None => 0,
+        };
+        let mut shared = Shared {
             device,
             clock,
             table,
             sums,
             plan,
-            shards: Shard::of_all(caches, config.locks),
+            loading: Loading::new(caches.len(), unread_bytes),
+            shards: Shard::of_all(caches, config.locks, unread.is_none()),
             volumes: RwLock::new(Vec::new()),
             short: Notify::new(),
             cleaning: Cleaning::new(config),
@@ -222,14 +227,32 @@ impl VolumeCache {
             is_closing: AtomicBool::new(false),
             last_request: AtomicU64::new(0),
             in_flight: AtomicU64::new(0),
-            witness,
-        });
-        let tasks = vec![
+            witness: None,
+        };
+        if let Some(unread) = unread.take_if(|unread| unread.comes_first()) {
+            shared.load(&unread).await?;
+            // Nothing is written to a cache device that has failed.
+            if shared.table.commit().await.is_ok() {
+                let _ = shared.table.set_witness(number).await;
+            }
+        }
+        let is_durable = shared.table.check().is_ok();
+        if let Some(witness) = &witness
+            && is_durable
+        {
+            witness.clear().await?;
+        }
+        shared.witness = witness.filter(|_| had_witness || is_durable);
+        let shared = Arc::new(shared);
+        let mut tasks = vec![
             tokio::spawn(Arc::clone(&shared).reclaim_ahead()),
             tokio::spawn(Arc::clone(&shared).clean_ahead()),
             tokio::spawn(Arc::clone(&shared).commit_ahead()),
             tokio::spawn(Arc::clone(&shared).settle_intents()),
         ];
+        if let Some(unread) = unread {
+            tasks.push(tokio::spawn(Arc::clone(&shared).load_behind(unread)));
+        }
         Ok(VolumeCache {
             shared,
             entries: Arc::new(tokio::sync::Mutex::new(superblock.volumes)),
@@ -237,12 +260,25 @@ impl VolumeCache {
         })
     }
 
+    /// Waits until the blocks that an earlier run left are read.
+    ///
+    /// # Errors
+    /// They cannot be read: all volumes are poisoned. The cache is closed.
+    pub async fn loaded(&self) -> Result<(), VolumeError> {
+        self.shared.loaded().await
+    }
+
     /// Puts the cache in front of `backing`, under `name`. A volume that had this name
     /// before gets its blocks back, unless its backing device was another one.
     ///
+    /// With a mode that makes nothing dirty, returns once all dirty blocks are written back.
+    /// If blocks of an earlier run are still being read, that goes on behind the call; only
+    /// a new volume, and one whose backing device differs from before, wait for all of them.
+    ///
     /// # Errors
     /// The name is in use or too long; the volume has dirty data of another backing device;
-    /// the mode makes data dirty that a power loss would erase; a device failed.
+    /// the mode makes data dirty that a power loss would erase; a device failed; the blocks
+    /// of an earlier run cannot be read.
     pub async fn attach(
         &self,
         name: &str,
@@ -254,6 +290,7 @@ impl VolumeCache {
         if self.shared.is_closing.load(SeqCst) {
             return Err(VolumeError::Closed.into());
         }
+        self.shared.loading.check()?;
         self.shared
             .check_mode(config.mode, config.allow_data_loss)?;
         let mut changed = entries.clone();
@@ -270,6 +307,9 @@ impl VolumeCache {
         };
         let had = known.map(|known| known.size_bytes);
         let is_known = had.is_some();
+        if had.is_some_and(|had| had != size_bytes) {
+            self.loaded().await?;
+        }
         let name = name.to_owned();
         let state = VolumeState::new(id, name.clone(), backing, (size_bytes, block_bytes), config);
         let state = Arc::new(state);
@@ -299,6 +339,9 @@ impl VolumeCache {
             state.cache.set_mode_of(id, config.mode);
         }
         self.shared.volumes.write().push(Arc::clone(&state));
+        if let Err(error) = self.shared.loading.check() {
+            state.poison(&error);
+        }
         let volume = Volume {
             shared: Arc::clone(&self.shared),
             state,
@@ -306,19 +349,35 @@ impl VolumeCache {
         match noted {
             Err(error) => self.shared.lose_cache(&error).await,
             // Dirty blocks of an earlier mode.
-            Ok(()) if !config.mode.makes_dirty() => {
+            Ok(()) if config.mode.makes_dirty() => {}
+            Ok(()) if self.shared.is_loaded() => {
                 let cleaned = volume.clean().await;
                 cleaned.inspect_err(|_| self.shared.forget_volume(id))?;
             }
-            Ok(()) => {}
+            Ok(()) => self.clean_behind(volume.clone()),
         }
         Ok(volume)
+    }
+
+    /// Writes the dirty blocks of `volume` back once all blocks are read.
+    fn clean_behind(&self, volume: Volume) {
+        let cleaning = tokio::spawn(async move {
+            match volume.clean().await {
+                Ok(()) | Err(VolumeError::Closed) => {}
+                Err(error) => {
+                    let volume = volume.name();
+                    tracing::error!(volume, %error, "blocks of an earlier mode stay dirty");
+                }
+            }
+        });
+        self.tasks.lock().push(cleaning);
     }
 
     /// Drops volumes that are not attached and have no block from `entries`, so that their
     /// numbers are free. That they have none is durable afterwards.
     async fn drop_empty(&self, entries: &mut Vec<VolumeEntry>) -> Result<(), VolumeError> {
         let shared = &self.shared;
+        shared.loaded().await?;
         shared.table.commit().await?;
         entries.retain(|entry| {
             shared.volume(entry.volume).is_some() || shared.has_blocks(entry.volume)
@@ -337,9 +396,10 @@ impl VolumeCache {
         if shared.volume(id).is_some() {
             return Err(OpenVolumesError::InUse(known.name.clone()));
         }
-        let Some(difference) = self.difference(known, backing).await else {
+        let Some(difference) = self.difference(known, backing).await? else {
             return Ok(());
         };
+        shared.loaded().await?;
         let mut shards = shared.shards.iter();
         if shards.any(|shard| shard.lock().cache.has_dirty(id)) {
             return Err(OpenVolumesError::OtherBacking {
@@ -352,20 +412,26 @@ impl VolumeCache {
     }
 
     /// What tells `backing` from the device that the volume `known` had.
-    async fn difference(&self, known: &VolumeEntry, backing: &SharedBlockDevice) -> Option<String> {
+    async fn difference(
+        &self,
+        known: &VolumeEntry,
+        backing: &SharedBlockDevice,
+    ) -> Result<Option<String>, VolumeError> {
         let (had, has) = (known.size_bytes, self.size_before(backing).0);
-        if has < had && (known.stamp != NO_STAMP || self.shared.has_dirty_after(known.volume, has))
-        {
-            return Some(format!("it had {had} bytes, and this one has {has}"));
+        if has < had {
+            self.loaded().await?;
+            if known.stamp != NO_STAMP || self.shared.has_dirty_after(known.volume, has) {
+                return Ok(Some(format!("it had {had} bytes, and this one has {has}")));
+            }
         }
         if known.stamp == NO_STAMP {
-            return None;
+            return Ok(None);
         }
-        match stamp_of(backing, had, self.seed()).await {
+        Ok(match stamp_of(backing, had, self.seed()).await {
             Ok(stamp) if stamp == known.stamp => None,
             Ok(_) => Some("samples of its content differ".to_owned()),
             Err(error) => Some(format!("samples of its content cannot be read: {error}")),
-        }
+        })
     }
 
     /// Bytes of a volume before `backing`, and of a block of it. The volume has whole
@@ -401,12 +467,15 @@ impl VolumeCache {
         }
         let sums = self.shared.sums.as_ref();
         stats.checksum_errors = sums.map_or(0, |sums| sums.failures());
+        stats.unread_bytes = self.shared.loading.unread_bytes();
         stats.checksum_bytes = sums.map_or(0, |sums| sums.memory_bytes());
         stats
     }
 
     /// Ends all requests, makes everything durable, and notes a clean stop and a stamp of
-    /// each backing device. Dirty blocks stay in the cache. Further requests fail with [`VolumeError::Closed`].
+    /// each backing device. Dirty blocks stay in the cache. Further requests fail with
+    /// [`VolumeError::Closed`]. While blocks of an earlier run are being read, no clean stop is
+    /// noted: the next opening begins as this one did.
     ///
     /// # Errors
     /// A device failed.
@@ -416,6 +485,8 @@ impl VolumeCache {
         for task in self.tasks.lock().drain(..) {
             task.abort();
         }
+        // Requests that wait for blocks to be read end.
+        self.shared.loading.fail(VolumeError::Closed);
         let volumes = self.shared.volumes.read().clone();
         for volume in &volumes {
             self.shared.idle(volume).await;
@@ -429,6 +500,9 @@ impl VolumeCache {
         if self.shared.table.check().is_err() && volumes.iter().all(|volume| volume.is_lost()) {
             // Nothing relies on the cache device.
             return Ok(());
+        }
+        if !self.shared.is_loaded() {
+            return self.shared.table.commit().await;
         }
         self.shared.enqueue_sums(|_| true);
         self.shared.table.commit().await?;
@@ -470,6 +544,9 @@ impl Shared {
     async fn settle_intents(self: Arc<Self>) {
         while !self.is_closing.load(SeqCst) {
             self.clock.sleep(INTENT_INTERVAL).await;
+            if self.loaded().await.is_err() {
+                return;
+            }
             let idle = self.table.idle_intents();
             // Nothing is written to a cache device that has failed.
             let is_lost = self.table.check().is_err();
@@ -555,42 +632,6 @@ fn check(
     }
     if config.shards != 0 && config.shards != plan.shards {
         return differs("shards", plan.shards.to_string(), config.shards.to_string());
-    }
-    Ok(())
-}
-
-/// Puts the blocks that an earlier run left into their shards, group by group.
-fn restore(
-    plan: &Plan,
-    caches: &mut [Cache],
-    blocks: &[FoundBlock],
-) -> Result<(), OpenVolumesError> {
-    let bytes = plan.granule_bytes();
-    let place = |found: &FoundBlock| u64::from(found.granule) * bytes;
-    let groups =
-        blocks.chunk_by(|a, b| place(a) / plan.group_bytes() == place(b) / plan.group_bytes());
-    for group in groups {
-        let restored: Vec<_> = group
-            .iter()
-            .map(|found| Restored {
-                block: Piece {
-                    extent: Extent {
-                        volume: found.block.volume,
-                        range: ByteRange::at(
-                            found.block.address * bytes,
-                            bytes << found.block.class,
-                        ),
-                    },
-                    place: place(found),
-                },
-                valid: &found.valid,
-            })
-            .collect();
-        if let Some(first) = restored.first() {
-            let shard = plan.shard_of_place(first.block.place);
-            let cache = caches.get_mut(shard);
-            cache.map_or(Ok(()), |cache| cache.restore(&restored))?;
-        }
     }
     Ok(())
 }

@@ -95,6 +95,7 @@ impl Shared {
 
     /// Writes the blocks of `volume` back that are dirty at the call, durably.
     pub(super) async fn clean_all(self: &Arc<Self>, volume: VolumeId) -> Result<(), VolumeError> {
+        self.loaded().await?;
         loop {
             let failed = self.cleaning.failed.load(SeqCst);
             self.clean_once(volume).await?;

@@ -126,6 +126,9 @@ impl Shared {
         }
         let shard = self.plan.shard_of(extent.volume, extent.range.start);
         let mut state = self.shards[shard].lock();
+        if !state.is_loaded {
+            return None;
+        }
         let id = state.locks.try_lock(extent, hold)?;
         match choose(&mut state.cache, extent, self.clock.now()) {
             Some(piece) => {

@@ -46,6 +46,7 @@ impl VolumeCache {
         let shared = &self.shared;
         let volume = shared.volume_named(name);
         let volume = volume.ok_or_else(|| DetachError::NotAttached(name.to_owned()))?;
+        shared.loaded().await?;
         volume.is_closed.store(true, SeqCst);
         let reopen = Reopen(&volume);
         shared.idle(&volume).await;

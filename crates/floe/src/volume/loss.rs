@@ -14,13 +14,15 @@ use super::state::{Shared, VolumeState};
 impl Shared {
     /// Takes note that the cache device cannot be written, for the reason `error`.
     pub(super) async fn lose_cache(&self, error: &VolumeError) {
+        // Volumes with dirty blocks cannot go on without it.
+        let is_loaded = self.loaded().await.is_ok();
         // Blocks that are being cleaned are neither dirty nor on the backing device.
         let _no_cleaning = self.cleaning.batches.write().await;
         let volumes = self.volumes.read().clone();
         let goes_on = |volume: &Arc<VolumeState>| !volume.is_lost() && volume.poisoned().is_none();
         let mut spared = Vec::new();
         for volume in volumes.into_iter().filter(goes_on) {
-            match self.spare(&volume) {
+            match is_loaded && self.spare(&volume) {
                 true => spared.push(volume),
                 false => volume.poison(error),
             }

@@ -89,6 +89,11 @@ impl Shared {
             operation: Operation::Read,
             range,
         };
+        let extent = Extent {
+            volume: volume.id,
+            range,
+        };
+        self.shard_loaded(self.shard_of(extent)).await?;
         let decision = self.decide(request).await;
         let (shared, volume) = (Arc::clone(self), Arc::clone(volume));
         let read = async move { shared.read_decided(&volume, range, decision).await };

@@ -121,6 +121,7 @@ impl VolumeCache {
         if shared.is_closing.load(SeqCst) {
             return Err(VolumeError::Closed.into());
         }
+        shared.loaded().await?;
         let device = &shared.device;
         let plan = shared.table.plan();
         let found = device.refresh_size().await?;
@@ -206,6 +207,7 @@ impl VolumeCache {
                 return Err(ResizeError::Shrinks { name, before, size });
             }
         }
+        shared.loaded().await?;
         let _pause = Pause::of(&volume);
         shared.idle(&volume).await;
         let now = {

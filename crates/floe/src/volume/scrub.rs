@@ -30,11 +30,12 @@ impl VolumeCache {
     /// meanwhile may be left out. Without checksums only errors of the device are found.
     ///
     /// # Errors
-    /// The cache is closed.
+    /// The cache is closed, or its blocks cannot be read.
     pub async fn scrub(&self, rate: ByteSize) -> Result<ScrubReport, VolumeError> {
         let shared = &self.shared;
         let mut report = ScrubReport::default();
         let mut may_read = Tick::ZERO;
+        shared.loaded().await?;
         for place in shared.groups() {
             let mut blocks = Vec::new();
             let shard = &shared.shards[shared.plan.shard_of_place(place)];

@@ -39,6 +39,8 @@ pub(super) struct State {
     pub(super) locks: RangeLocks,
     /// Blocks that have left, whose places are not released.
     pub(super) retired: Vec<Retired>,
+    /// The blocks of an earlier run are read. Until then no request is decided.
+    pub(super) is_loaded: bool,
 }
 
 /// A block that has left.
@@ -60,7 +62,11 @@ impl State {
 
 impl Shard {
     /// The shards of a cache, in the order of their numbers.
-    pub(super) fn of_all(caches: Vec<Cache>, granularity: LockGranularity) -> Vec<Self> {
+    pub(super) fn of_all(
+        caches: Vec<Cache>,
+        granularity: LockGranularity,
+        is_loaded: bool,
+    ) -> Vec<Self> {
         let all = match granularity {
             LockGranularity::Fine => None,
             LockGranularity::Coarse => Some(Arc::new(Mutex::new(()))),
@@ -70,6 +76,7 @@ impl Shard {
                 locks: RangeLocks::new(cache.plan().region_bytes()),
                 cache,
                 retired: Vec::new(),
+                is_loaded,
             }),
             all: all.clone(),
         });

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::config::VolumeConfig;
 use super::error::VolumeError;
 use super::limits::Cleaning;
+use super::load::Loading;
 use super::shard::Shard;
 use super::sums::Sums;
 use super::table::BlockTable;
@@ -47,6 +48,7 @@ pub(super) struct Shared {
     /// The time of the last request, in ticks.
     pub(super) last_request: AtomicU64,
     pub(super) in_flight: AtomicU64,
+    pub(super) loading: Loading,
     /// Remembers volumes that went on without the cache device.
     pub(super) witness: Option<Witness>,
 }

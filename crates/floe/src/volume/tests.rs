@@ -7,6 +7,7 @@ mod checksums;
 mod crash;
 mod faults;
 mod hostile;
+mod load;
 mod matrix;
 mod operation;
 mod oracle;
@@ -95,6 +96,7 @@ fn a_clean_stop_keeps_blocks() {
                 allow_data_loss: true,
                 ..VolumeConfig::default()
             };
+            cache.loaded().await.expect("it reads");
             let kept = cache.stats().occupancy;
             let volume = cache.attach("disk", Arc::clone(&backing), &config).await;
             let volume = volume.expect("it attaches");
@@ -127,6 +129,7 @@ fn a_volume_that_is_not_attached_keeps_its_dirty_blocks() {
         oracles[0].run(&volume.expect("it attaches"), 100, 4).await;
         cache.close().await.expect("it closes");
         let cache = open().await;
+        cache.loaded().await.expect("it reads");
         let dirty = cache.stats().occupancy.dirty_bytes;
         assert!(dirty > 0);
         let volume = cache

@@ -112,6 +112,7 @@ impl Shared {
             volume: volume.id,
             range,
         };
+        self.shard_loaded(self.shard_of(extent)).await?;
         let writer = self.table.begin_write(extent);
         let intended = self.table.intend(extent);
         self.or_without_cache(volume, intended).await?;

@@ -18,6 +18,8 @@ mod finish;
 mod layout;
 #[path = "../../src/volume/limits.rs"]
 mod limits;
+#[path = "../../src/volume/load.rs"]
+mod load;
 #[path = "../../src/volume/locks.rs"]
 mod locks;
 #[path = "../../src/volume/loss.rs"]

@@ -21,9 +21,10 @@ use super::decide::dirty_of;
 use super::error::OpenVolumesError;
 use super::layout;
 use super::limits::Cleaning;
+use super::load::Loading;
 use super::shard::Shard;
 use super::state::{Shared, VolumeState};
-use super::table::{self, Boot, Trust};
+use super::table::{self, Boot, Opened, Trust};
 use super::write::Change;
 
 pub(super) const SECTOR: u64 = 512;
@@ -103,7 +104,7 @@ impl World {
             table: opened.table,
             sums: None,
             plan,
-            shards: Shard::of_all(vec![cache], settings.locks),
+            shards: Shard::of_all(vec![cache], settings.locks, true),
             volumes: RwLock::new(vec![Arc::clone(&volume)]),
             short: Notify::new(),
             // Readers fill the cache themselves.
@@ -114,6 +115,7 @@ impl World {
             last_request: AtomicU64::default(),
             in_flight: AtomicU64::default(),
             cleaning: Cleaning::new(&settings),
+            loading: Loading::new(1, 0),
             witness: None,
         });
         Arc::new(World {
@@ -213,13 +215,16 @@ impl World {
     async fn recovered(&self, device: SharedBlockDevice) -> Vec<u64> {
         let superblock = table::read_superblock(&device).await;
         let superblock = superblock.expect("it reads").expect("a superblock");
-        let trust = Trust::default();
-        let opened = table::open(Arc::clone(&device), superblock, BOOT, &trust).await;
+        let opened = table::open(Arc::clone(&device), superblock, BOOT, Trust::default()).await;
+        let Opened { table, unread, .. } = opened.expect("it opens");
+        let unread = unread.expect("an earlier run has ended");
+        let all = 0..table.plan().granules();
+        let blocks = table.read_blocks(&unread, vec![all]).await;
         let len = SECTORS * SECTOR as usize;
         let below = self.backing.read(0, IoBuf::zeroed(len)).await;
         let mut found: Vec<u64> = versions(&below.expect("no device fails")).collect();
         let granule_bytes = self.shared.plan.granule_bytes();
-        for block in opened.expect("it opens").blocks {
+        for block in blocks.expect("it reads").blocks {
             let start = block.block.address * granule_bytes;
             let place = u64::from(block.granule) * granule_bytes;
             for (range, _) in block.valid {

@@ -5,6 +5,7 @@
 //! again.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -15,7 +16,7 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 
 use super::BlockTable;
 use super::disk::Disk;
-use crate::volume::error::VolumeError;
+use crate::volume::error::{OpenVolumesError, VolumeError};
 
 /// Pages that are read or written at once.
 const PAGES_AT_ONCE: usize = 16;
@@ -69,7 +70,7 @@ impl<'a> ByPage<'a> {
     }
 
     /// The numbers of the pages that change.
-    pub(super) fn pages(&self) -> impl Iterator<Item = u32> {
+    fn pages(&self) -> impl Iterator<Item = u32> {
         self.pages.keys().copied()
     }
 
@@ -90,6 +91,15 @@ impl<'a> ByPage<'a> {
     }
 }
 
+impl From<PageError> for OpenVolumesError {
+    fn from(error: PageError) -> Self {
+        match error {
+            PageError::Device(error) => OpenVolumesError::Device(error),
+            error @ PageError::Layout(..) => OpenVolumesError::Damaged(error.to_string()),
+        }
+    }
+}
+
 /// Why a page cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PageError {
@@ -100,7 +110,10 @@ pub(super) enum PageError {
 }
 
 /// Reads the pages that records change, and applies these.
-async fn read_pages(disk: &Disk, records: ByPage<'_>) -> Result<Vec<TablePage>, PageError> {
+pub(super) async fn read_pages(
+    disk: &Disk,
+    records: ByPage<'_>,
+) -> Result<Vec<TablePage>, PageError> {
     let pages: Vec<u32> = records.pages().collect();
     let read = |number| read_page(disk, number, &records);
     let pages = stream::iter(pages).map(read);
@@ -108,16 +121,21 @@ async fn read_pages(disk: &Disk, records: ByPage<'_>) -> Result<Vec<TablePage>, 
 }
 
 /// Reads a page, and applies records.
-pub(super) async fn read_page(
-    disk: &Disk,
-    number: u32,
-    records: &ByPage<'_>,
-) -> Result<TablePage, PageError> {
+async fn read_page(disk: &Disk, number: u32, records: &ByPage<'_>) -> Result<TablePage, PageError> {
     let buf = disk.allocate(COPIES_BYTES);
-    let bytes = disk.device.read(page_offset(disk, number), buf).await?;
+    let at = page_bytes(disk, number..number + 1).start;
+    let bytes = disk.device.read(at, buf).await?;
     let mut page = newest(disk, number, &bytes)?;
     records.apply(&mut page);
     Ok(page)
+}
+
+/// A sound copy of a page, if both have the same blocks, or lack records that are applied
+/// afterwards.
+pub(super) fn any_sound(disk: &Disk, number: u32, copies: &[u8]) -> Result<TablePage, PageError> {
+    let first = copies.get(..TABLE_PAGE_BYTES).unwrap_or_default();
+    let first = TablePage::decode(disk.id, disk.shape, number, first);
+    first.or_else(|_| newest(disk, number, copies))
 }
 
 /// The newer of two copies of a page. A page that was never written has no blocks.
@@ -146,7 +164,8 @@ pub(super) async fn write_pages(disk: &Disk, mut pages: Vec<TablePage>) -> Resul
             let mut buf: IoBuf = disk.allocate(TABLE_PAGE_BYTES);
             let encoded = page.encode(disk.id, &mut buf);
             debug_assert!(encoded.is_ok(), "the buffer has a page");
-            let at = page_offset(disk, page.number) + copy * TABLE_PAGE_BYTES as u64;
+            let at = page_bytes(disk, page.number..page.number + 1).start;
+            let at = at + copy * TABLE_PAGE_BYTES as u64;
             disk.device.write(at, buf.freeze())
         };
         let writes = stream::iter(pages.iter().map(write));
@@ -159,6 +178,8 @@ pub(super) async fn write_pages(disk: &Disk, mut pages: Vec<TablePage>) -> Resul
     Ok(())
 }
 
-fn page_offset(disk: &Disk, number: u32) -> u64 {
-    disk.plan.table_offset + u64::from(number) * COPIES_BYTES as u64
+/// The bytes of both copies of pages on the device.
+pub(super) fn page_bytes(disk: &Disk, pages: Range<u32>) -> Range<u64> {
+    let offset = |page| disk.plan.table_offset + u64::from(page) * COPIES_BYTES as u64;
+    offset(pages.start)..offset(pages.end)
 }

@@ -5,14 +5,14 @@
 //! before it is named dirty. After an unclean stop, clean blocks of these addresses
 //! may differ from the backing device, and are left out.
 //!
-//! A bit whose area has no writer for a while is cleared, once both devices have the
-//! writes of before durably. A writer counts itself before it asks for its bits, so
+//! A bit whose area has no writer for a while is cleared, once all blocks of an earlier
+//! run are read, and both devices have the writes of before durably. A writer counts itself before it asks for its bits, so
 //! that a bit is either set while it writes, or made durable again by it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
-use floe_core::layout::volume::{BlockRecord, INTENT_BITS, intent_bits};
+use floe_core::layout::volume::{BlockRecord, INTENT_BITS, IntentBitmap, intent_bits};
 use floe_core::volume::Extent;
 use parking_lot::Mutex;
 
@@ -31,9 +31,12 @@ pub(super) struct Intents {
 }
 
 impl Intents {
-    pub(super) fn new() -> Self {
+    /// The bits of `durable`, which an earlier run has left, without writers.
+    pub(super) fn new(durable: &IntentBitmap) -> Self {
+        let (words, _) = durable.as_chunks::<8>();
+        let words = words.iter().map(|word| u64::from_le_bytes(*word).into());
         Intents {
-            durable: Bits::new(),
+            durable: Bits(words.collect()),
             used: Bits::new(),
             writers: (0..COUNTERS).map(|_| AtomicU32::new(0)).collect(),
             order: Mutex::new(()),

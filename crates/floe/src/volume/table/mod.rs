@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `log.rs` | batches of records, one after another in a ring |
 //! | `checkpoint.rs` | moving records from the log to the table's pages |
-//! | `recover.rs` | reading both when a cache is opened |
+//! | `recover.rs` | opening both |
+//! | `read.rs` | reading the blocks that an earlier run left |
 //! | `grow.rs` | moving the table to where a larger one has room |
 //! | `intents.rs` | the write-intent bitmap |
 //! | `disk.rs` | the device, and the places of things on it |
@@ -22,6 +23,7 @@ mod disk;
 mod grow;
 mod intents;
 mod log;
+mod read;
 mod recover;
 
 #[cfg(test)]
@@ -46,8 +48,9 @@ use log::Log;
 
 pub(crate) use checkpoint::{ByPage, COPIES_BYTES};
 pub(crate) use disk::Disk;
+pub(super) use read::{FoundBlock, Unread};
 pub(crate) use recover::{Boot, Trust, following, read_log};
-pub(super) use recover::{FoundBlock, Opened, format, open, read_superblock};
+pub(super) use recover::{Opened, format, open, read_superblock};
 
 /// A number of records: all those that were enqueued before.
 pub(super) type Ticket = u64;
@@ -88,7 +91,7 @@ struct Queue {
 impl BlockTable {
     fn new(disk: Disk, superblock: VolumeSuperblock) -> Self {
         BlockTable {
-            intents: Arc::new(Intents::new()),
+            intents: Arc::new(Intents::new(&superblock.intents)),
             is_closed: AtomicBool::new(false),
             log: tokio::sync::Mutex::new(Log::new(disk.clone(), superblock)),
             places_offset: disk.plan.places_offset,
@@ -278,7 +281,7 @@ impl BlockTable {
     }
 
     /// Remembers that the table cannot be written any more, and why.
-    fn fail(&self, error: &dyn std::error::Error) -> VolumeError {
+    pub(super) fn fail(&self, error: &dyn std::error::Error) -> VolumeError {
         let reason: Arc<str> = error.to_string().into();
         self.failure.lock().get_or_insert(Arc::clone(&reason));
         self.has_failed.store(true, SeqCst);
@@ -316,6 +319,15 @@ impl BlockTable {
         self.check()?;
         let mut log = self.log.lock().await;
         let result = log.write_superblock(|superblock| superblock.volumes = volumes);
+        let result = result.await;
+        self.watch(result)
+    }
+
+    /// Changes the number of the witness, durably.
+    pub(super) async fn set_witness(&self, witness: u32) -> Result<(), VolumeError> {
+        self.check()?;
+        let mut log = self.log.lock().await;
+        let result = log.write_superblock(|superblock| superblock.witness = witness);
         let result = result.await;
         self.watch(result)
     }

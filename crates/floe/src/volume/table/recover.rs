@@ -1,11 +1,9 @@
-//! Reading the table and the log when a cache is opened.
+//! Opening the table of a cache.
 //!
 //! The table's pages with the records of the log applied say what each place holds.
 //! If the machine has started anew since the cache was last written, only stable
-//! batches count: blocks of later records may never have reached the medium. After an
-//! unclean stop, sectors that are clean and lie at addresses with a write-intent bit
-//! are left out. The result is durable, and the log begins anew, before a request is
-//! served.
+//! batches count: blocks of later records may never have reached the medium. The pages
+//! that these name are durable, and the log begins anew, before the first block is read.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,19 +11,19 @@ use std::sync::Arc;
 
 use floe_core::hash::HashSeed;
 use floe_core::layout::volume::{
-    BlockBatch, BlockRecord, INTENT_BITS, MappedBlock, NO_SUM, TablePage, VOLUME_SUPERBLOCK_BYTES,
-    VolumeFormatPlan, VolumeSuperblock, batch_bytes,
+    BlockBatch, BlockRecord, INTENT_BITS, TablePage, VOLUME_SUPERBLOCK_BYTES, VolumeFormatPlan,
+    VolumeSuperblock, batch_bytes,
 };
 use floe_core::layout::{CacheId, FRAME_BYTES, Identified, LayoutError, Structure, identify};
-use floe_core::volume::mode::Sector;
-use floe_core::volume::{ByteRange, Extent, SECTOR_BYTES, VolumeId};
+use floe_core::volume::VolumeId;
 use floe_device::{DeviceError, SharedBlockDevice};
 use rand::RngExt as _;
 
 use super::BlockTable;
-use super::checkpoint::{ByPage, COPIES_BYTES, PageError, newest, read_page, write_pages};
+use super::checkpoint::{ByPage, read_pages, write_pages};
 use super::disk::Disk;
 use super::log::{Log, write_superblock};
+use super::read::Unread;
 use crate::volume::error::OpenVolumesError;
 use crate::volume::sums::Sums;
 
@@ -57,16 +55,6 @@ impl Boot {
     }
 }
 
-/// A block that an earlier run left.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FoundBlock {
-    /// The place, in granules.
-    pub(crate) granule: u32,
-    pub(crate) block: MappedBlock,
-    /// Its valid bytes of the volume, and whether they are dirty.
-    pub(crate) valid: Vec<(ByteRange, bool)>,
-}
-
 /// Tells the blocks that went stale while the cache device could not be written.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trust {
@@ -76,17 +64,24 @@ pub(crate) struct Trust {
     pub(crate) stale: Vec<VolumeId>,
 }
 
-/// An open table, and what it says.
+impl Trust {
+    /// True if the witness is the one of the run that left `superblock`, or that had none.
+    pub(super) fn is_of(&self, superblock: &VolumeSuperblock) -> bool {
+        superblock.witness == 0 || superblock.witness == self.witness
+    }
+}
+
+/// An open table.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) table: Arc<BlockTable>,
     pub(crate) superblock: VolumeSuperblock,
-    /// In the order of places.
-    pub(crate) blocks: Vec<FoundBlock>,
+    /// What an earlier run left.
+    pub(crate) unread: Option<Unread>,
     /// The checksums of the blocks' data, if the cache has some.
     pub(crate) sums: Option<Arc<Sums>>,
-    /// The superblock on the device has the number of the witness.
-    pub(crate) has_witness: bool,
+    /// The superblock had the number of the witness before.
+    pub(crate) had_witness: bool,
 }
 
 /// The newer copy of the superblock.
@@ -145,8 +140,8 @@ pub(crate) async fn format(
         sums: sums_of(&plan),
         table: Arc::new(BlockTable::new(disk, superblock.clone())),
         superblock,
-        blocks: Vec::new(),
-        has_witness: witness != 0,
+        unread: None,
+        had_witness: true,
     })
 }
 
@@ -160,48 +155,61 @@ pub(super) async fn zero(disk: &Disk, range: Range<u64>) -> Result<(), DeviceErr
 }
 
 /// Opens the cache of `superblock`.
+///
+/// The write-intent bits stay as they were, and so does the number of a witness that is
+/// not the one of `trust`: until all blocks are read, another start finds the same ones
+/// to leave out.
 pub(crate) async fn open(
     device: SharedBlockDevice,
     mut superblock: VolumeSuperblock,
     boot: Boot,
-    trust: &Trust,
+    trust: Trust,
 ) -> Result<Opened, OpenVolumesError> {
     check_fits(&device, &superblock.plan)?;
     let disk = Disk::new(device, &superblock);
     let lost_power = boot.0 != superblock.boot;
     let batches = read_log(&disk, &superblock).await?;
-    let following = following(batches, &superblock, lost_power)?;
-    for record in &following.records {
+    let Following { records, unstable } = following(batches, &superblock, lost_power)?;
+    for record in &records {
         superblock.apply_intent(record);
     }
-    let sums = sums_of(&superblock.plan);
-    let reader = TableReader::new(&disk, &superblock, trust, sums.as_deref());
-    let (pages, blocks) = read_table(reader, &following.records).await?;
-    // The pages get the last records: no later recovery may leave them out.
-    let unstable = following
-        .unstable
-        .map(|(number, position)| Log::resumed(disk.clone(), superblock.clone(), number, position));
+    if superblock.is_clean {
+        superblock.intents.fill(0);
+    }
+    let pages = read_pages(&disk, ByPage::new(&disk, &records)).await?;
+    let unstable =
+        unstable.map(|(number, at)| Log::resumed(disk.clone(), superblock.clone(), number, at));
+    let earlier = superblock.clone();
     superblock.epoch += 1;
     superblock.sequence += 1;
     superblock.first_batch = 1;
     superblock.log_position = 0;
     superblock.boot = boot.0;
     superblock.is_clean = false;
-    superblock.intents.fill(0);
-    let had_witness = superblock.witness == trust.witness;
-    superblock.witness = trust.witness;
+    if trust.is_of(&earlier) {
+        superblock.witness = trust.witness;
+    }
+    let had_witness = earlier.witness == trust.witness;
     let begun = begin_anew(&disk, &superblock, unstable, pages).await;
+    let sums = sums_of(&superblock.plan);
+    let mut unread = Unread {
+        earlier,
+        trust,
+        records: Vec::new(),
+        sums: sums.clone(),
+    };
     let table = BlockTable::new(disk, superblock.clone());
     if let Err(error) = begun {
         // Reads go on: the device has the only copy of dirty data.
         table.fail(&error);
+        unread.records = records;
     }
     Ok(Opened {
-        has_witness: trust.witness != 0 && (had_witness || table.check().is_ok()),
         table: Arc::new(table),
         superblock,
-        blocks,
+        unread: Some(unread),
         sums,
+        had_witness,
     })
 }
 
@@ -310,268 +318,4 @@ pub(crate) fn following(
         following.unstable = (number > stable).then_some((number, end));
     }
     Ok(following)
-}
-
-/// Reads the table with `records` applied. Returns the pages that changed, and the
-/// blocks.
-async fn read_table(
-    mut reader: TableReader<'_>,
-    records: &[BlockRecord],
-) -> Result<(Vec<TablePage>, Vec<FoundBlock>), OpenVolumesError> {
-    let disk = reader.disk;
-    let records = ByPage::new(disk, records);
-    let pages = disk.shape.pages(disk.plan.granules());
-    let at_once = (READ_BYTES / COPIES_BYTES as u64) as u32;
-    let mut kept: BTreeMap<u32, TablePage> = BTreeMap::new();
-    let mut first = 0;
-    while first < pages {
-        let end = pages.min(first + at_once);
-        let len = (end - first) as usize * COPIES_BYTES;
-        let at = disk.plan.table_offset + u64::from(first) * COPIES_BYTES as u64;
-        let bytes = disk.device.read(at, disk.allocate(len)).await?;
-        for (number, copies) in (first..end).zip(bytes.chunks_exact(COPIES_BYTES)) {
-            let page = newest(disk, number, copies);
-            let mut page = page.map_err(page_error)?;
-            let has_changed = records.apply(&mut page);
-            reader.read(&page)?;
-            if has_changed {
-                kept.insert(number, page);
-            }
-        }
-        first = end;
-    }
-    reader.end_block()?;
-    // Blocks that are left out, in part or whole.
-    let dropped = std::mem::take(&mut reader.pending);
-    let blocks = std::mem::take(&mut reader.blocks);
-    let dropped = ByPage::new(disk, &dropped);
-    for number in dropped.pages() {
-        let page = match kept.remove(&number) {
-            Some(mut page) => {
-                dropped.apply(&mut page);
-                page
-            }
-            None => read_page(disk, number, &dropped)
-                .await
-                .map_err(page_error)?,
-        };
-        kept.insert(number, page);
-    }
-    Ok((kept.into_values().collect(), blocks))
-}
-
-fn page_error(error: PageError) -> OpenVolumesError {
-    match error {
-        PageError::Device(error) => OpenVolumesError::Device(error),
-        error => OpenVolumesError::Damaged(error.to_string()),
-    }
-}
-
-/// Collects blocks from pages in their order. A block's entries may lie in two pages.
-struct TableReader<'a> {
-    disk: &'a Disk,
-    superblock: &'a VolumeSuperblock,
-    trust: &'a Trust,
-    sums: Option<&'a Sums>,
-    blocks: Vec<FoundBlock>,
-    /// The checksums of the last block: granules, units in them, checksums.
-    sums_of_last: Vec<(u32, u32, u32)>,
-    /// Records of what is left out.
-    pending: Vec<BlockRecord>,
-    /// The granule after the last block.
-    free_from: u32,
-}
-
-impl<'a> TableReader<'a> {
-    fn new(
-        disk: &'a Disk,
-        superblock: &'a VolumeSuperblock,
-        trust: &'a Trust,
-        sums: Option<&'a Sums>,
-    ) -> Self {
-        TableReader {
-            disk,
-            superblock,
-            trust,
-            sums,
-            blocks: Vec::new(),
-            sums_of_last: Vec::new(),
-            pending: Vec::new(),
-            free_from: 0,
-        }
-    }
-
-    fn read(&mut self, page: &TablePage) -> Result<(), OpenVolumesError> {
-        let shape = self.disk.shape;
-        let granules = self.disk.plan.granules();
-        for entry in 0..shape.entries() {
-            let granule = page.number * shape.entries() + entry;
-            if granule >= granules {
-                break;
-            }
-            if let Some(block) = page.block(entry) {
-                self.end_block()?;
-                self.free_from = self.check(granule, block).map_err(|why| {
-                    let what = format!("the block at granule {granule} {why}");
-                    OpenVolumesError::Damaged(what)
-                })?;
-                self.blocks.push(FoundBlock {
-                    granule,
-                    block,
-                    valid: Vec::new(),
-                });
-            }
-            self.read_sectors(page, entry, granule);
-        }
-        Ok(())
-    }
-
-    /// Checks the size, the place and the address of a block. Returns the granule after
-    /// it.
-    fn check(&self, granule: u32, block: MappedBlock) -> Result<u32, &'static str> {
-        let plan = &self.disk.plan;
-        let granules = 1_u32 << block.class;
-        if plan.classes & granules == 0 {
-            return Err("has a size that the cache does not have");
-        }
-        let end = granule.checked_add(granules);
-        let end = end.filter(|end| *end <= plan.granules() && granule.is_multiple_of(granules));
-        let end = end.ok_or("lies outside of the places of its size")?;
-        if granule < self.free_from {
-            return Err("lies inside of another");
-        }
-        let start = block.address.checked_mul(u64::from(plan.granule_bytes));
-        let mut volumes = self.superblock.volumes.iter();
-        let size = volumes.find(|known| known.volume == block.volume);
-        let size = size.map_or(u64::MAX, |known| known.size_bytes);
-        if !block.address.is_multiple_of(granules.into()) || start.is_none_or(|at| at >= size) {
-            return Err("has an address outside of its volume");
-        }
-        Ok(end)
-    }
-
-    /// Adds the sectors of a granule to the block that has it.
-    fn read_sectors(&mut self, page: &TablePage, entry: u32, granule: u32) {
-        let Some(found) = self.blocks.last_mut() else {
-            return;
-        };
-        let within = granule - found.granule;
-        if within >= 1 << found.block.class {
-            return;
-        }
-        let granule_bytes = u64::from(self.disk.plan.granule_bytes);
-        let base = (found.block.address + u64::from(within)) * granule_bytes;
-        let sectors = self.disk.shape.sectors();
-        let mut first = 0;
-        while first < sectors {
-            let state = page.sector(entry, first);
-            let alike = |&sector: &u32| page.sector(entry, sector) == state;
-            let end = (first..sectors).take_while(alike).last().unwrap_or(first) + 1;
-            if state != Sector::Missing {
-                let range = ByteRange {
-                    start: base + u64::from(first) * SECTOR_BYTES,
-                    end: base + u64::from(end) * SECTOR_BYTES,
-                };
-                push(&mut found.valid, range, state == Sector::Dirty);
-            }
-            first = end;
-        }
-        for unit in 0..self.disk.shape.sums() {
-            let sum = page.sum(entry, unit);
-            if sum != NO_SUM {
-                self.sums_of_last.push((granule, unit, sum));
-            }
-        }
-    }
-
-    /// Checks the last block, now that all of its sectors are known, and leaves out
-    /// what may not be served.
-    fn end_block(&mut self) -> Result<(), OpenVolumesError> {
-        let sums_of_last = std::mem::take(&mut self.sums_of_last);
-        let Some(found) = self.blocks.last_mut() else {
-            return Ok(());
-        };
-        let MappedBlock {
-            volume,
-            class,
-            address,
-        } = found.block;
-        let granule_bytes = u64::from(self.disk.plan.granule_bytes);
-        let start = address * granule_bytes;
-        let extent = Extent {
-            volume,
-            range: ByteRange::at(start, granule_bytes << class),
-        };
-        if self.trust.stale.contains(&volume) {
-            self.drop_last();
-            return Ok(());
-        }
-        let mut volumes = self.superblock.volumes.iter();
-        let is_known = volumes.any(|known| known.volume == volume);
-        let of_witness = self.superblock.witness;
-        let is_trusted = of_witness == 0 || of_witness == self.trust.witness;
-        let is_settled = self.superblock.is_clean || !self.superblock.has_intent(extent);
-        if is_known && is_trusted && is_settled {
-            if let Some(sums) = self.sums {
-                let known = sums_of_last.into_iter();
-                known.for_each(|(granule, unit, sum)| sums.restore(granule, unit, sum));
-            }
-            if found.valid.is_empty() {
-                self.drop_last();
-            }
-            return Ok(());
-        }
-        let granule = found.granule;
-        let dirty = found.valid.iter().any(|(_, is_dirty)| *is_dirty);
-        if !is_known && dirty {
-            let what = format!("the block at granule {granule} belongs to no volume");
-            return Err(OpenVolumesError::Damaged(what));
-        }
-        if !dirty {
-            self.drop_last();
-            return Ok(());
-        }
-        if !is_trusted {
-            return Err(OpenVolumesError::OtherWitness);
-        }
-        for (range, is_dirty) in &found.valid {
-            let state = match is_dirty {
-                false => Sector::Missing,
-                // Its checksums become unknown.
-                true if self.sums.is_some() => Sector::Dirty,
-                true => continue,
-            };
-            self.pending.push(BlockRecord::Mark {
-                granule,
-                first: ((range.start - start) / SECTOR_BYTES) as u16,
-                end: ((range.end - start) / SECTOR_BYTES) as u16,
-                state,
-            });
-        }
-        found.valid.retain(|(_, is_dirty)| *is_dirty);
-        Ok(())
-    }
-
-    fn drop_last(&mut self) {
-        if let Some(found) = self.blocks.pop() {
-            let granule = found.granule;
-            self.pending.push(BlockRecord::Unmap { granule });
-        }
-    }
-}
-
-/// Adds a run, and joins it with the last one if it can.
-fn push(valid: &mut Vec<(ByteRange, bool)>, range: ByteRange, is_dirty: bool) {
-    match valid.last_mut() {
-        Some((last, of_last)) if last.end == range.start && *of_last == is_dirty => {
-            last.end = range.end;
-        }
-        _ => {
-            if valid.is_empty() {
-                // Most blocks have one run; a growing vector begins with room for four.
-                valid.reserve_exact(1);
-            }
-            valid.push((range, is_dirty));
-        }
-    }
 }

@@ -60,6 +60,7 @@ async fn cached(backing: &SharedBlockDevice, mode: Mode) -> SharedBlockDevice {
 }
 
 async fn blocks(cache: &VolumeCache) -> u64 {
+    cache.loaded().await.expect("it reads");
     cache.stats().occupancy.bytes
 }
 

@@ -95,6 +95,16 @@ impl std::ops::AddAssign for Done {
     }
 }
 
+/// A device whose operations take different times.
+fn delayed(below: SharedBlockDevice, clock: &Clock, seed: u64) -> SharedBlockDevice {
+    let faults = Faults {
+        delays: 0.7,
+        delay_max: Duration::from_micros(400),
+        ..Faults::default()
+    };
+    Arc::new(Faulty::new(below, clock.clone(), seed, faults))
+}
+
 /// A mistake that the campaign must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Planted {
@@ -151,13 +161,7 @@ impl Workload {
         let history = History::default();
         let slow = |bytes: u64, block: u32, seed: u64| {
             let blank = Image::blank(ByteSize(bytes), block).expect("an image");
-            let faults = Faults {
-                delays: 0.7,
-                delay_max: Duration::from_micros(400),
-                ..Faults::default()
-            };
-            let device = Faulty::new(blank.device(), clock.clone(), seed, faults);
-            history.record(Arc::new(device), &blank)
+            history.record(delayed(blank.device(), &clock, seed), &blank)
         };
         let mut device = slow(self.cache_bytes, self.cache_block, self.seed);
         let disks = self.volumes.iter().zip(1..);
@@ -215,7 +219,8 @@ impl Workload {
     ) -> Result<(), String> {
         let history = History::default();
         let devices = images.iter().map(|image| match nested {
-            Some(_) => history.record(image.device(), image),
+            // Requests run while the table is read.
+            Some(seed) => history.record(delayed(image.device(), clock, seed), image),
             None => image.device(),
         });
         let mut backings: Vec<_> = devices.collect();

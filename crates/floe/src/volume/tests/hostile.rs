@@ -274,6 +274,7 @@ fn a_volume_that_cannot_be_cleaned_attaches_later() {
         cache.abandon();
         let failing: SharedBlockDevice = failing(&below, &clock);
         let cache = open(&device, &clock, Fill::Sector).await;
+        cache.loaded().await.expect("it reads");
         let through = VolumeConfig::default();
         let attached = cache.attach("disk", failing, &through).await;
         assert!(matches!(attached, Err(OpenVolumesError::Volume(_))));

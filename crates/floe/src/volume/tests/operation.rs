@@ -394,6 +394,7 @@ fn idle_areas_keep_their_blocks_over_an_unclean_stop() {
             volume.flush().await.expect("it flushes");
             cache.abandon();
             let cache = open(&device, &clock).await;
+            cache.loaded().await.expect("it reads");
             let expected = if is_kept { MIB as u64 } else { 0 };
             assert_eq!(cache.stats().occupancy.bytes, expected);
             cache.close().await.expect("it closes");

@@ -464,6 +464,18 @@ impl Oracle {
         self.flushed = self.events;
     }
 
+    /// The process died, and the power may fail before the next flush: requests that ran may
+    /// have taken effect or not.
+    pub(super) fn die(&mut self) {
+        self.events += 1;
+        self.running.clear();
+        let entries = self.sectors.iter_mut().flat_map(|sector| &mut sector.0);
+        for entry in entries.filter(|entry| entry.acknowledged == PENDING) {
+            entry.acknowledged = self.events;
+            entry.has_failed = true;
+        }
+    }
+
     /// Requests that were acknowledged by then must be there after a crash now.
     fn since(&self, lost_power: bool) -> u64 {
         match lost_power {

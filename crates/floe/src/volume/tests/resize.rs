@@ -508,6 +508,7 @@ fn a_cache_grows_while_it_serves() {
             cache.close().await.expect("it closes");
             rig.boot += 1;
             let (cache, volume) = rig.open().await;
+            cache.loaded().await.expect("it reads");
             assert_eq!(cache.stats().occupancy.bytes, after.bytes, "blocks stay");
             oracle.verify(&volume).await;
             // Nothing was added.

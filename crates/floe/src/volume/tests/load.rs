@@ -1,0 +1,252 @@
+//! Requests while the blocks of an earlier run are being read.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use floe_device::block::BlockDevice;
+use floe_device::{IoBuf, IoData, OpFuture, PowerGroup, virtual_time};
+
+use super::below::below;
+use super::faults::{put, sectors};
+use super::*;
+use crate::volume::table::Boot;
+
+const MIB: u64 = 1 << 20;
+
+/// Bytes of the volume.
+const BYTES: u64 = 24 * MIB;
+
+/// The time that a read of the table takes.
+const SLOW: Duration = Duration::from_millis(10);
+
+/// A device whose reads of some bytes take long.
+#[derive(Debug)]
+struct SlowTable {
+    below: SharedBlockDevice,
+    clock: Clock,
+    table: Range<u64>,
+    /// Reads of these bytes that have begun.
+    reads: AtomicU64,
+}
+
+impl BlockDevice for SlowTable {
+    below!(write_zeroes, discard, flush);
+
+    fn read(&self, at: u64, buf: IoBuf) -> OpFuture<IoBuf> {
+        let read = self.below.read(at, buf);
+        if !self.table.contains(&at) {
+            return read;
+        }
+        // One after another.
+        let number = self.reads.fetch_add(1, SeqCst) % 16;
+        let sleep = self.clock.sleep(SLOW * (1 + number as u32));
+        OpFuture::new(async move {
+            sleep.await;
+            read.await
+        })
+    }
+
+    fn write(&self, at: u64, data: IoData) -> OpFuture<()> {
+        self.below.write(at, data)
+    }
+}
+
+/// Eight shards, whose groups have more than a page of the table each.
+fn settings() -> VolumeCacheConfig {
+    VolumeCacheConfig {
+        sizes: "4KiB..1MiB".parse().expect("sizes"),
+        shards: 8,
+        ..config(Fill::Sector)
+    }
+}
+
+/// A cache device with a table that is slow to read, and its cache.
+async fn open(
+    device: &SharedBlockDevice,
+    clock: &Clock,
+    boot: u8,
+) -> (Arc<SlowTable>, VolumeCache) {
+    let settings = settings();
+    let plan = layout::plan(device.size_bytes(), device.block_bytes(), &settings);
+    let plan = plan.expect("there is room");
+    let slow = Arc::new(SlowTable {
+        below: Arc::clone(device),
+        clock: clock.clone(),
+        table: plan.table_offset..plan.table_end(),
+        reads: AtomicU64::new(0),
+    });
+    let (on, now): (SharedBlockDevice, _) = (Arc::clone(&slow) as _, clock.clone());
+    let boot = Boot([boot; 16]);
+    let opened = VolumeCache::open_as(on, None, now, &settings, boot, ([1; 16], 1));
+    (slow, opened.await.expect("it opens"))
+}
+
+async fn attach(cache: &VolumeCache, backing: &SharedBlockDevice, mode: Mode) -> Volume {
+    let config = of_mode(mode);
+    let attached = cache.attach("disk", Arc::clone(backing), &config).await;
+    attached.expect("it attaches")
+}
+
+/// Waits until the table has been moved out of the log: it has the blocks.
+async fn reopened(device: &SharedBlockDevice, clock: &Clock) {
+    let (_, cache) = open(device, clock, 0).await;
+    cache.loaded().await.expect("it reads");
+    cache.abandon();
+}
+
+#[test]
+fn requests_do_not_wait_for_the_whole_table() {
+    for mode in [Mode::WriteBack, Mode::WriteThrough] {
+        virtual_time::run(1, |clock| async move {
+            let (device, backing) = (memory(40), memory(BYTES / MIB));
+            let (_, cache) = open(&device, &clock, 0).await;
+            let volume = attach(&cache, &backing, Mode::WriteBack).await;
+            let mut oracle = Oracle::new(BYTES, 1).slowed_by(&clock);
+            oracle.run(&volume, 600, 8).await;
+            cache.abandon();
+            reopened(&device, &clock).await;
+            let mut counts = Vec::new();
+            for at in (0..BYTES).step_by(MIB as usize) {
+                let (slow, cache) = open(&device, &clock, 0).await;
+                let volume = attach(&cache, &backing, mode).await;
+                let data = volume.read_at(at, 4096).await;
+                assert_eq!(data.expect("it reads").len(), 4096);
+                volume.flush().await.expect("it flushes");
+                assert!(cache.stats().unread_bytes > 0, "{at}");
+                counts.push(slow.reads.load(SeqCst));
+                if at == 0 {
+                    cache.loaded().await.expect("it reads");
+                    assert_eq!(cache.stats().unread_bytes, 0);
+                    counts.push(slow.reads.load(SeqCst));
+                    oracle.verify(&volume).await;
+                }
+                cache.abandon();
+            }
+            // The shard that is being read, the wanted one, and the next one's first reads.
+            let all = counts.remove(1);
+            let most = counts.into_iter().max();
+            assert!(most < Some(all / 2), "{most:?} of {all}");
+        });
+    }
+}
+
+/// Dirty blocks of an earlier mode are written back behind the attaching.
+#[test]
+fn a_volume_that_is_not_yet_read_is_cleaned_later() {
+    virtual_time::run(1, |clock| async move {
+        let (device, backing) = (memory(40), memory(BYTES / MIB));
+        let (_, cache) = open(&device, &clock, 0).await;
+        let volume = attach(&cache, &backing, Mode::WriteBack).await;
+        let mut oracle = Oracle::new(BYTES, 2).slowed_by(&clock);
+        oracle.run(&volume, 300, 8).await;
+        cache.abandon();
+        let (_, cache) = open(&device, &clock, 0).await;
+        let volume = attach(&cache, &backing, Mode::WriteThrough).await;
+        assert!(cache.stats().unread_bytes > 0);
+        oracle.run(&volume, 100, 8).await;
+        clock.sleep(Duration::from_secs(60)).await;
+        assert_eq!(cache.stats().occupancy.dirty_bytes, 0);
+        oracle.verify_backing(&backing).await;
+        cache.close().await.expect("it closes");
+    });
+}
+
+/// A cache that is closed before all is read leaves what a crash leaves.
+#[test]
+fn a_cache_can_be_closed_while_blocks_are_read() {
+    virtual_time::run(1, |clock| async move {
+        let (device, backing) = (memory(40), memory(BYTES / MIB));
+        let mut oracle = Oracle::new(BYTES, 3).slowed_by(&clock);
+        for round in 0..6 {
+            let (_, cache) = open(&device, &clock, 0).await;
+            let mode = [Mode::WriteBack, Mode::WriteThrough][round % 2];
+            let volume = attach(&cache, &backing, mode).await;
+            let waiting = volume.clone();
+            let read = tokio::spawn(async move { waiting.read_at(BYTES - 4096, 4096).await });
+            match round {
+                1 | 2 => clock.sleep(SLOW).await,
+                3 => oracle.run(&volume, 10, 4).await.then_some(()).unwrap_or(()),
+                _ => {
+                    oracle.verify(&volume).await;
+                    oracle.run(&volume, 200, 8).await;
+                }
+            }
+            cache.close().await.expect("it closes");
+            let _ = read.await.expect("a request ends");
+        }
+    });
+}
+
+/// The process dies, and later the power fails: a flush after the first covers writes
+/// before it, and blocks that were left out never come back.
+#[test]
+fn a_power_loss_after_deaths_keeps_what_was_flushed() {
+    let seeds = match std::env::var_os("FLOE_FULL") {
+        Some(_) => 0..400,
+        None => 0..16,
+    };
+    for seed in seeds {
+        virtual_time::run(seed, |clock| async move {
+            let power = PowerGroup::default();
+            let (device, backing) = (
+                power.add(ByteSize::mib(40), 512).expect("a device"),
+                power.add(ByteSize(BYTES), 512).expect("a device"),
+            );
+            let (mut device, mut backing) = (device, backing);
+            let mut oracle = Oracle::with_power_loss(BYTES, seed).slowed_by(&clock);
+            let mut boot = 0;
+            for round in 0..8_u64 {
+                let number = seed * 8 + round;
+                let loses_power = number.is_multiple_of(3);
+                let (_, cache) = open(&device, &clock, boot).await;
+                let mode = Mode::ALL[(seed as usize + round as usize) % Mode::ALL.len()];
+                let volume = attach(&cache, &backing, mode).await;
+                if round % 4 == 0 {
+                    oracle.verify(&volume).await;
+                }
+                let requests = 1 + number as usize * 37 % 200;
+                if loses_power {
+                    power.crash_after(20 + number * 377 % 900, number);
+                    assert!(oracle.run(&volume, 100_000, 8).await);
+                    oracle.crash(true);
+                    boot += 1;
+                } else {
+                    oracle.run_and_leave(&volume, requests, 8).await;
+                    oracle.die();
+                }
+                cache.abandon();
+                [device, backing] = power.restart().try_into().expect("two devices");
+            }
+        });
+    }
+}
+
+/// A page of the table is damaged: reads of blocks that are not known fail, and nothing is
+/// written any more.
+#[test]
+fn a_damaged_table_poisons_its_volumes() {
+    virtual_time::run(1, |clock| async move {
+        let (device, backing) = (memory(40), memory(BYTES / MIB));
+        let (_, cache) = open(&device, &clock, 0).await;
+        let volume = attach(&cache, &backing, Mode::WriteBack).await;
+        let mut oracle = Oracle::new(BYTES, 4).slowed_by(&clock);
+        oracle.run(&volume, 300, 8).await;
+        cache.close().await.expect("it closes");
+        reopened(&device, &clock).await;
+        let (slow, cache) = open(&device, &clock, 0).await;
+        let junk = IoBuf::copy_of(&[0x5a; 8192], 8192).freeze();
+        let written = device.write(slow.table.start, junk).await;
+        written.expect("memory takes it");
+        cache.abandon();
+        let (_, cache) = open(&device, &clock, 0).await;
+        let volume = attach(&cache, &backing, Mode::WriteBack).await;
+        let error = cache.loaded().await.expect_err("a page is damaged");
+        assert!(error.to_string().contains("page 0"), "{error}");
+        assert!(volume.status().poisoned.is_some());
+        assert!(volume.read_at(0, BYTES as usize).await.is_err());
+        let config = VolumeConfig::default();
+        let again = cache.attach("other", memory(4), &config).await;
+        assert!(again.is_err());
+    });
+}
