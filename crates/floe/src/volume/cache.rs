@@ -312,6 +312,8 @@ impl VolumeCache {
         }
         let name = name.to_owned();
         let state = VolumeState::new(id, name.clone(), backing, (size_bytes, block_bytes), config);
+        // What an earlier process has written may not be durable.
+        state.needs_flush.store(is_known, SeqCst);
         let state = Arc::new(state);
         if let Some(had) = had.filter(|had| *had != size_bytes) {
             self.shared
