@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -242,7 +243,9 @@ pub fn run(options: &Options) -> Result<()> {
         }
         return Ok(());
     }
-    let finished: Vec<Finished> = wanted.into_iter().map(run_step).collect();
+    // A step may build it anew at the same path.
+    let xtask = std::env::current_exe().context("finding xtask")?;
+    let finished: Vec<Finished> = wanted.into_iter().map(|s| run_step(s, &xtask)).collect();
     println!("\n== summary");
     for step in &finished {
         println!(
@@ -311,7 +314,7 @@ const PASSED: &str = "passed";
 const FAILED: &str = "FAILED";
 const SKIPPED: &str = "skipped";
 
-fn run_step(step: &Step) -> Finished {
+fn run_step(step: &Step, xtask: &Path) -> Finished {
     println!("\n== {}: cargo {}", step.name, step.cargo.join(" "));
     let began = Instant::now();
     let mut printed = Printed::default();
@@ -322,11 +325,7 @@ fn run_step(step: &Step) -> Finished {
         printed.add(skip.to_owned());
         SKIPPED
     } else {
-        let mut command: Command = project::cargo();
-        command
-            .args(step.cargo)
-            .envs(step.environment.iter().copied());
-        match run_shown(command, &mut printed) {
+        match run_shown(command(step, xtask), &mut printed) {
             Ok(()) => PASSED,
             Err(error) => {
                 println!("{error:#}");
@@ -340,6 +339,17 @@ fn run_step(step: &Step) -> Finished {
         took: began.elapsed(),
         printed,
     }
+}
+
+/// The step's command. Tasks run in this build of xtask: `cargo xtask` would build it
+/// again, with the features of one package.
+fn command(step: &Step, xtask: &Path) -> Command {
+    let (mut command, words) = match step.cargo {
+        ["xtask", task @ ..] => (Command::new(xtask), task),
+        words => (project::cargo(), words),
+    };
+    command.args(words).envs(step.environment.iter().copied());
+    command
 }
 
 /// How long to wait for a finished step's output: a process that it left

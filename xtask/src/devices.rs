@@ -54,7 +54,7 @@ fn suite() -> Result<Outcome> {
     for test in ["block_device", "conformance", "block_conformance"] {
         let mut tests = project::cargo();
         tests
-            .args(["test", "--package", "floe-device", "--test", test])
+            .args(["test", "--workspace", "--test", test])
             .args(["--", "--ignored", "--test-threads=1"])
             .env("FLOE_TEST_BLOCK_DEVICE", &device.path);
         project::run(&mut tests)?;

@@ -60,7 +60,7 @@ pub fn target_dir() -> PathBuf {
 pub enum Profile {
     /// Optimised.
     Release,
-    /// The profile of the tests' build.
+    /// The profile and the features of the tests' build.
     Debug,
 }
 
@@ -78,13 +78,17 @@ impl Profile {
 /// Builds `floe` and returns the path of its binary.
 pub fn build_floe(profile: Profile) -> Result<PathBuf> {
     let mut command = cargo();
-    command.args(["build", "--package", "floe-cli", "--bin", "floe"]);
+    command.args(["build", "--bin", "floe"]);
     let folder = match profile {
         Profile::Release => {
-            command.arg("--release");
+            command.args(["--package", "floe-cli", "--release"]);
             "release"
         }
-        Profile::Debug => "debug",
+        Profile::Debug => {
+            // The features of `cargo test --workspace`, so that nothing is built twice.
+            command.args(["--workspace", "--test", "command_line"]);
+            "debug"
+        }
     };
     run(&mut command)?;
     Ok(target_dir().join(folder).join("floe"))

@@ -67,6 +67,15 @@ fn the_laboratory_is_found_beside_the_program_or_on_the_path() {
 }
 
 #[test]
+fn under_cargo_the_laboratory_is_built_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = clean(env!("CARGO_BIN_EXE_floe"), folder.path());
+    command.env("CARGO", "/bin/echo").args(["replay", "a.csv"]);
+    let manifest = "lab/floe-lab/Cargo.toml -- replay a.csv";
+    outcome(command.output().unwrap()).expect(0, &["run --manifest-path", manifest]);
+}
+
+#[test]
 fn no_colours_without_a_terminal() {
     let folder = tempfile::tempdir().unwrap();
     for arguments in [&["--help"][..], &["config", "check"], &["check"]] {

@@ -9,9 +9,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::time::Duration;
 
-/// The `floe` command in `folder`.
+/// The `floe` command in `folder`. It starts the laboratory of the same build, if there is
+/// one: through cargo, the laboratory would be built again with the features of one package.
 pub(crate) fn floe(folder: &Path) -> Command {
-    clean(program(), folder)
+    let program = program();
+    let mut command = clean(&program, folder);
+    if program.with_file_name("floe-lab").is_file() {
+        command.env_remove("CARGO");
+    }
+    command
 }
 
 /// The binary: cargo names it to tests of its own package; for other packages
