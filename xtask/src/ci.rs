@@ -91,8 +91,7 @@ const STEPS: &[Step] = &[
     step("clients", &["xtask", "clients", "--debug"]),
     step("crash", &["xtask", "crash", "--debug", "--rounds", "6"]),
     step("faults", &["xtask", "faults", "--debug"]),
-    // Against the release build, which is the one that ships.
-    step("attack", &["xtask", "attack"]),
+    step("attack", &["xtask", "attack", "--debug"]),
     step("memory", &["xtask", "memory", "--debug"]),
     step("fuzz", &["xtask", "fuzz-smoke"]),
     // Its own workspace, which clippy does not see.
@@ -118,10 +117,11 @@ const EXPECTED_SKIPS: &[&str] = &[
     "book: mdbook",
 ];
 
-/// Steps that `--full` adds: SQL through the cache, longer tests of
-/// volumes, and the papers' experiments, which fail if a verdict differs from
-/// `experiments/known-to-differ.toml`.
+/// Steps that `--full` adds: attacks on the build that ships, SQL through the
+/// cache, longer tests of volumes, and the papers' experiments, which fail if a
+/// verdict differs from `experiments/known-to-differ.toml`.
 const FULL: &[Step] = &[
+    step("attack-release", &["xtask", "attack"]),
     // Its own workspace, whose dependencies take minutes to build.
     step(
         "datafusion",
