@@ -10,6 +10,7 @@ use floe::inspect::Shape;
 use floe_core::ByteSize;
 use floe_core::layout::LayoutError;
 use floe_device::config::DeviceKind;
+use floe_device::nvme;
 use floe_device::{Clock, DeviceConfig, OpenDeviceError, SharedDevice};
 
 use crate::failure::Failure;
@@ -101,16 +102,18 @@ pub(crate) fn open_existing(
     config: &DeviceConfig,
     clock: &Clock,
 ) -> Result<SharedDevice, Failure> {
-    let (DeviceKind::File, Some(path)) = (config.kind, &config.path) else {
-        return Err(
-            Failure::usage("only a file or block device can be read offline")
-                .cure("name one with --device-path"),
-        );
+    let Some(path) = config.path.as_ref().filter(|_| config.kind.is_storage()) else {
+        return Err(Failure::usage(
+            "only a file, block device or NVMe namespace can be read offline",
+        )
+        .cure("name one with --device-path"));
     };
     let mut config = config.clone();
-    let error = match shape(path)? {
+    // The character device of a namespace cannot be read as a file.
+    let readable = nvme::block_device(path).unwrap_or_else(|| path.clone());
+    let error = match shape(&readable)? {
         Ok(shape) => {
-            take_shape(part, &mut config, path, &shape)?;
+            take_shape(part, &mut config, &readable, &shape)?;
             return open(part, &config, clock);
         }
         Err(error) => error,
@@ -242,6 +245,9 @@ pub fn explain(part: Part, error: OpenDeviceError) -> Failure {
         | E::TooSmall { .. }
         | E::TooManyZones { .. }
         | E::Geometry(_)
+        | E::NotNvme(_)
+        | E::SeveralNamespaces(_)
+        | E::OtherNamespace { .. }
         | E::VirtualTime => Failure::usage(what).because(error),
         _ => Failure::environment(what).because(error),
     }

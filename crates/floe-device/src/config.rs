@@ -11,9 +11,16 @@ use crate::sim_config::SimConfig;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeviceKind {
-    /// A regular file or a block device.
+    /// A regular file or a block device, or an NVMe namespace of any kind if the
+    /// path names its character device or its drive's serial number.
     #[default]
     File,
+    /// A zoned NVMe namespace, by passthrough.
+    Zns,
+    /// An NVMe namespace with flexible data placement, by passthrough.
+    Fdp,
+    /// A conventional NVMe namespace, by passthrough.
+    Nvme,
     /// Memory, which the process loses when it ends.
     Memory,
     /// A simulated SSD in memory, in virtual or real time.
@@ -43,7 +50,8 @@ pub enum IoChoice {
     Auto,
     /// io_uring, or fail to open.
     Uring,
-    /// A bounded number of threads with `pread` and `pwrite`.
+    /// A bounded number of threads with `pread` and `pwrite`, or the NVMe driver's
+    /// ioctl.
     Threads,
 }
 
@@ -62,6 +70,13 @@ pub enum RingChoice {
     PerThread,
 }
 
+impl DeviceKind {
+    /// True for kinds that are opened by a path.
+    pub fn is_storage(self) -> bool {
+        !matches!(self, DeviceKind::Memory | DeviceKind::Sim)
+    }
+}
+
 floe_core::parse_by_name!(DeviceKind, Direct, IoChoice, RingChoice);
 
 /// A device to open. Sizes are in bytes or with a unit (`"64MiB"`).
@@ -70,7 +85,9 @@ floe_core::parse_by_name!(DeviceKind, Direct, IoChoice, RingChoice);
 pub struct DeviceConfig {
     /// The kind of device.
     pub kind: DeviceKind,
-    /// The file or block device; required where `kind` is `file`.
+    /// The file, block device or NVMe namespace; required where `kind` is neither
+    /// `memory` nor `sim`. `nvme:SERIAL` is a namespace of the drive with that serial
+    /// number, `nvme:SERIAL:2` its namespace 2.
     pub path: Option<PathBuf>,
     /// Bytes to use. A file is created or extended (sparse) to this size and
     /// never shortened. Default: all of an existing file or block device; for a
@@ -86,11 +103,12 @@ pub struct DeviceConfig {
     /// The unit of reading and writing; with `fits_block_size`, its upper
     /// limit.
     pub block_size: ByteSize,
-    /// Most zones that may be open at once. Default: no limit.
+    /// Most zones that may be open at once. Default: no limit but the drive's.
     pub max_open_zones: Option<u32>,
-    /// Most zones that may be active at once. Default: no limit.
+    /// Most zones that may be active at once. Default: no limit but the drive's.
     pub max_active_zones: Option<u32>,
-    /// Most bytes of one append; lowered to the zone capacity.
+    /// Most bytes of one append; lowered to the zone capacity, and to what a zoned
+    /// namespace takes.
     pub max_append: ByteSize,
     /// Bypass the page cache.
     pub direct: Direct,
@@ -230,9 +248,7 @@ impl DeviceConfig {
         match (self.zone_size, self.kind) {
             (Some(zone_size), _) => zone_size,
             (None, DeviceKind::Sim) => ZONE_SIZE_MAX,
-            (None, DeviceKind::File | DeviceKind::Memory) => {
-                fitting_zone_size(available, self.block_size, self.value_size)
-            }
+            (None, _) => fitting_zone_size(available, self.block_size, self.value_size),
         }
     }
 
@@ -377,6 +393,35 @@ pub enum OpenDeviceError {
         path: PathBuf,
         /// The kind of file at the path, with an article.
         kind: &'static str,
+    },
+    /// The path names no NVMe namespace of this machine.
+    #[error(
+        "`{0}` is no NVMe namespace of this machine; name one such as `/dev/ng0n1`, or \
+         `nvme:SERIAL`; `floe device list` shows them"
+    )]
+    NotNvme(PathBuf),
+    /// A drive has several namespaces, and the path names none of them.
+    #[error("the drive of `{0}` has several namespaces; add the number: `{0}:1`")]
+    SeveralNamespaces(PathBuf),
+    /// The namespace is not of the configured kind.
+    #[error("`{path}` is {found}, not what the kind `{wanted}` says; set the kind to `{kind}`")]
+    OtherNamespace {
+        /// The namespace.
+        path: PathBuf,
+        /// Its kind, with an article.
+        found: &'static str,
+        /// The setting.
+        wanted: &'static str,
+        /// The setting that fits.
+        kind: &'static str,
+    },
+    /// Floe cannot use the NVMe namespace.
+    #[error("`{path}` cannot be used: {why}")]
+    Unusable {
+        /// The namespace.
+        path: PathBuf,
+        /// The reason, and the cure if there is one.
+        why: String,
     },
     /// The file or block device has foreign data.
     #[error(

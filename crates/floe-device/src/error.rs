@@ -4,6 +4,8 @@ use std::io;
 
 use floe_core::ZoneId;
 
+use crate::nvme::Status;
+
 /// A device operation, for messages and counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
@@ -82,6 +84,9 @@ pub enum DeviceErrorKind {
     /// The medium or the kernel failed the operation.
     #[error("{0}")]
     Io(#[source] io::Error),
+    /// An NVMe drive failed the operation.
+    #[error(transparent)]
+    Nvme(Status),
     /// The device was closed, or lost power in a simulation.
     #[error("the device is gone")]
     Gone,

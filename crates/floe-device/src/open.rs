@@ -7,6 +7,7 @@ use crate::config::{DeviceConfig, DeviceKind, OpenDeviceError};
 use crate::contract::SharedDevice;
 use crate::file::FileDevice;
 use crate::memory::MemoryDevice;
+use crate::nvme::{self, NvmeDevice};
 use crate::sim::SimDevice;
 
 /// Opens a device.
@@ -16,8 +17,14 @@ use crate::sim::SimDevice;
 /// file that is empty or a Floe cache may have been created or extended.
 pub fn open(config: &DeviceConfig, clock: &Clock) -> Result<SharedDevice, OpenDeviceError> {
     Ok(match config.kind {
-        DeviceKind::File if clock.is_virtual() => return Err(OpenDeviceError::VirtualTime),
+        kind if clock.is_virtual() && kind.is_storage() => {
+            return Err(OpenDeviceError::VirtualTime);
+        }
+        DeviceKind::File if config.path.as_deref().is_some_and(nvme::is_namespace) => {
+            Arc::new(NvmeDevice::open(config)?)
+        }
         DeviceKind::File => Arc::new(FileDevice::open(config)?),
+        DeviceKind::Zns | DeviceKind::Fdp | DeviceKind::Nvme => Arc::new(NvmeDevice::open(config)?),
         DeviceKind::Memory => Arc::new(MemoryDevice::open(config)?),
         DeviceKind::Sim => Arc::new(SimDevice::open(config, clock)?),
     })

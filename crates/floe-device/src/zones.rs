@@ -24,6 +24,11 @@ struct Zone {
     resetting: bool,
     /// Resets that wait to start.
     waiting_resets: u32,
+    /// Finishes in the drive.
+    finishing: u32,
+    /// An operation failed, so that the drive may be in another state.
+    suspect: bool,
+    inspecting: bool,
 }
 
 /// The state of every zone of a device.
@@ -48,6 +53,9 @@ impl ZoneTable {
             writers: 0,
             resetting: false,
             waiting_resets: 0,
+            finishing: 0,
+            suspect: false,
+            inspecting: false,
         };
         ZoneTable {
             zones: vec![zone; geometry.zone_count as usize],
@@ -61,17 +69,29 @@ impl ZoneTable {
 
     /// Sets a zone's state, for devices that know it when they open.
     pub(crate) fn restore(&mut self, zone: ZoneId, state: ZoneState, write_pointer: u64) {
+        let state = match state {
+            ZoneState::Open | ZoneState::Closed if write_pointer == self.capacity => {
+                ZoneState::Full
+            }
+            state => state,
+        };
         self.set_state(zone, state);
         self.zones[zone.index()].write_pointer = write_pointer;
     }
 
     /// Advances the write pointer by `len` bytes; returns where they start. The
-    /// zone counts one more writer until [`ZoneTable::writer_done`].
+    /// zone counts one more writer until [`ZoneTable::writer_done`]. A zone that is
+    /// reserved to its end counts as open until then.
     pub(crate) fn reserve(&mut self, zone: ZoneId, len: u64) -> Result<u64, DeviceErrorKind> {
         if self.is_being_reset(zone) {
             return Err(being_reset());
         }
-        let offset = self.land(zone, len)?;
+        if self.zones[zone.index()].suspect {
+            return Err(DeviceErrorKind::Invalid(
+                "the zone's state is being read again after a failure".to_owned(),
+            ));
+        }
+        let offset = self.advance(zone, len)?;
         self.zones[zone.index()].writers += 1;
         Ok(offset)
     }
@@ -79,6 +99,14 @@ impl ZoneTable {
     /// Advances the write pointer by `len` bytes; returns where they start. For
     /// an append whose writer is counted already.
     pub(crate) fn land(&mut self, zone: ZoneId, len: u64) -> Result<u64, DeviceErrorKind> {
+        let offset = self.advance(zone, len)?;
+        if offset + len == self.capacity {
+            self.set_state(zone, ZoneState::Full);
+        }
+        Ok(offset)
+    }
+
+    fn advance(&mut self, zone: ZoneId, len: u64) -> Result<u64, DeviceErrorKind> {
         let slot = self.zones[zone.index()];
         match slot.state {
             ZoneState::Empty | ZoneState::Open | ZoneState::Closed | ZoneState::Full => {}
@@ -95,6 +123,7 @@ impl ZoneTable {
         }
         let left = match slot.state {
             ZoneState::Full => 0,
+            _ if slot.finishing > 0 => 0,
             _ => self.capacity - slot.write_pointer,
         };
         if len > left {
@@ -104,15 +133,7 @@ impl ZoneTable {
         let slot = &mut self.zones[zone.index()];
         let offset = slot.write_pointer;
         slot.write_pointer += len;
-        let full = slot.write_pointer == self.capacity;
-        self.set_state(
-            zone,
-            if full {
-                ZoneState::Full
-            } else {
-                ZoneState::Open
-            },
-        );
+        self.set_state(zone, ZoneState::Open);
         Ok(offset)
     }
 
@@ -143,7 +164,65 @@ impl ZoneTable {
         let slot = &mut self.zones[zone.index()];
         debug_assert!(slot.writers > 0, "every writer that ends had started");
         slot.writers -= 1;
-        slot.start_waiting_reset()
+        if slot.writers == 0
+            && slot.write_pointer == self.capacity
+            && slot.state == ZoneState::Open
+            && !slot.suspect
+        {
+            self.set_state(zone, ZoneState::Full);
+        }
+        self.zones[zone.index()].start_waiting_reset()
+    }
+
+    /// Marks a zone whose drive failed an operation: it accepts no appends until it is
+    /// inspected.
+    pub(crate) fn suspect(&mut self, zone: ZoneId) {
+        self.zones[zone.index()].suspect = true;
+    }
+
+    /// True if the zone's last writer is done and must read the zone's state from the
+    /// drive. It stays a writer until [`ZoneTable::inspected`] and its end.
+    pub(crate) fn starts_inspection(&mut self, zone: ZoneId) -> bool {
+        let slot = &mut self.zones[zone.index()];
+        let start = slot.suspect && !slot.inspecting && slot.writers == 1;
+        slot.inspecting |= start;
+        start
+    }
+
+    /// Ends an inspection, which found the zone's state and write pointer. A zone that
+    /// had other writers meanwhile stays suspect.
+    pub(crate) fn inspected(&mut self, zone: ZoneId, found: Option<(ZoneState, u64)>) {
+        let slot = &mut self.zones[zone.index()];
+        slot.inspecting = false;
+        if slot.writers > 1 && found.is_some() {
+            return;
+        }
+        slot.suspect = false;
+        let (state, write_pointer) = found.unwrap_or((ZoneState::Unknown, 0));
+        self.restore(zone, state, write_pointer);
+    }
+
+    /// Starts to finish a zone in the drive, which counts as a writer. False if it is
+    /// full already.
+    pub(crate) fn finish_start(&mut self, zone: ZoneId) -> Result<bool, DeviceErrorKind> {
+        self.check_finish(zone)?;
+        let slot = &mut self.zones[zone.index()];
+        if slot.state == ZoneState::Full {
+            return Ok(false);
+        }
+        slot.writers += 1;
+        slot.finishing += 1;
+        Ok(true)
+    }
+
+    /// Ends a finish that [`ZoneTable::finish_start`] started.
+    pub(crate) fn finish_done(&mut self, zone: ZoneId, succeeded: bool) {
+        let slot = &mut self.zones[zone.index()];
+        slot.finishing -= 1;
+        match succeeded {
+            true => self.set_state(zone, ZoneState::Full),
+            false => slot.suspect = true,
+        }
     }
 
     /// Requests a reset of the zone.
@@ -188,15 +267,17 @@ impl ZoneTable {
 
     /// Marks the zone full.
     pub(crate) fn finish(&mut self, zone: ZoneId) -> Result<(), DeviceErrorKind> {
-        let slot = self.zones[zone.index()];
-        match slot.state {
+        self.check_finish(zone)?;
+        self.set_state(zone, ZoneState::Full);
+        Ok(())
+    }
+
+    fn check_finish(&self, zone: ZoneId) -> Result<(), DeviceErrorKind> {
+        match self.zones[zone.index()].state {
             ZoneState::ReadOnly => Err(DeviceErrorKind::Unsupported("the zone is read-only")),
             ZoneState::Offline => Err(DeviceErrorKind::Unsupported("the zone is offline")),
             _ if self.is_being_reset(zone) => Err(being_reset()),
-            _ => {
-                self.set_state(zone, ZoneState::Full);
-                Ok(())
-            }
+            _ => Ok(()),
         }
     }
 

@@ -61,7 +61,7 @@ where
 
 #[test]
 fn enums_of_settings_parse_from_their_names() {
-    parses::<DeviceKind>(&["file", "memory", "sim"]);
+    parses::<DeviceKind>(&["file", "zns", "fdp", "nvme", "memory", "sim"]);
     parses::<Direct>(&["auto", "on", "off"]);
     parses::<IoChoice>(&["auto", "uring", "threads"]);
     parses::<RingChoice>(&["auto", "shared", "per_thread"]);

@@ -12,63 +12,43 @@ mod memcached;
 mod metadata;
 mod nbd;
 mod nbd_client;
+mod nvme;
 mod traces;
 mod volumes;
 
 use floe_fuzz_targets::{Collection, Target};
 
-/// The readers of devices, frames, headers, messages, metadata and traces.
+/// The readers of devices, drives, frames, headers, messages, metadata and traces.
 pub const READERS: Collection = Collection {
     crate_name: "floe_fuzz_readers",
     program: "cargo run --package floe-fuzz-readers",
     targets: &[
-        Target {
-            name: "device_contents",
-            run: device::device_contents,
-            seeds: device::seeds,
-        },
-        Target {
-            name: "volume_contents",
-            run: volumes::volume_contents,
-            seeds: volumes::seeds,
-        },
-        Target {
-            name: "oxcache_frames",
-            run: frames::oxcache_frames,
-            seeds: frames::seeds,
-        },
-        Target {
-            name: "memcached_lines",
-            run: memcached::memcached_lines,
-            seeds: memcached::seeds,
-        },
-        Target {
-            name: "nbd_messages",
-            run: nbd::nbd_messages,
-            seeds: nbd::seeds,
-        },
-        Target {
-            name: "nbd_replies",
-            run: nbd_client::nbd_replies,
-            seeds: nbd_client::seeds,
-        },
-        Target {
-            name: "s3_headers",
-            run: headers::s3_headers,
-            seeds: headers::seeds,
-        },
-        Target {
-            name: "object_metadata",
-            run: metadata::object_metadata,
-            seeds: metadata::seeds,
-        },
-        Target {
-            name: "trace_readers",
-            run: traces::trace_readers,
-            seeds: traces::seeds,
-        },
+        target("device_contents", device::device_contents, device::seeds),
+        target("volume_contents", volumes::volume_contents, volumes::seeds),
+        target("oxcache_frames", frames::oxcache_frames, frames::seeds),
+        target(
+            "memcached_lines",
+            memcached::memcached_lines,
+            memcached::seeds,
+        ),
+        target("nbd_messages", nbd::nbd_messages, nbd::seeds),
+        target("nbd_replies", nbd_client::nbd_replies, nbd_client::seeds),
+        target("nvme_identify", nvme::identify, nvme::identify_seeds),
+        target("nvme_zones", nvme::zones, nvme::zones_seeds),
+        target("nvme_logs", nvme::logs, nvme::logs_seeds),
+        target("s3_headers", headers::s3_headers, headers::seeds),
+        target(
+            "object_metadata",
+            metadata::object_metadata,
+            metadata::seeds,
+        ),
+        target("trace_readers", traces::trace_readers, traces::seeds),
     ],
 };
+
+const fn target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>) -> Target {
+    Target { name, run, seeds }
+}
 
 /// Runs the target of this name once.
 ///

@@ -18,9 +18,10 @@ use crate::contract::{Completer, OpFuture};
 use crate::counters::Counters;
 use crate::error::{DeviceError, DeviceErrorKind, Operation};
 use crate::file::engine::Engine;
+use crate::file::entries::EntryKind;
 use crate::file::opening::{
-    Access, block_device_size, choose_direct, choose_rings, io_error, is_tmpfs, lock,
-    logical_block_bytes, make_arena, open_file, set_direct,
+    Access, arena_and_rings, block_device_size, choose_direct, io_error, is_tmpfs, lock,
+    logical_block_bytes, open_file, set_direct,
 };
 use crate::file::owner::{OpenFile, Owner};
 use crate::file::request::{Aftermath, BlockJob, Job, Request, Transfer, is_unsupported};
@@ -96,8 +97,9 @@ impl FileBlocks {
             .map_err(|_| OpenDeviceError::LogicalBlock(block_size))?;
         check_shape(&path.display().to_string(), size, block_bytes)?;
         let is_direct = choose_direct(&file, path, config.direct, block_size)?;
-        let arena = make_arena(config.registered_buffers);
-        let rings = choose_rings(&file, arena.as_deref(), config.io, config.rings)?;
+        let (buffers, io) = (config.registered_buffers, config.io);
+        let (arena, rings) =
+            arena_and_rings(&file, buffers, io, config.rings, EntryKind::Transfers)?;
         let blocks = Arc::new(Blocks {
             size: AtomicU64::new(size.bytes()),
             block_bytes,

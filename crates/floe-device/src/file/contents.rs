@@ -33,7 +33,7 @@ const ZONE_BYTES_LOG2: std::ops::RangeInclusive<u32> = 12..=37;
 
 /// The contents of a file or block device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Contents {
+pub(crate) enum Contents {
     /// Only zeros and holes.
     Empty,
     /// A Floe cache, possibly damaged, with its shape if a superblock is
@@ -50,24 +50,24 @@ pub(super) enum Contents {
 
 /// The shape of the device that a cache was created for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct CacheShape {
-    pub(super) zone_size: u64,
-    pub(super) size: u64,
-    pub(super) block_size: u32,
+pub(crate) struct CacheShape {
+    pub(crate) zone_size: u64,
+    pub(crate) size: u64,
+    pub(crate) block_size: u32,
 }
 
 /// A file or block device to inspect.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Medium<'a> {
-    pub(super) file: &'a File,
-    pub(super) len: u64,
-    pub(super) is_block_device: bool,
+pub(crate) struct Medium<'a> {
+    pub(crate) file: &'a File,
+    pub(crate) len: u64,
+    pub(crate) is_block_device: bool,
 }
 
 impl Medium<'_> {
     /// Inspects the medium. `zone_size` is one more possible location of a
     /// second superblock.
-    pub(super) fn contents(&self, zone_size: Option<u64>) -> io::Result<Contents> {
+    pub(crate) fn contents(&self, zone_size: Option<u64>) -> io::Result<Contents> {
         let head = self.block(0)?;
         if let Identified::Claims(_) = identify(&head) {
             let shape = match shape_in(&head) {
@@ -206,7 +206,7 @@ impl Medium<'_> {
 }
 
 /// The contents that the block at `offset` implies; `None` if it is all zeros.
-fn judge((offset, block): (u64, &[u8])) -> Option<Contents> {
+pub(crate) fn judge((offset, block): (u64, &[u8])) -> Option<Contents> {
     match identify(block) {
         Identified::Blank => None,
         Identified::Claims(_) => Some(Contents::Cache(shape_in(block))),

@@ -8,9 +8,10 @@ use std::sync::atomic::{Ordering, fence};
 use io_uring::IoUring;
 use parking_lot::Mutex;
 
+use super::entries::{Commands, Entries, EntryKind, Transfers};
 use super::intake::Intake;
-use super::request::Request;
-use super::table::{Table, entry_for};
+use super::request::{Answer, Request};
+use super::table::Table;
 use crate::arena::Arena;
 
 /// Entries of the submission queue.
@@ -20,39 +21,47 @@ const ENTRIES: u32 = 256;
 const IN_KERNEL_MAX: usize = 2 * ENTRIES as usize;
 
 /// State that only the holder of the ring's lock touches.
-pub(super) struct Core {
-    uring: IoUring,
-    table: Table,
-    /// Address of the arena that is registered as buffer 0; only compared.
-    registered: Option<usize>,
-    /// The submission queue has entries that the kernel has not taken.
-    pub(super) unsubmitted: bool,
-    /// The kernel rejected the ring itself, so that no request ends.
-    pub(super) is_broken: bool,
-}
+pub(super) trait Core: Send {
+    /// Submits queued requests and reaps completions.
+    fn step(&mut self, intake: &Mutex<Intake>, wait: Wait) -> Vec<Completion>;
 
-impl Core {
-    /// Splits `uring` into its core and the descriptor that signals completions.
-    pub(super) fn new(uring: Uring) -> (Self, OwnedFd) {
-        let core = Core {
-            uring: uring.uring,
-            table: Table::default(),
-            registered: uring.registered,
-            unsubmitted: false,
-            is_broken: false,
-        };
-        (core, uring.eventfd)
-    }
+    /// True if the submission queue has entries that the kernel has not taken.
+    fn is_unsubmitted(&self) -> bool;
+
+    /// True if the kernel rejected the ring itself, so that no request ends.
+    fn is_broken(&self) -> bool;
 
     /// Releases the file at once, which the kernel would do some time after the
     /// ring is closed.
-    pub(super) fn release_file(&self) {
+    fn release_file(&self);
+}
+
+/// The core of a ring with entries of one size.
+struct SizedCore<E: Entries> {
+    uring: Queues<E>,
+    table: Table,
+    /// Address of the arena that is registered as buffer 0; only compared.
+    registered: Option<usize>,
+    unsubmitted: bool,
+    is_broken: bool,
+}
+
+impl<E: Entries> Core for SizedCore<E> {
+    fn is_unsubmitted(&self) -> bool {
+        self.unsubmitted
+    }
+
+    fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    fn release_file(&self) {
         if let Err(error) = self.uring.submitter().unregister_files() {
             tracing::warn!(%error, "cannot unregister the ring's file; the kernel releases it later");
         }
     }
 
-    pub(super) fn step(&mut self, intake: &Mutex<Intake>, wait: Wait) -> Vec<Completion> {
+    fn step(&mut self, intake: &Mutex<Intake>, wait: Wait) -> Vec<Completion> {
         let mut completions = Vec::new();
         loop {
             // Completions reaped here need no event.
@@ -69,7 +78,9 @@ impl Core {
             }
         }
     }
+}
 
+impl<E: Entries> SizedCore<E> {
     /// Submits and reaps until the queue is empty (false) or the kernel takes no
     /// more (true).
     fn exchange(
@@ -100,7 +111,7 @@ impl Core {
                 return false;
             };
             let (token, request) = self.table.insert(request);
-            let entry = entry_for(request, self.registered).user_data(token);
+            let entry = E::submission(request, self.registered, token);
             // SAFETY: the table keeps the request, and with it the buffer, in
             // place until its completion is reaped; the file is registered.
             let pushed = unsafe { entries.push(&entry) };
@@ -135,22 +146,18 @@ impl Core {
     fn reap(&mut self, completions: &mut Vec<Completion>) -> bool {
         let before = completions.len();
         for completion in self.uring.completion() {
-            let Some(request) = self.table.remove(completion.user_data()) else {
+            let (token, answer) = E::completion(&completion);
+            let Some(request) = self.table.remove(token) else {
                 debug_assert!(false, "every completion belongs to a request");
                 continue;
             };
-            let code = completion.result();
-            let result = match usize::try_from(code) {
-                Ok(moved) => Ok(moved),
-                Err(_) => Err(io::Error::from_raw_os_error(-code)),
-            };
-            completions.push((request, result));
+            completions.push((request, answer));
         }
         completions.len() > before
     }
 }
 
-impl Drop for Core {
+impl<E: Entries> Drop for SizedCore<E> {
     fn drop(&mut self) {
         // Requests that could not be drained leak: the kernel may still use their
         // buffers.
@@ -158,7 +165,7 @@ impl Drop for Core {
     }
 }
 
-pub(super) type Completion = (Request, io::Result<usize>);
+pub(super) type Completion = (Request, Answer);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {
@@ -169,16 +176,27 @@ pub(super) enum Wait {
 
 /// A ring of the kernel.
 pub(super) struct Uring {
-    uring: IoUring,
-    eventfd: OwnedFd,
-    registered: Option<usize>,
+    pub(super) core: Box<dyn Core>,
+    /// Signals completions.
+    pub(super) eventfd: OwnedFd,
 }
 
 impl Uring {
     /// Creates a ring on `file`, with `arena` registered if the kernel allows
     /// it.
-    pub(super) fn new(file: &impl AsRawFd, arena: Option<&Arena>) -> io::Result<Self> {
-        let uring = build_uring()?;
+    pub(super) fn new(
+        file: &impl AsRawFd,
+        arena: Option<&Arena>,
+        entries: EntryKind,
+    ) -> io::Result<Self> {
+        match entries {
+            EntryKind::Transfers => Uring::sized::<Transfers>(file, arena),
+            EntryKind::Commands => Uring::sized::<Commands>(file, arena),
+        }
+    }
+
+    fn sized<E: Entries>(file: &impl AsRawFd, arena: Option<&Arena>) -> io::Result<Self> {
+        let uring = build_uring::<E>()?;
         let submitter = uring.submitter();
         submitter.register_files(&[file.as_raw_fd()])?;
         let eventfd = rustix::event::eventfd(
@@ -186,25 +204,33 @@ impl Uring {
             rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK,
         )?;
         submitter.register_eventfd(eventfd.as_raw_fd())?;
-        let registered = arena.and_then(|arena| register_arena(&uring, arena));
-        Ok(Uring {
+        let registered = arena.and_then(|arena| register_arena::<E>(&uring, arena));
+        let core = SizedCore::<E> {
             uring,
-            eventfd,
+            table: Table::default(),
             registered,
+            unsubmitted: false,
+            is_broken: false,
+        };
+        Ok(Uring {
+            core: Box::new(core),
+            eventfd,
         })
     }
 }
 
+type Queues<E> = IoUring<<E as Entries>::Submission, <E as Entries>::Completion>;
+
 /// A ring with the best options that the running kernel supports.
-fn build_uring() -> io::Result<IoUring> {
-    IoUring::builder()
+fn build_uring<E: Entries>() -> io::Result<Queues<E>> {
+    Queues::<E>::builder()
         .setup_coop_taskrun()
         .build(ENTRIES)
-        .or_else(|_| IoUring::builder().build(ENTRIES))
+        .or_else(|_| Queues::<E>::builder().build(ENTRIES))
 }
 
 /// The arena's extent if the kernel accepted it as a registered buffer.
-fn register_arena(uring: &IoUring, arena: &Arena) -> Option<usize> {
+fn register_arena<E: Entries>(uring: &Queues<E>, arena: &Arena) -> Option<usize> {
     let (base, len) = arena.extent();
     let vector = libc::iovec {
         iov_base: base.as_ptr().cast(),

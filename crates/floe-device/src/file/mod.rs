@@ -5,19 +5,21 @@
 //! [`ZoneState::Unknown`](crate::ZoneState::Unknown) until it is reset; then
 //! appends follow a write pointer in memory.
 
-mod contents;
+pub(crate) mod contents;
 mod driver;
 pub(crate) mod engine;
+pub(crate) mod entries;
 mod intake;
 mod kernel;
-mod open;
+pub(crate) mod open;
 pub(crate) mod opening;
 mod operations;
 pub(crate) mod owner;
 pub(crate) mod request;
 mod ring;
-mod rings;
+pub(crate) mod rings;
 mod signatures;
+pub(crate) mod states;
 mod table;
 mod threads;
 
@@ -35,11 +37,11 @@ use crate::buffer::{IoBuf, IoData};
 use crate::contract::{Device, OpFuture, Placement, ZoneReport};
 use crate::counters::Counters;
 use crate::error::{DeviceError, DeviceErrorKind, Operation};
-use crate::zones::{ResetTurn, check_append, check_range, check_zone};
+use crate::zones::{check_append, check_range, check_zone};
 
 use engine::Engine;
 pub use engine::IoMethod;
-use operations::{Operations, WaitingReset};
+use operations::Operations;
 use request::{Job, Request, Transfer, ZonedJob, is_unsupported};
 use rings::Rings;
 
@@ -135,32 +137,19 @@ impl Device for FileDevice {
 
     fn reset(&self, zone: ZoneId) -> OpFuture<()> {
         let operations = &*self.operations;
-        let (completer, future) = OpFuture::pending();
         let home = self.engine.home();
-        let turn = check_zone(&operations.geometry, zone).and_then(|()| {
-            let mut zones = operations.zones.lock();
-            let turn = zones.reset_start(zone)?;
-            Ok((turn, zones))
-        });
-        match turn {
-            Err(kind) => return operations.open.reject(Operation::Reset, zone, kind),
-            Ok((ResetTurn::Later, zones)) => {
-                // Under the zones' lock, so that the last writer to end finds
-                // this reset.
-                operations.waiting_resets.lock().push(WaitingReset {
-                    zone,
-                    completer,
-                    home,
-                });
-                drop(zones);
-            }
-            Ok((ResetTurn::Now, zones)) => {
-                drop(zones);
-                self.engine
-                    .submit(operations.start_of_reset(zone, completer));
+        let requested = check_zone(&operations.geometry, zone)
+            .and_then(|()| operations.zones.request_reset(zone, home));
+        match requested {
+            Err(kind) => operations.open.reject(Operation::Reset, zone, kind),
+            Ok((future, start)) => {
+                if let Some(completer) = start {
+                    let request = operations.start_of_reset(zone, completer);
+                    self.engine.submit(request);
+                }
+                future
             }
         }
-        future
     }
 
     fn reserve(&self, zone: ZoneId, bytes: u64) -> Result<(), DeviceError> {

@@ -12,11 +12,13 @@ use rustix::fs::FallocateFlags;
 
 use super::FileDevice;
 use super::contents::{CacheShape, Contents, Medium};
+use super::entries::EntryKind;
 use super::opening::{
-    Access, block_device_size, choose_direct, choose_rings, io_error, lock, make_arena, open_file,
+    Access, arena_and_rings, block_device_size, choose_direct, io_error, lock, open_file,
 };
 use super::operations::Operations;
 use super::owner::OpenFile;
+use super::states::ZoneStates;
 use crate::buffer::IoBuf;
 use crate::config::{DeviceConfig, OpenDeviceError};
 use crate::contract::ZoneState;
@@ -45,34 +47,46 @@ impl FileDevice {
             true => None,
             false => cache_on(&file, path, config)?,
         };
-        let config = &DeviceConfig {
-            // A cache that was created with another default stays readable.
-            zone_size: config
-                .zone_size
-                .or(cache.map(|cache| ByteSize(cache.zone_size))),
-            block_size: match (config.fits_block_size, cache) {
-                (false, _) => config.block_size,
-                (true, Some(cache)) => ByteSize(cache.block_size.into()),
-                (true, None) => whole_block(&file)
-                    .map_or(config.block_size, |whole| whole.min(config.block_size)),
-            },
-            ..config.clone()
-        };
+        let config = &fitted(config, cache, || whole_block(&file));
         let available = size_file(&file, path, config)?;
         let geometry = config.geometry(available)?;
         let is_direct = choose_direct(&file, path, config.direct, config.block_size)?;
-        let arena = make_arena(config.registered_buffers);
-        let rings = choose_rings(&file, arena.as_deref(), config.io, config.rings)?;
+        let (buffers, io) = (config.registered_buffers, config.io);
+        let (arena, rings) =
+            arena_and_rings(&file, buffers, io, config.rings, EntryKind::Transfers)?;
         let operations = Operations {
-            zones: Mutex::new(ZoneTable::new(&geometry, ZoneState::Unknown)),
+            zones: ZoneStates::new(ZoneTable::new(&geometry, ZoneState::Unknown)),
             zeros: IoBuf::zeroed(geometry.block_size as usize).freeze(),
             geometry,
             discard: AtomicBool::new(config.discard),
             kept: Mutex::default(),
-            waiting_resets: Mutex::default(),
             open: OpenFile::new(path, file, is_direct, arena),
         };
         Ok(FileDevice::over(operations, rings))
+    }
+}
+
+/// The settings with the zone size and block size of the cache on a device. A new cache
+/// gets the largest block, up to the configured one, that the drive writes whole, if
+/// `whole_block` is known.
+pub(crate) fn fitted(
+    config: &DeviceConfig,
+    cache: Option<CacheShape>,
+    whole_block: impl FnOnce() -> Option<ByteSize>,
+) -> DeviceConfig {
+    DeviceConfig {
+        // A cache that was created with another default stays readable.
+        zone_size: config
+            .zone_size
+            .or(cache.map(|cache| ByteSize(cache.zone_size))),
+        block_size: match (config.fits_block_size, cache) {
+            (false, _) => config.block_size,
+            (true, Some(cache)) => ByteSize(cache.block_size.into()),
+            (true, None) => {
+                whole_block().map_or(config.block_size, |whole| whole.min(config.block_size))
+            }
+        },
+        ..config.clone()
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use floe_core::ByteSize;
 use rustix::fs::FlockOperation;
 
+use super::entries::EntryKind;
 use super::rings::Rings;
 use crate::arena::Arena;
 use crate::buffer::IoBuf;
@@ -185,7 +186,7 @@ pub(crate) fn set_direct(file: &File, block_size: usize) -> io::Result<()> {
 }
 
 /// An arena of so many bytes, if it is not zero and memory allows it.
-pub(crate) fn make_arena(bytes: ByteSize) -> Option<Arc<Arena>> {
+fn make_arena(bytes: ByteSize) -> Option<Arc<Arena>> {
     // The kernel takes at most 1 GiB as one registered buffer.
     let len = usize::try_from(bytes.bytes())
         .unwrap_or(usize::MAX)
@@ -202,14 +203,28 @@ pub(crate) fn make_arena(bytes: ByteSize) -> Option<Arc<Arena>> {
     }
 }
 
+/// An arena of so many bytes, if memory allows it, and the rings of a file.
+pub(crate) fn arena_and_rings(
+    file: &File,
+    registered_buffers: ByteSize,
+    io: IoChoice,
+    rings: RingChoice,
+    entries: EntryKind,
+) -> Result<(Option<Arc<Arena>>, Option<Rings>), OpenDeviceError> {
+    let arena = make_arena(registered_buffers);
+    let rings = choose_rings(file, arena.as_deref(), io, rings, entries)?;
+    Ok((arena, rings))
+}
+
 /// The rings of a file; none where threads execute its requests.
-pub(crate) fn choose_rings(
+fn choose_rings(
     file: &File,
     arena: Option<&Arena>,
     io: IoChoice,
     rings: RingChoice,
+    entries: EntryKind,
 ) -> Result<Option<Rings>, OpenDeviceError> {
-    let new = || Rings::new(file, arena, rings);
+    let new = || Rings::new(file, arena, rings, entries);
     match io {
         IoChoice::Threads => Ok(None),
         // On tmpfs every io_uring request is punted to a kernel thread.

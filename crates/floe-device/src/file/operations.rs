@@ -4,15 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use floe_core::{Address, Geometry, ZoneId};
 use parking_lot::Mutex;
-use tokio::runtime;
 
 use super::owner::{OpenFile, Owner};
 use super::request::{Aftermath, Job, Request, Transfer, ZonedJob, is_unsupported};
+use super::states::{WaitingReset, ZoneStates};
 use crate::buffer::IoData;
 use crate::contract::Completer;
-use crate::counters::Counters;
 use crate::error::{DeviceErrorKind, Operation};
-use crate::zones::ZoneTable;
 
 /// The state of a file or block device, and its operations' effects on it.
 pub(super) struct Operations {
@@ -23,18 +21,8 @@ pub(super) struct Operations {
     pub(super) kept: Mutex<Vec<ZoneId>>,
     /// One block of zeros.
     pub(super) zeros: IoData,
-    pub(super) zones: Mutex<ZoneTable>,
-    /// Resets that wait for earlier writes, oldest first.
-    pub(super) waiting_resets: Mutex<Vec<WaitingReset>>,
+    pub(super) zones: ZoneStates,
     pub(super) open: OpenFile,
-}
-
-/// A reset that waits for earlier writes.
-pub(super) struct WaitingReset {
-    pub(super) zone: ZoneId,
-    pub(super) completer: Completer<()>,
-    /// The runtime of the caller.
-    pub(super) home: Option<runtime::Id>,
 }
 
 impl Owner for Operations {
@@ -43,50 +31,39 @@ impl Owner for Operations {
     }
 
     fn finished(&self, request: Request, result: Result<(), DeviceErrorKind>) -> Aftermath {
-        let (bytes, transfer) = (request.done as u64, request.transfer);
-        let counters = &self.open.counters;
+        let bytes = request.done as u64;
         let Job::Zoned(job) = request.job else {
             unreachable!("a device with zones starts operations on zones");
         };
-        match job {
-            ZonedJob::Read(completer) => {
+        match (job, request.transfer) {
+            (ZonedJob::Read(completer), Transfer::Read(buf)) => {
                 let zone = self.zone_at(request.position);
-                let result = self
-                    .open
-                    .count(result, &counters.reads, Operation::Read, zone);
-                Counters::add(&counters.read_bytes, bytes);
-                let result = result.map(|()| match transfer {
-                    Transfer::Read(buf) => buf,
-                    _ => unreachable!("a read's transfer is a read"),
-                });
-                let waker = completer.complete_quietly(result);
+                let read = result.map(|()| buf);
+                let open = &self.open;
+                let waker = open.end_transfer(Operation::Read, zone, bytes, read, completer);
                 Aftermath { waker, next: None }
             }
-            ZonedJob::Append(at, completer) => {
-                let result = self
-                    .open
-                    .count(result, &counters.appends, Operation::Append, at.zone);
-                Counters::add(&counters.append_bytes, bytes);
+            (ZonedJob::Append(at, completer), _) => {
                 let next = self.writer_done(at.zone);
-                let waker = completer.complete_quietly(result.map(|()| at));
+                let (zone, appended, open) = (at.zone, result.map(|()| at), &self.open);
+                let waker = open.end_transfer(Operation::Append, zone, bytes, appended, completer);
                 Aftermath { waker, next }
             }
-            ZonedJob::Write(zone, completer) => {
-                let result = self
-                    .open
-                    .count(result, &counters.writes, Operation::Write, zone);
-                Counters::add(&counters.write_bytes, bytes);
+            (ZonedJob::Write(zone, completer), _) => {
                 let next = self.writer_done(zone);
-                let waker = completer.complete_quietly(result);
+                let open = &self.open;
+                let waker = open.end_transfer(Operation::Write, zone, bytes, result, completer);
                 Aftermath { waker, next }
             }
-            ZonedJob::Reset(zone, completer) => self.reset_step(zone, &transfer, result, completer),
-            ZonedJob::Flush(completer) => {
-                let result = self
-                    .open
-                    .count(result, &counters.flushes, Operation::Flush, None);
-                let waker = completer.complete_quietly(result);
+            (ZonedJob::Reset(zone, completer), transfer) => {
+                self.reset_step(zone, &transfer, result, completer)
+            }
+            (ZonedJob::Flush(completer), _) => {
+                let waker = self.open.end_flush(result, completer);
                 Aftermath { waker, next: None }
+            }
+            (ZonedJob::Read(_) | ZonedJob::Finish(..) | ZonedJob::Inspect(_), _) => {
+                unreachable!("a file's reads are reads, and its zone states are in memory")
             }
         }
     }
@@ -103,20 +80,14 @@ impl Operations {
     }
 
     fn writer_done(&self, zone: ZoneId) -> Option<Request> {
-        let start = self.zones.lock().writer_done(zone);
-        start.then(|| self.waiting_reset(zone))
+        let reset = self.zones.writer_done(zone)?;
+        Some(self.waiting_reset(reset))
     }
 
-    fn waiting_reset(&self, zone: ZoneId) -> Request {
-        let reset = {
-            let mut waiting = self.waiting_resets.lock();
-            let position = waiting.iter().position(|waiter| waiter.zone == zone);
-            position.map(|position| waiting.remove(position))
-        };
-        let reset = reset.expect("every reset that the zone counts as waiting is listed");
+    fn waiting_reset(&self, reset: WaitingReset) -> Request {
         Request {
             home: reset.home,
-            ..self.start_of_reset(zone, reset.completer)
+            ..self.start_of_reset(reset.zone, reset.completer)
         }
     }
 
@@ -171,9 +142,9 @@ impl Operations {
         let result = self
             .open
             .count(result, &self.open.counters.resets, Operation::Reset, zone);
-        let another = self.zones.lock().reset_done(zone, result.is_ok());
+        let another = self.zones.reset_done(zone, result.is_ok());
         let waker = completer.complete_quietly(result);
-        let next = another.then(|| self.waiting_reset(zone));
+        let next = another.map(|reset| self.waiting_reset(reset));
         Aftermath { waker, next }
     }
 }

@@ -8,12 +8,13 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::task::Waker;
 
 use floe_core::ZoneId;
 
 use super::request::{Aftermath, Request};
 use crate::arena::Arena;
-use crate::contract::OpFuture;
+use crate::contract::{Completer, OpFuture};
 use crate::counters::Counters;
 use crate::error::{DeviceError, DeviceErrorKind, Operation};
 
@@ -80,18 +81,48 @@ impl OpenFile {
     }
 
     /// Counts an operation that has ended, in `counter` if it succeeded.
-    pub(crate) fn count(
+    pub(crate) fn count<T>(
         &self,
-        result: Result<(), DeviceErrorKind>,
+        result: Result<T, DeviceErrorKind>,
         counter: &AtomicU64,
         operation: Operation,
         zone: impl Into<Option<ZoneId>>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<T, DeviceError> {
         let counter = match result {
-            Ok(()) => counter,
+            Ok(_) => counter,
             Err(_) => &self.counters.errors,
         };
         Counters::add(counter, 1);
         result.map_err(|kind| DeviceError::new(operation, zone, kind))
+    }
+
+    /// Ends a read, append or write in place, which transferred `bytes` bytes.
+    pub(crate) fn end_transfer<T>(
+        &self,
+        operation: Operation,
+        zone: ZoneId,
+        bytes: u64,
+        result: Result<T, DeviceErrorKind>,
+        completer: Completer<T>,
+    ) -> Option<Waker> {
+        let counters = &self.counters;
+        let (ended, transferred) = match operation {
+            Operation::Read => (&counters.reads, &counters.read_bytes),
+            Operation::Append => (&counters.appends, &counters.append_bytes),
+            _ => (&counters.writes, &counters.write_bytes),
+        };
+        Counters::add(transferred, bytes);
+        completer.complete_quietly(self.count(result, ended, operation, zone))
+    }
+
+    /// Ends a flush.
+    pub(crate) fn end_flush(
+        &self,
+        result: Result<(), DeviceErrorKind>,
+        completer: Completer<()>,
+    ) -> Option<Waker> {
+        let flushes = &self.counters.flushes;
+        let result = self.count(result, flushes, Operation::Flush, None);
+        completer.complete_quietly(result)
     }
 }

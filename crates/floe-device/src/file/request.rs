@@ -10,6 +10,8 @@ use tokio::runtime;
 use crate::buffer::{IoBuf, IoData};
 use crate::contract::Completer;
 use crate::error::DeviceErrorKind;
+use crate::nvme::Status;
+use crate::nvme::command::{Command, URING_AREA_BYTES};
 
 /// A request to a back end. It owns its buffers until it ends, even if its
 /// future is dropped.
@@ -41,6 +43,111 @@ pub(crate) enum Transfer {
     Zero(u64),
     /// Discards a range of a block device, whose content is then unknown.
     Discard(u64),
+    /// Executes an NVMe command. Boxed, since requests of files are smaller.
+    Passthrough(Box<Passthrough>),
+}
+
+/// An NVMe command and its data.
+#[derive(Debug)]
+pub(crate) struct Passthrough {
+    pub(crate) command: Command,
+    pub(crate) data: PassthroughData,
+    /// The part of the data that the command transfers.
+    pub(crate) part: Range<usize>,
+    /// The drive's result, once the command has ended.
+    pub(crate) value: u64,
+}
+
+/// The data of an NVMe command.
+#[derive(Debug)]
+pub(crate) enum PassthroughData {
+    None,
+    Read(IoBuf),
+    Write(IoData),
+}
+
+impl PassthroughData {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            PassthroughData::None => 0,
+            PassthroughData::Read(buf) => buf.len(),
+            PassthroughData::Write(data) => data.len(),
+        }
+    }
+}
+
+impl Passthrough {
+    pub(crate) fn new(command: Command, data: PassthroughData, part: Range<usize>) -> Self {
+        Passthrough {
+            command,
+            data,
+            part,
+            value: 0,
+        }
+    }
+
+    /// Bytes of the data that were transferred up to a command with this result.
+    pub(crate) fn bytes(&self, result: &Result<(), DeviceErrorKind>) -> u64 {
+        match result {
+            Ok(()) => self.part.end as u64,
+            Err(_) => self.part.start as u64,
+        }
+    }
+
+    /// The command as the kernel takes it, with the address of its data. The kernel may
+    /// use that memory until the command ends.
+    pub(crate) fn for_kernel(&mut self) -> [u8; URING_AREA_BYTES] {
+        let part = self.part.clone();
+        let start = match &mut self.data {
+            PassthroughData::None => 0,
+            PassthroughData::Read(buf) => buf[part].as_mut_ptr() as u64,
+            PassthroughData::Write(data) => data[part].as_ptr() as u64,
+        };
+        // No drive transfers 4 GiB at once.
+        self.command.for_kernel(start, self.part.len() as u32)
+    }
+
+    /// Handles the kernel's answer: an error of its own, or the drive's status.
+    fn advance(&mut self, answer: Answer) -> Result<(), DeviceErrorKind> {
+        self.value = answer.value;
+        match u32::try_from(answer.code) {
+            Ok(result) => match Status::from_result(result) {
+                None => Ok(()),
+                Some(status) => Err(DeviceErrorKind::Nvme(status)),
+            },
+            // The command may have been executed, so it is not repeated.
+            Err(_) if answer.code == -libc::EINTR => {
+                let why = "the kernel cancelled the command, which took too long";
+                let error = io::Error::new(io::ErrorKind::TimedOut, why);
+                Err(DeviceErrorKind::Io(error))
+            }
+            Err(_) => {
+                let error = io::Error::from_raw_os_error(-answer.code);
+                Err(DeviceErrorKind::from_io(error))
+            }
+        }
+    }
+}
+
+/// The kernel's answer to a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    /// A negative error; else bytes transferred, or the status of an NVMe command.
+    pub(crate) code: i32,
+    /// The result of an NVMe command.
+    pub(crate) value: u64,
+}
+
+impl Answer {
+    /// Bytes transferred, or an error.
+    fn moved(self) -> io::Result<usize> {
+        usize::try_from(self.code).map_err(|_| io::Error::from_raw_os_error(-self.code))
+    }
+
+    /// True if the kernel did not pass an NVMe command to the drive.
+    fn is_not_started(self) -> bool {
+        matches!(-self.code, libc::EAGAIN | libc::ECANCELED)
+    }
 }
 
 /// The device operation that the transfer belongs to.
@@ -57,7 +164,10 @@ pub(crate) enum ZonedJob {
     Append(Address, Completer<Address>),
     Write(ZoneId, Completer<()>),
     Reset(ZoneId, Completer<()>),
+    Finish(ZoneId, Completer<()>),
     Flush(Completer<()>),
+    /// Reads the state of a zone that is suspect.
+    Inspect(ZoneId),
 }
 
 /// An operation of a block device.
@@ -108,6 +218,18 @@ impl Request {
         !matches!(self.transfer, Transfer::Discard(_))
     }
 
+    /// Handles the kernel's answer.
+    pub(crate) fn answered(&mut self, answer: Answer) -> Verdict {
+        let Transfer::Passthrough(passthrough) = &mut self.transfer else {
+            return self.advance(answer.moved());
+        };
+        if answer.is_not_started() && self.retries < RETRIES_MAX {
+            self.retries += 1;
+            return Verdict::Again;
+        }
+        Verdict::Over(passthrough.advance(answer))
+    }
+
     /// Handles the kernel's result: bytes transferred, or an error.
     pub(crate) fn advance(&mut self, result: io::Result<usize>) -> Verdict {
         let moved = match result {
@@ -121,9 +243,11 @@ impl Request {
         let wanted = match &self.transfer {
             Transfer::Read(buf) => buf.len(),
             Transfer::Write(data) | Transfer::WriteDurably(data) => data.len(),
-            Transfer::Sync | Transfer::Punch(_) | Transfer::Zero(_) | Transfer::Discard(_) => {
-                return Verdict::Over(Ok(()));
-            }
+            Transfer::Sync
+            | Transfer::Punch(_)
+            | Transfer::Zero(_)
+            | Transfer::Discard(_)
+            | Transfer::Passthrough(_) => return Verdict::Over(Ok(())),
         };
         self.done += moved;
         self.retries = 0;

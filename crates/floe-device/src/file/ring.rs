@@ -26,6 +26,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime::{self, Handle, RuntimeFlavor};
 
 use super::driver::{Driven, Driver, DriverLink};
+use super::entries::EntryKind;
 use super::intake::{Accepted, Intake, Resident};
 use super::kernel::{Completion, Core, Uring, Wait};
 use super::request::{Aftermath, Request, Verdict};
@@ -45,7 +46,7 @@ const GATHERED_MAX: usize = 16;
 
 pub(super) struct Ring {
     intake: Mutex<Intake>,
-    core: Mutex<Core>,
+    core: Mutex<Box<dyn Core>>,
     /// Set by a thread that needs another pass over the ring but does not have
     /// the lock. The holder checks it after unlocking.
     wanted: AtomicBool,
@@ -57,13 +58,12 @@ pub(super) struct Ring {
 
 impl Ring {
     fn new(uring: Uring, family: &Weak<Family>) -> Arc<Self> {
-        let (core, eventfd) = Core::new(uring);
         Arc::new(Ring {
             intake: Mutex::default(),
-            core: Mutex::new(core),
+            core: Mutex::new(uring.core),
             wanted: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
-            eventfd,
+            eventfd: uring.eventfd,
             family: Weak::clone(family),
         })
     }
@@ -160,7 +160,7 @@ impl Ring {
             };
             self.wanted.store(false, Ordering::SeqCst);
             let completions = core.step(&self.intake, Wait::No);
-            let rejected = core.unsubmitted;
+            let rejected = core.is_unsubmitted();
             drop(core);
             self.settle(threads, completions);
             if rejected {
@@ -180,8 +180,8 @@ impl Ring {
         }
         self.intake.lock().woken = completions.len();
         let mut wakers = Vec::with_capacity(completions.len());
-        for (mut request, result) in completions {
-            match request.advance(result) {
+        for (mut request, answer) in completions {
+            match request.answered(answer) {
                 Verdict::Again => self.go_on(request),
                 Verdict::Over(result) => {
                     let Aftermath { waker, next } = threads.owner.finished(request, result);
@@ -251,7 +251,7 @@ impl Ring {
         while self.is_busy() {
             let mut core = self.core.lock();
             let completions = core.step(&self.intake, Wait::One);
-            if core.is_broken {
+            if core.is_broken() {
                 return;
             }
             drop(core);
@@ -400,6 +400,7 @@ const OWN_MAX: usize = 256;
 pub(super) struct Family {
     pub(super) shared: Arc<Ring>,
     own: Mutex<Vec<OwnRing>>,
+    entries: EntryKind,
 }
 
 struct OwnRing {
@@ -410,11 +411,16 @@ struct OwnRing {
 impl Family {
     /// Creates the shared ring on `file`, with `arena` registered if the kernel
     /// allows it. The others are created on demand.
-    pub(super) fn new(file: &impl AsRawFd, arena: Option<&Arena>) -> io::Result<Arc<Self>> {
-        let uring = Uring::new(file, arena)?;
+    pub(super) fn new(
+        file: &impl AsRawFd,
+        arena: Option<&Arena>,
+        entries: EntryKind,
+    ) -> io::Result<Arc<Self>> {
+        let uring = Uring::new(file, arena, entries)?;
         Ok(Arc::new_cyclic(|family| Family {
             shared: Ring::new(uring, family),
             own: Mutex::default(),
+            entries,
         }))
     }
 
@@ -436,7 +442,7 @@ impl Family {
             return Arc::clone(&self.shared);
         }
         let open = threads.owner.open_file();
-        match Uring::new(&open.file, open.arena.as_deref()) {
+        match Uring::new(&open.file, open.arena.as_deref(), self.entries) {
             Ok(uring) => {
                 let ring = Ring::new(uring, &Arc::downgrade(self));
                 own.push(OwnRing {

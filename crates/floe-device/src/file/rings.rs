@@ -13,6 +13,7 @@ use std::sync::{Arc, Weak};
 
 use tokio::runtime::{self, Handle, RuntimeFlavor};
 
+use super::entries::EntryKind;
 use super::request::Request;
 use super::ring::{Family, Ring};
 use super::threads::Threads;
@@ -43,12 +44,13 @@ impl Rings {
         file: &impl AsRawFd,
         arena: Option<&Arena>,
         choice: RingChoice,
+        entries: EntryKind,
     ) -> io::Result<Self> {
         static DEVICES: AtomicU64 = AtomicU64::new(0);
         Ok(Rings {
             device: DEVICES.fetch_add(1, Relaxed),
             choice,
-            family: Family::new(file, arena)?,
+            family: Family::new(file, arena, entries)?,
         })
     }
 

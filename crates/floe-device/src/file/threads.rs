@@ -14,8 +14,10 @@ use rustix::fs::FallocateFlags;
 use tokio::runtime::Handle;
 
 use super::owner::Owner;
-use super::request::{Request, Transfer, Verdict};
+use super::request::{Answer, Passthrough, Request, Transfer, Verdict};
 use crate::error::DeviceErrorKind;
+use crate::nvme::command::IOCTL_IO;
+use crate::nvme::ioctl;
 
 /// Most workers.
 const WORKERS_MAX: usize = 32;
@@ -117,11 +119,26 @@ impl Drop for Worker {
 
 fn carry_out(file: &File, request: &mut Request) -> Result<(), DeviceErrorKind> {
     loop {
-        let attempted = attempt(file, request);
-        if let Verdict::Over(result) = request.advance(attempted) {
+        let verdict = match &mut request.transfer {
+            Transfer::Passthrough(passthrough) => {
+                let answer = execute(file, passthrough);
+                request.answered(answer)
+            }
+            _ => {
+                let attempted = attempt(file, request);
+                request.advance(attempted)
+            }
+        };
+        if let Verdict::Over(result) = verdict {
             return result;
         }
     }
+}
+
+fn execute(file: &File, passthrough: &mut Passthrough) -> Answer {
+    // SAFETY: the command's data is the passthrough's own, which outlives the call.
+    let (code, value) = unsafe { ioctl::submit(file, IOCTL_IO, passthrough.for_kernel()) };
+    Answer { code, value }
 }
 
 fn attempt(file: &File, request: &mut Request) -> io::Result<usize> {
@@ -134,6 +151,7 @@ fn attempt(file: &File, request: &mut Request) -> io::Result<usize> {
         Transfer::Punch(len) => punch(file, FallocateFlags::PUNCH_HOLE, position, *len),
         Transfer::Zero(len) => punch(file, FallocateFlags::ZERO_RANGE, position, *len),
         Transfer::Discard(len) => discard(file, position, *len).map(|()| 0),
+        Transfer::Passthrough(_) => unreachable!("commands are executed on their own"),
     }
 }
 

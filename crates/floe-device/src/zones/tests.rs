@@ -53,7 +53,11 @@ struct Model {
 
 impl Model {
     fn is_open(&self) -> bool {
-        self.pointer > 0 && self.pointer < CAPACITY && !self.finished
+        self.pointer > 0 && !self.is_full()
+    }
+
+    fn is_full(&self) -> bool {
+        self.finished || (self.pointer == CAPACITY && self.writers == 0)
     }
 
     fn start_waiting(&mut self) -> bool {
@@ -128,9 +132,8 @@ proptest! {
             }
             for (report, zone) in table.report().iter().zip(&model) {
                 let expected = match zone.pointer {
-                    _ if zone.finished => ZoneState::Full,
+                    _ if zone.is_full() => ZoneState::Full,
                     0 => ZoneState::Empty,
-                    CAPACITY => ZoneState::Full,
                     _ => ZoneState::Open,
                 };
                 prop_assert_eq!(report.state, expected);
@@ -138,4 +141,55 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_suspect_zone_takes_nothing_until_it_is_inspected() {
+    let (mut table, zone) = (table(2, 2), ZoneId(1));
+    for _ in 0..2 {
+        table.reserve(zone, 4096).unwrap();
+    }
+    table.suspect(zone);
+    assert!(table.reserve(zone, 4096).is_err());
+    assert!(!table.starts_inspection(zone), "another writer is left");
+    table.writer_done(zone);
+    assert!(table.starts_inspection(zone) && !table.starts_inspection(zone));
+    assert_eq!(table.reset_start(zone).ok(), Some(ResetTurn::Later));
+    table.inspected(zone, Some((ZoneState::Open, 4096)));
+    assert!(table.writer_done(zone), "the reset may start");
+    assert!(!table.reset_done(zone, true));
+    assert_eq!(table.reserve(zone, 4096).ok(), Some(0));
+    table.writer_done(zone);
+
+    // A finish meanwhile makes the finding stale.
+    table.reserve(zone, 4096).unwrap();
+    table.suspect(zone);
+    assert!(table.starts_inspection(zone));
+    assert_eq!(table.finish_start(zone).ok(), Some(true));
+    table.inspected(zone, Some((ZoneState::Open, 4096)));
+    table.writer_done(zone);
+    table.finish_done(zone, true);
+    assert!(table.starts_inspection(zone), "inspected again");
+    table.inspected(zone, Some((ZoneState::Offline, 0)));
+    table.writer_done(zone);
+    assert_eq!(table.state(zone).0, ZoneState::Offline);
+    assert!(table.reserve(zone, 4096).is_err() && table.reset_start(zone).is_err());
+}
+
+#[test]
+fn a_zone_being_finished_counts_as_open_and_takes_no_more() {
+    let (mut table, zone) = (table(1, 1), ZoneId(0));
+    table.reserve(zone, 4096).unwrap();
+    table.writer_done(zone);
+    assert_eq!(table.finish_start(zone).ok(), Some(true));
+    let full = table.reserve(zone, 4096);
+    assert!(matches!(
+        full,
+        Err(DeviceErrorKind::ZoneFull { left: 0, .. })
+    ));
+    assert!(table.reserve(ZoneId(1), 4096).is_err(), "still active");
+    table.finish_done(zone, true);
+    table.writer_done(zone);
+    assert_eq!(table.finish_start(zone).ok(), Some(false), "full already");
+    assert_eq!(table.reserve(ZoneId(1), 4096).ok(), Some(0));
 }

@@ -246,6 +246,9 @@ fn options(
 fn describe(device: &DeviceConfig, geometry: &floe_core::Geometry) -> String {
     let kind = match (device.kind, device.sim.model) {
         (DeviceKind::File, _) => "file".to_owned(),
+        (DeviceKind::Zns | DeviceKind::Fdp | DeviceKind::Nvme, _) => {
+            format!("{:?}", device.kind).to_lowercase()
+        }
         (DeviceKind::Memory, _) => "memory".to_owned(),
         (DeviceKind::Sim, SimModel::Queues) => "sim".to_owned(),
         (DeviceKind::Sim, model) => format!("simulated {model:?}").to_lowercase(),

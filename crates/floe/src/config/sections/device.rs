@@ -7,7 +7,19 @@ use crate::config::{Choice, Key, Kind, Limits, Section};
 const KINDS: &[Choice] = &[
     Choice {
         word: "file",
-        doc: "A regular file or a block device.",
+        doc: "A regular file or a block device; an NVMe namespace of any kind if `path` is its character device or `nvme:SERIAL`.",
+    },
+    Choice {
+        word: "zns",
+        doc: "A zoned NVMe namespace, by passthrough.",
+    },
+    Choice {
+        word: "fdp",
+        doc: "An NVMe namespace with flexible data placement, by passthrough.",
+    },
+    Choice {
+        word: "nvme",
+        doc: "A conventional NVMe namespace, by passthrough.",
     },
     Choice {
         word: "memory",
@@ -89,7 +101,7 @@ const IO: &[Choice] = &[
     },
     Choice {
         word: "threads",
-        doc: "A bounded number of threads with pread and pwrite.",
+        doc: "A bounded number of threads with pread and pwrite, or the NVMe driver's ioctl.",
     },
 ];
 const RINGS: &[Choice] = &[
@@ -126,7 +138,7 @@ fn keys() -> Vec<Key> {
             key(
                 "path",
                 Kind::Path,
-                "The file or block device. When not set, `cache.floe` in the data directory.",
+                "The file, block device or NVMe namespace: `/dev/ng0n1`, or `nvme:SERIAL` by the drive's serial number, with `:NAMESPACE` where the drive has several. When not set, `cache.floe` in the data directory.",
             ),
             key(
                 "size",
@@ -137,13 +149,13 @@ fn keys() -> Vec<Key> {
             key(
                 "zone_size",
                 Kind::Size,
-                "Distance between the starts of two zones, the unit of reclaim. When not set: the zone size of the cache on the device. For a new cache, a power of two from 4 to 64 MiB with at least 64 zones; on less than 64 MiB, at least 16 zones. Large chunks get zones that hold 8 of them, up to 64 MiB. A simulated SSD has zones of 64 MiB. Part of the format.",
+                "Distance between the starts of two zones, the unit of reclaim. When not set: the zone size of the cache on the device. For a new cache, a power of two from 4 to 64 MiB with at least 64 zones; on less than 64 MiB, at least 16 zones. Large chunks get zones that hold 8 of them, up to 64 MiB. A simulated SSD has zones of 64 MiB, a zoned namespace its own. Part of the format.",
             )
             .limits(Limits::at_least(512)),
             key(
                 "zone_capacity",
                 Kind::Size,
-                "Writable bytes of a zone. When not set, all of it. Part of the format.",
+                "Writable bytes of a zone. When not set, all of it; a zoned namespace has its own. Part of the format.",
             )
             .limits(Limits::at_least(512)),
             key(
@@ -155,19 +167,19 @@ fn keys() -> Vec<Key> {
             key(
                 "max_open_zones",
                 Kind::Integer,
-                "Most zones that may be open at once. When not set, no limit.",
+                "Most zones that may be open at once. When not set, no limit but the drive's.",
             )
             .limits(Limits::at_least(1)),
             key(
                 "max_active_zones",
                 Kind::Integer,
-                "Most zones that may be active at once. When not set, no limit.",
+                "Most zones that may be active at once. When not set, no limit but the drive's.",
             )
             .limits(Limits::at_least(1)),
             key(
                 "max_append",
                 Kind::Size,
-                "Most bytes of one append; lowered to the zone capacity.",
+                "Most bytes of one append; lowered to the zone capacity and to what a zoned namespace takes.",
             )
             .limits(Limits::at_least(512)),
             key(

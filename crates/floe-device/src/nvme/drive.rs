@@ -1,0 +1,505 @@
+//! An open namespace: its kind, its limits, and the commands that callers wait for.
+
+use std::fs::{self, File, OpenOptions};
+use std::path::{Path, PathBuf};
+
+use super::command::{Command, CommandSet, Feature, Identify, LogPage, ZoneAction};
+use super::fields::DecodeError;
+use super::find::{Found, resolve};
+use super::identify::{
+    Controller, IDENTIFY_BYTES, Namespace, ZonedNamespace, command_set, max_append_log2_pages,
+};
+use super::ioctl::{self, CommandError};
+use super::log_page::{
+    ENDURANCE_GROUP_BYTES, EnduranceGroup, HEALTH_BYTES, HandleUsage, Health,
+    PlacementConfiguration, PlacementEvent, PlacementHandle, PlacementStatistics, STATISTICS_BYTES,
+    SizedBy,
+};
+use super::status::Fault;
+use super::zone_report::{self, ZoneDescriptor, report_bytes};
+use crate::config::OpenDeviceError;
+use crate::file::opening::io_error;
+
+/// Bytes of a controller's memory page. Drives may have larger ones, but the kernel does
+/// not tell; then transfers are smaller than they could be.
+const MEMORY_PAGE_BYTES: u64 = 4096;
+/// Most bytes of a transfer where the kernel tells no limit of its own.
+const UNTOLD_TRANSFER_BYTES: u64 = 128 << 10;
+/// Most blocks of one command.
+const BLOCKS_MAX: u64 = 1 << 16;
+
+/// An open NVMe namespace.
+#[derive(Debug)]
+pub struct Drive {
+    pub(super) file: File,
+    found: Found,
+    /// The namespace's number on its drive.
+    pub(super) number: u32,
+    controller: Controller,
+    namespace: Namespace,
+    interface: Interface,
+    max_transfer_bytes: u32,
+}
+
+/// The kind of a namespace, with what only that kind has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Interface {
+    /// Blocks in any order.
+    Conventional,
+    /// Blocks in any order, with flexible data placement.
+    Placement(Placement),
+    /// Zones.
+    Zoned(Zones),
+}
+
+/// The data placement of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// The namespace's reclaim unit handles.
+    pub handles: Vec<PlacementHandle>,
+    /// The endurance group.
+    pub group: u16,
+    /// Its configuration; `None` if the process may not read it.
+    pub configuration: Option<PlacementConfiguration>,
+}
+
+/// The zones of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Zones {
+    /// Blocks between the starts of two zones.
+    pub zone_blocks: u64,
+    /// Number of zones.
+    pub count: u64,
+    /// Most zones that may be open; `None` without a limit.
+    pub max_open: Option<u32>,
+    /// Most zones that may be active; `None` without a limit.
+    pub max_active: Option<u32>,
+    /// Most bytes of one append.
+    pub max_append_bytes: u32,
+}
+
+impl Interface {
+    /// The kind in messages, with an article.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Interface::Conventional => "a conventional namespace",
+            Interface::Placement(_) => "a namespace with data placement",
+            Interface::Zoned(_) => "a zoned namespace",
+        }
+    }
+}
+
+/// A command failed, or the drive's answer makes no sense.
+#[derive(Debug, thiserror::Error)]
+pub enum DriveError {
+    /// The command failed.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    /// The answer cannot be decoded.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+}
+
+impl Drive {
+    /// Opens the namespace at `path` for reading. A path is its character device, its
+    /// block device, or `nvme:SERIAL` with `:NAMESPACE` where a drive has several.
+    ///
+    /// # Errors
+    /// If there is no such namespace, or it cannot be identified.
+    pub fn open(path: &Path) -> Result<Self, OpenDeviceError> {
+        Drive::open_with(path, false)
+    }
+
+    /// As [`open`](Self::open), also for commands that change its zones. Nothing keeps
+    /// others from using the namespace.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_to_change(path: &Path) -> Result<Self, OpenDeviceError> {
+        Drive::open_with(path, true)
+    }
+
+    fn open_with(path: &Path, writes: bool) -> Result<Self, OpenDeviceError> {
+        let found = resolve(path)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(writes)
+            .open(&found.path);
+        let file = file.map_err(|error| io_error(&found.path, error))?;
+        let path = found.path.clone();
+        Drive::identify(file, found).map_err(|error| error.at(&path))
+    }
+
+    fn identify(file: File, found: Found) -> Result<Self, DriveError> {
+        let number = ioctl::namespace_number(&file).map_err(CommandError::from)?;
+        let identify = |structure| identify(&file, number, structure);
+        let controller = Controller::decode(&identify(Identify::Controller)?)?;
+        let namespace = Namespace::decode(&identify(Identify::Namespace)?)?;
+        let zoned_structure = Identify::NamespaceOf(CommandSet::Zoned);
+        let set = match identify(Identify::Descriptors) {
+            Ok(bytes) => command_set(&bytes),
+            // Without CAP_SYS_ADMIN the kernel allows only the structures of command
+            // sets, and a drive returns that of zones only if the namespace has them.
+            Err(CommandError::Kernel(_)) => match identify(zoned_structure) {
+                Ok(_) => CommandSet::Zoned,
+                Err(_) => CommandSet::Nvm,
+            },
+            // Drives before version 1.3 have no descriptors.
+            Err(CommandError::Drive(_)) => CommandSet::Nvm,
+        };
+        let zoned = match set {
+            CommandSet::Nvm => None,
+            CommandSet::Zoned => {
+                let limits = identify(Identify::ControllerOf(CommandSet::Zoned))?;
+                let zoned = ZonedNamespace::decode(&identify(zoned_structure)?)?;
+                Some((zoned, max_append_log2_pages(&limits)?))
+            }
+            CommandSet::Other(_) => {
+                return Err(DecodeError("a namespace of an unknown command set").into());
+            }
+        };
+        let max_transfer_bytes = max_transfer_bytes(&controller, &namespace, &found);
+        let mut drive = Drive {
+            file,
+            found,
+            number,
+            controller,
+            namespace,
+            interface: Interface::Conventional,
+            max_transfer_bytes,
+        };
+        drive.interface = match (zoned, drive.placement()?) {
+            (Some((zoned, append)), _) => Interface::Zoned(drive.zones_of(&zoned, append)?),
+            (None, Some(placement)) => Interface::Placement(placement),
+            (None, None) => Interface::Conventional,
+        };
+        Ok(drive)
+    }
+
+    fn zones_of(&self, zoned: &ZonedNamespace, append: Option<u8>) -> Result<Zones, DecodeError> {
+        let zone_blocks = zoned.zone_blocks(self.namespace.format)?;
+        let append_bytes = append.map_or(u64::MAX, pages_bytes);
+        let transfer = u64::from(self.max_transfer_bytes);
+        Ok(Zones {
+            zone_blocks,
+            count: self.namespace.blocks / zone_blocks,
+            max_open: zoned.max_open_zones,
+            max_active: zoned.max_active_zones,
+            max_append_bytes: append_bytes.min(transfer) as u32,
+        })
+    }
+
+    /// The data placement, if it is turned on.
+    fn placement(&self) -> Result<Option<Placement>, DriveError> {
+        if !self.controller.has_data_placement {
+            return Ok(None);
+        }
+        let handles = match self.handles() {
+            Ok(handles) => handles,
+            Err(error) if error.is_unsupported() => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let group = self.namespace.endurance_group;
+        Ok((!handles.is_empty()).then(|| Placement {
+            handles,
+            group,
+            configuration: self.configuration(group),
+        }))
+    }
+
+    fn handles(&self) -> Result<Vec<PlacementHandle>, DriveError> {
+        let bytes = sized(SizedBy::Handles, |len| {
+            let mut bytes = vec![0; len];
+            let command = Command::reclaim_unit_handles(self.number, len as u32);
+            ioctl::io(&self.file, &command, &mut bytes)?;
+            Ok(bytes)
+        })?;
+        Ok(PlacementHandle::decode_all(&bytes)?)
+    }
+
+    /// The configuration in use of the endurance group `group`.
+    fn configuration(&self, group: u16) -> Option<PlacementConfiguration> {
+        let feature = Command::get_feature(Feature::DataPlacement(group));
+        let value = ioctl::admin(&self.file, &feature, &mut []).ok()?;
+        let index = usize::from((value >> 8) as u8);
+        let page = LogPage::PlacementConfigurations(group);
+        let bytes = self.sized_page(SizedBy::Configurations, page).ok()?;
+        let all = PlacementConfiguration::decode_all(&bytes).ok()?;
+        all.into_iter().nth(index)
+    }
+
+    fn sized_page(&self, kind: SizedBy, page: LogPage) -> Result<Vec<u8>, DriveError> {
+        sized(kind, |len| self.log_page(page, len))
+    }
+
+    fn log_page(&self, page: LogPage, len: usize) -> Result<Vec<u8>, CommandError> {
+        log_page(&self.file, page, len)
+    }
+
+    /// Its character device.
+    pub fn path(&self) -> &Path {
+        &self.found.path
+    }
+
+    /// Its block device, if the kernel offers one.
+    pub fn block_path(&self) -> Option<&Path> {
+        self.found.block_path.as_deref()
+    }
+
+    /// The namespace's number on its drive.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The controller.
+    pub fn controller(&self) -> &Controller {
+        &self.controller
+    }
+
+    /// The namespace.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// The kind of the namespace.
+    pub fn interface(&self) -> &Interface {
+        &self.interface
+    }
+
+    /// Most bytes of one command: the drive's limit, or the kernel's if it is lower.
+    pub fn max_transfer_bytes(&self) -> u32 {
+        self.max_transfer_bytes
+    }
+
+    /// Bytes that a write leaves whole even if power fails.
+    pub fn atomic_bytes(&self) -> u64 {
+        let blocks = self.namespace.atomic_blocks;
+        let blocks = blocks.unwrap_or(self.controller.atomic_blocks);
+        let boundary = self.namespace.atomic_boundary_blocks.unwrap_or(u32::MAX);
+        u64::from(blocks.min(boundary)) * u64::from(self.namespace.block_bytes)
+    }
+
+    /// The reason why Floe cannot use the namespace, if there is one.
+    pub fn unusable(&self) -> Option<&'static str> {
+        let namespace = &self.namespace;
+        if namespace.metadata_bytes > 0 || namespace.is_protected {
+            return Some(
+                "its blocks have metadata; format it with a block format without metadata \
+                 (`nvme format`), which erases it",
+            );
+        }
+        match &self.interface {
+            Interface::Zoned(zones) if zones.count == 0 => Some("it has no zone"),
+            _ => None,
+        }
+    }
+
+    /// Every zone, in order. Empty if the namespace has none.
+    ///
+    /// # Errors
+    /// If the command fails, or the drive reports zones that are not in order.
+    pub fn zones(&self) -> Result<Vec<ZoneDescriptor>, DriveError> {
+        let Interface::Zoned(zones) = &self.interface else {
+            return Ok(Vec::new());
+        };
+        let mut all: Vec<ZoneDescriptor> = Vec::new();
+        while (all.len() as u64) < zones.count {
+            let left = (zones.count - all.len() as u64) as usize;
+            let len = report_bytes(left).min(self.max_transfer_bytes as usize);
+            let start = all.len() as u64 * zones.zone_blocks;
+            let part = report(&self.file, self.number, start, len)?;
+            let is_next = |(index, zone): (u64, &ZoneDescriptor)| {
+                zone.start == start + index * zones.zone_blocks
+                    && zone.capacity <= zones.zone_blocks
+            };
+            if part.is_empty() || !(0..).zip(&part).all(is_next) {
+                return Err(DecodeError("a report with zones out of order").into());
+            }
+            all.extend(part);
+        }
+        Ok(all)
+    }
+
+    /// Changes the state of the zone that starts at block `zone`, or of all zones.
+    ///
+    /// # Errors
+    /// If the command fails.
+    pub fn change_zones(&self, zone: Option<u64>, action: ZoneAction) -> Result<(), CommandError> {
+        let command = Command::manage_zone(self.number, zone, action);
+        ioctl::io(&self.file, &command, &mut []).map(drop)
+    }
+
+    /// Reads blocks from `block` into `buf`, which holds whole blocks.
+    pub(super) fn read(&self, block: u64, buf: &mut [u8]) -> Result<(), CommandError> {
+        let blocks = buf.len() as u32 / self.namespace.block_bytes;
+        let command = Command::read(self.number, block, blocks);
+        ioctl::io(&self.file, &command, buf).map(drop)
+    }
+
+    /// The drive's health. Needs CAP_SYS_ADMIN, as all log pages do.
+    ///
+    /// # Errors
+    /// If the command fails.
+    pub fn health(&self) -> Result<Health, DriveError> {
+        let bytes = self.log_page(LogPage::Health, HEALTH_BYTES)?;
+        Ok(Health::decode(&bytes)?)
+    }
+
+    /// The health of the namespace's endurance group; `None` if it is in none.
+    ///
+    /// # Errors
+    /// If the command fails.
+    pub fn endurance_group(&self) -> Result<Option<EnduranceGroup>, DriveError> {
+        let group = self.namespace.endurance_group;
+        if group == 0 || !self.controller.has_endurance_groups {
+            return Ok(None);
+        }
+        let bytes = self.log_page(LogPage::EnduranceGroup(group), ENDURANCE_GROUP_BYTES)?;
+        Ok(Some(EnduranceGroup::decode(&bytes)?))
+    }
+
+    /// Bytes that hosts and the drive wrote since data placement was turned on.
+    ///
+    /// # Errors
+    /// If the command fails.
+    pub fn placement_statistics(&self, group: u16) -> Result<PlacementStatistics, DriveError> {
+        placement_statistics(&self.file, group)
+    }
+
+    /// The use of each reclaim unit handle of the endurance group `group`.
+    ///
+    /// # Errors
+    /// If the command fails.
+    pub fn handle_usage(&self, group: u16) -> Result<Vec<HandleUsage>, DriveError> {
+        let bytes = self.sized_page(SizedBy::Usage, LogPage::PlacementUsage(group))?;
+        Ok(HandleUsage::decode_all(&bytes)?)
+    }
+
+    /// The events that concern the host, at most 1023.
+    ///
+    /// # Errors
+    /// If the command fails.
+    pub fn placement_events(&self, group: u16) -> Result<Vec<PlacementEvent>, DriveError> {
+        let bytes = self.sized_page(SizedBy::Events, LogPage::PlacementEvents(group))?;
+        Ok(PlacementEvent::decode_all(&bytes)?)
+    }
+
+    /// True if the volatile write cache is on, or the drive has one and does not tell.
+    pub fn has_write_cache(&self) -> bool {
+        let feature = Command::get_feature(Feature::VolatileWriteCache);
+        self.controller.has_write_cache
+            && ioctl::admin(&self.file, &feature, &mut []).map_or(true, |value| value & 1 != 0)
+    }
+
+    /// Its file and the path of that, for a device.
+    pub(super) fn into_file(self) -> (File, PathBuf) {
+        (self.file, self.found.path)
+    }
+}
+
+impl DriveError {
+    /// True if the drive does not have what was asked for.
+    pub fn is_unsupported(&self) -> bool {
+        match self {
+            DriveError::Command(CommandError::Drive(status)) => {
+                status.fault() == Fault::InvalidCommand
+            }
+            _ => false,
+        }
+    }
+
+    pub(super) fn at(self, path: &Path) -> OpenDeviceError {
+        match self {
+            DriveError::Command(CommandError::Kernel(error)) => io_error(path, error),
+            other => OpenDeviceError::Unusable {
+                path: path.to_owned(),
+                why: other.to_string(),
+            },
+        }
+    }
+}
+
+/// A structure of the namespace `number`, or of its controller.
+fn identify(file: &File, number: u32, structure: Identify) -> Result<Vec<u8>, CommandError> {
+    let number = match structure {
+        Identify::Controller | Identify::ControllerOf(_) => 0,
+        _ => number,
+    };
+    let mut bytes = vec![0; IDENTIFY_BYTES];
+    ioctl::admin(file, &Command::identify(structure, number), &mut bytes)?;
+    Ok(bytes)
+}
+
+/// A structure whose header tells its length, by a command that returns so many bytes.
+fn sized(
+    kind: SizedBy,
+    read: impl Fn(usize) -> Result<Vec<u8>, CommandError>,
+) -> Result<Vec<u8>, DriveError> {
+    let header = read(kind.header_bytes())?;
+    Ok(read(kind.bytes(&header)?)?)
+}
+
+fn log_page(file: &File, page: LogPage, len: usize) -> Result<Vec<u8>, CommandError> {
+    let mut bytes = vec![0; len];
+    ioctl::admin(file, &Command::log_page(page, len as u32), &mut bytes)?;
+    Ok(bytes)
+}
+
+/// The zones from the one at `block`, as far as `len` bytes hold them.
+fn report(
+    file: &File,
+    namespace: u32,
+    block: u64,
+    len: usize,
+) -> Result<Vec<ZoneDescriptor>, DriveError> {
+    let mut bytes = vec![0; len];
+    let command = Command::report_zones(namespace, block, len as u32);
+    ioctl::io(file, &command, &mut bytes)?;
+    Ok(zone_report::decode(&bytes)?)
+}
+
+/// Bytes that hosts and the drive `file` wrote since data placement was turned on.
+pub(super) fn placement_statistics(
+    file: &File,
+    group: u16,
+) -> Result<PlacementStatistics, DriveError> {
+    let bytes = log_page(file, LogPage::PlacementStatistics(group), STATISTICS_BYTES)?;
+    Ok(PlacementStatistics::decode(&bytes)?)
+}
+
+fn pages_bytes(log2: u8) -> u64 {
+    MEMORY_PAGE_BYTES
+        .checked_shl(u32::from(log2))
+        .unwrap_or(u64::MAX)
+}
+
+/// The lowest of the limits of the drive, of the kernel for its queue, and of a command.
+fn max_transfer_bytes(controller: &Controller, namespace: &Namespace, found: &Found) -> u32 {
+    let drive = controller
+        .max_transfer_log2_pages
+        .map_or(u64::MAX, pages_bytes);
+    let kernel = found.block_path.as_deref().and_then(kernel_transfer_bytes);
+    let block = u64::from(namespace.block_bytes);
+    let most = drive
+        .min(kernel.unwrap_or(UNTOLD_TRANSFER_BYTES))
+        .min(BLOCKS_MAX * block)
+        .min(1 << 30);
+    (most / block * block).max(block) as u32
+}
+
+/// Most bytes of a request in the kernel's queue of a block device. Pages of a buffer may
+/// lie anywhere, so that each may be a segment of its own.
+fn kernel_transfer_bytes(block_path: &Path) -> Option<u64> {
+    let queue = Path::new("/sys/class/block")
+        .join(block_path.file_name()?)
+        .join("queue");
+    let number = |name: &str| -> Option<u64> {
+        fs::read_to_string(queue.join(name))
+            .ok()?
+            .trim()
+            .parse()
+            .ok()
+    };
+    let sectors = number("max_hw_sectors_kb")? << 10;
+    Some(sectors.min(number("max_segments")? * MEMORY_PAGE_BYTES))
+}
