@@ -262,6 +262,10 @@ fn shown(report: &VolumeReport) -> String {
     let state = match (&status.poisoned, &status.cache_lost) {
         (Some(reason), _) => format!("POISONED, reads go on and writes are refused: {reason}"),
         (None, Some(reason)) => format!("DEGRADED, it goes on without the cache device: {reason}"),
+        (None, None) if status.unread_bytes > 0 => format!(
+            "serving, while blocks of {} of the cache are being read: dirty and cached lack them",
+            output::size(status.unread_bytes)
+        ),
         (None, None) if status.is_read_only => "read-only".to_owned(),
         (None, None) => "good".to_owned(),
     };

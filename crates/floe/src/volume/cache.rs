@@ -39,6 +39,9 @@ const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 /// An area without a write for one or two of these is idle.
 const INTENT_INTERVAL: Duration = Duration::from_secs(30);
 
+/// The time after which blocks of an earlier mode are written back again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+
 /// A cache device, and the volumes behind it. Clones share it.
 #[derive(Clone, Debug)]
 pub struct VolumeCache {
@@ -361,14 +364,18 @@ impl VolumeCache {
         Ok(volume)
     }
 
-    /// Writes the dirty blocks of `volume` back once all blocks are read.
+    /// Writes the dirty blocks of `volume` back once all blocks are read, and until it can.
     fn clean_behind(&self, volume: Volume) {
+        let clock = self.shared.clock.clone();
         let cleaning = tokio::spawn(async move {
-            match volume.clean().await {
-                Ok(()) | Err(VolumeError::Closed) => {}
-                Err(error) => {
-                    let volume = volume.name();
-                    tracing::error!(volume, %error, "blocks of an earlier mode stay dirty");
+            while !volume.mode().makes_dirty() {
+                match volume.clean().await {
+                    Ok(()) | Err(VolumeError::Closed) => return,
+                    Err(error) => {
+                        let name = volume.name();
+                        tracing::error!(volume = name, %error, "blocks of an earlier mode stay dirty");
+                        clock.sleep(RETRY_INTERVAL).await;
+                    }
                 }
             }
         });
@@ -483,12 +490,12 @@ impl VolumeCache {
     /// A device failed.
     pub async fn close(&self) -> Result<(), VolumeError> {
         self.shared.is_closing.store(true, SeqCst);
+        // Everything that waits for blocks to be read ends.
+        self.shared.loading.fail(VolumeError::Closed);
         let mut entries = self.entries.lock().await;
         for task in self.tasks.lock().drain(..) {
             task.abort();
         }
-        // Requests that wait for blocks to be read end.
-        self.shared.loading.fail(VolumeError::Closed);
         let volumes = self.shared.volumes.read().clone();
         for volume in &volumes {
             self.shared.idle(volume).await;
@@ -504,7 +511,9 @@ impl VolumeCache {
             return Ok(());
         }
         if !self.shared.is_loaded() {
-            return self.shared.table.commit().await;
+            self.shared.table.commit().await?;
+            self.shared.table.stop().await;
+            return Ok(());
         }
         self.shared.enqueue_sums(|_| true);
         self.shared.table.commit().await?;

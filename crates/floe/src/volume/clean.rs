@@ -59,7 +59,14 @@ impl Shared {
                     last_request: Tick(self.last_request.load(Relaxed)),
                 };
                 let now = self.clock.now();
-                self.shards[shard].lock().cache.due(now, load, &mut named);
+                {
+                    let mut state = self.shards[shard].lock();
+                    if !state.is_loaded {
+                        wake_at = wake_at.min(now + RETRY_TIME);
+                        continue;
+                    }
+                    state.cache.due(now, load, &mut named);
+                }
                 for some in named.chunks(self.cleaning.blocks_max) {
                     self.clock.sleep_until(may_begin).await;
                     match self.clean_named(shard, some).await {

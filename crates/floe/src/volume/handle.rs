@@ -42,6 +42,9 @@ pub struct VolumeStatus {
     pub cache_lost: Option<String>,
     /// The backing device.
     pub backing: String,
+    /// Bytes of the cache whose blocks of an earlier run are not read yet: [`Volume::usage`]
+    /// lacks them.
+    pub unread_bytes: u64,
 }
 
 impl Volume {
@@ -108,6 +111,7 @@ impl Volume {
             poisoned: self.state.poisoned().map(|reason| reason.to_string()),
             cache_lost: self.state.loss().map(str::to_owned),
             backing: self.state.backing.describe(),
+            unread_bytes: self.shared.loading.unread_bytes(),
         }
     }
 

@@ -10,6 +10,7 @@ use std::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Relaxed, SeqCst},
 };
+use std::time::Duration;
 
 use floe_core::layout::volume::BlockBatch;
 use floe_core::volume::{ByteRange, Cache, Extent, Piece, Restored};
@@ -18,7 +19,7 @@ use tokio::sync::Notify;
 
 use super::error::{OpenVolumesError, VolumeError};
 use super::state::Shared;
-use super::table::{FoundBlock, Unread};
+use super::table::{Found, FoundBlock, Unread};
 
 /// Parts of the table that are read at once.
 const READS_AT_ONCE: usize = 16;
@@ -31,6 +32,10 @@ const PASSES_MAX: usize = 4;
 
 /// Pages of a table that may be read once for each shard.
 const PAGES_OF_SMALL_TABLE: u32 = 256;
+
+/// Times that a part is read again before it counts as damaged, and the time between.
+const TRIES: u32 = 3;
+const RETRY_TIME: Duration = Duration::from_millis(500);
 
 /// The progress of reading the blocks of an earlier run.
 #[derive(Debug)]
@@ -158,18 +163,22 @@ impl Shared {
         shards: Range<usize>,
     ) -> Result<(), OpenVolumesError> {
         let parts = self.parts(shards.clone());
-        let read = |part: Vec<_>| self.table.read_blocks(unread, part);
+        let read = async |part: Vec<_>| (self.table.read_blocks(unread, &part).await, part);
         let mut parts = stream::iter(parts.map(read)).buffered(READS_AT_ONCE);
         let mut unwritten = 0;
-        while let Some(found) = parts.next().await {
-            let found = found?;
+        while let Some((found, part)) = parts.next().await {
+            // Reads ahead wait for nothing but the device.
+            let found = match found {
+                Ok(found) => found,
+                Err(_) => self.read_again(unread, &part).await?,
+            };
+            unwritten += found.left_out.len();
+            let ticket = self.table.enqueue(found.left_out);
             for group in self.by_group(&found.blocks) {
                 self.restore(group)?;
             }
             // Requests run between.
             tokio::task::yield_now().await;
-            unwritten += found.left_out.len();
-            let ticket = self.table.enqueue(found.left_out);
             if unwritten >= BlockBatch::RECORDS_MAX {
                 unwritten = 0;
                 // If that fails, the write-intent bits tell another start.
@@ -185,6 +194,22 @@ impl Shared {
         self.loading.unread_bytes.store(bytes, SeqCst);
         self.loading.changed.notify_waiters();
         Ok(())
+    }
+
+    /// Reads a part that could not be read: a checkpoint may have been writing one of its
+    /// pages, and errors of the device may pass.
+    async fn read_again(
+        &self,
+        unread: &Unread,
+        part: &[Range<u32>],
+    ) -> Result<Found, OpenVolumesError> {
+        for _ in 1..TRIES {
+            if let Ok(found) = self.table.read_blocks_alone(unread, part).await {
+                return Ok(found);
+            }
+            self.clock.sleep(RETRY_TIME).await;
+        }
+        self.table.read_blocks_alone(unread, part).await
     }
 
     /// The granules of `shards`, in parts that are read at once.

@@ -219,7 +219,7 @@ impl World {
         let Opened { table, unread, .. } = opened.expect("it opens");
         let unread = unread.expect("an earlier run has ended");
         let all = 0..table.plan().granules();
-        let blocks = table.read_blocks(&unread, vec![all]).await;
+        let blocks = table.read_blocks(&unread, &[all]).await;
         let len = SECTORS * SECTOR as usize;
         let below = self.backing.read(0, IoBuf::zeroed(len)).await;
         let mut found: Vec<u64> = versions(&below.expect("no device fails")).collect();

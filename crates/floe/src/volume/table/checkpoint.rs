@@ -4,6 +4,7 @@
 //! crash on the way leaves pages with some of the records; recovery applies them
 //! again.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,8 +27,9 @@ pub(crate) const COPIES_BYTES: usize = 2 * TABLE_PAGE_BYTES;
 
 /// Records, and their indices by the pages that they change, in their order. A record of
 /// a large block changes hundreds of entries, so that the changes are not kept.
+#[derive(Debug)]
 pub(crate) struct ByPage<'a> {
-    records: &'a [BlockRecord],
+    records: Cow<'a, [BlockRecord]>,
     pages: BTreeMap<u32, Vec<u32>>,
 }
 
@@ -55,9 +57,10 @@ impl BlockTable {
 }
 
 impl<'a> ByPage<'a> {
-    pub(crate) fn new(disk: &Disk, records: &'a [BlockRecord]) -> Self {
+    pub(crate) fn new(disk: &Disk, records: impl Into<Cow<'a, [BlockRecord]>>) -> Self {
+        let records = records.into();
         let mut pages = BTreeMap::<u32, Vec<u32>>::new();
-        for (index, record) in (0..).zip(records) {
+        for (index, record) in (0..).zip(&*records) {
             let mut last = None;
             record.edits(disk.shape, |granule, _| {
                 let (page, _) = disk.shape.locate(granule);

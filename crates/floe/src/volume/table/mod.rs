@@ -48,7 +48,7 @@ use log::Log;
 
 pub(crate) use checkpoint::{ByPage, COPIES_BYTES};
 pub(crate) use disk::Disk;
-pub(super) use read::{FoundBlock, Unread};
+pub(super) use read::{Found, FoundBlock, Unread};
 pub(crate) use recover::{Boot, Trust, following, read_log};
 pub(super) use recover::{Opened, format, open, read_superblock};
 
@@ -312,6 +312,13 @@ impl BlockTable {
         });
         let result = written.await;
         self.watch(result)
+    }
+
+    /// Writes nothing any more, once the call has ended.
+    pub(super) async fn stop(&self) {
+        let _no_checkpoint = self.checkpoint.lock().await;
+        let _no_batch = self.log.lock().await;
+        self.is_closed.store(true, SeqCst);
     }
 
     /// Changes the list of volumes, durably.

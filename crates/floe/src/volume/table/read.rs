@@ -35,7 +35,7 @@ pub(in crate::volume) struct Unread {
     pub(super) earlier: VolumeSuperblock,
     pub(super) trust: Trust,
     /// The records of the log, if the pages lack them because the device cannot be written.
-    pub(super) records: Vec<BlockRecord>,
+    pub(super) records: ByPage<'static>,
     pub(super) sums: Option<Arc<Sums>>,
 }
 
@@ -67,17 +67,20 @@ impl BlockTable {
     pub(in crate::volume) async fn read_blocks(
         &self,
         unread: &Unread,
-        granules: Vec<Range<u32>>,
+        granules: &[Range<u32>],
     ) -> Result<Found, OpenVolumesError> {
-        let disk = self.disk();
-        match read_blocks(&disk, unread, &granules).await {
-            Err(PageError::Layout(..)) => {
-                // A checkpoint may have been writing the page, for other blocks of it.
-                let _no_checkpoint = self.checkpoint.lock().await;
-                read_blocks(&disk, unread, &granules).await
-            }
-            read => read,
-        }?
+        read_blocks(&self.disk(), unread, granules).await?
+    }
+
+    /// As [`BlockTable::read_blocks`], while no checkpoint writes a page for other blocks of
+    /// it.
+    pub(in crate::volume) async fn read_blocks_alone(
+        &self,
+        unread: &Unread,
+        granules: &[Range<u32>],
+    ) -> Result<Found, OpenVolumesError> {
+        let _no_checkpoint = self.checkpoint.lock().await;
+        self.read_blocks(unread, granules).await
     }
 }
 
@@ -95,11 +98,10 @@ async fn read_blocks(
     let bytes = page_bytes(disk, first..last + 1);
     let buf = disk.allocate((bytes.end - bytes.start) as usize);
     let bytes = disk.device.read(bytes.start, buf).await?;
-    let records = ByPage::new(disk, &unread.records);
     let mut reader = TableReader::new(disk, unread);
     for (number, copies) in (first..=last).zip(bytes.chunks_exact(super::COPIES_BYTES)) {
         let mut page = any_sound(disk, number, copies)?;
-        records.apply(&mut page);
+        unread.records.apply(&mut page);
         for granules in granules {
             if let Err(error) = reader.read(&page, granules) {
                 return Ok(Err(error));

@@ -192,17 +192,20 @@ pub(crate) async fn open(
     let had_witness = earlier.witness == trust.witness;
     let begun = begin_anew(&disk, &superblock, unstable, pages).await;
     let sums = sums_of(&superblock.plan);
-    let mut unread = Unread {
+    let lacking = match begun {
+        Ok(()) => Vec::new(),
+        Err(_) => records,
+    };
+    let unread = Unread {
         earlier,
         trust,
-        records: Vec::new(),
+        records: ByPage::new(&disk, lacking),
         sums: sums.clone(),
     };
     let table = BlockTable::new(disk, superblock.clone());
     if let Err(error) = begun {
         // Reads go on: the device has the only copy of dirty data.
         table.fail(&error);
-        unread.records = records;
     }
     Ok(Opened {
         table: Arc::new(table),
