@@ -315,8 +315,10 @@ impl VolumeCache {
         }
         let name = name.to_owned();
         let state = VolumeState::new(id, name.clone(), backing, (size_bytes, block_bytes), config);
-        // What an earlier process has written may not be durable.
-        state.needs_flush.store(is_known, SeqCst);
+        // Blocks are filled from it that count as durable, and a flush covers what an earlier
+        // process has written.
+        let flushed = state.backing.flush().await;
+        flushed.map_err(VolumeError::backing)?;
         let state = Arc::new(state);
         if let Some(had) = had.filter(|had| *had != size_bytes) {
             self.shared

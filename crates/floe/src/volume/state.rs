@@ -177,11 +177,22 @@ impl VolumeState {
         if !self.needs_flush.swap(false, SeqCst) {
             return Ok(());
         }
+        let unflushed = Unflushed(&self.needs_flush);
         self.backing.flush().await.map_err(|error| {
-            self.needs_flush.store(true, SeqCst);
             self.poison(&format!("a flush of the backing device failed: {error}"));
             VolumeError::backing(error)
-        })
+        })?;
+        std::mem::forget(unflushed);
+        Ok(())
+    }
+}
+
+/// Asks for another flush when dropped: one has failed, or is not waited for any more.
+struct Unflushed<'a>(&'a AtomicBool);
+
+impl Drop for Unflushed<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
     }
 }
 

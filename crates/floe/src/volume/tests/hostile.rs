@@ -297,16 +297,19 @@ fn a_volume_does_not_suffer_from_another() {
             flush_errors: 1.0,
             ..Faults::default()
         };
-        let failing: SharedBlockDevice = Arc::new(Faulty::new(memory(6), clock.clone(), 1, faults));
+        let failing = Arc::new(Faulty::new(memory(6), clock.clone(), 1, faults));
+        failing.enable(false);
         let cache = open(&memory(4), &clock, Fill::Sector).await;
         let write_back = VolumeConfig {
             mode: Mode::WriteBack,
             allow_data_loss: true,
             ..VolumeConfig::default()
         };
-        let first = cache.attach("first", failing, &write_back).await;
+        let backing: SharedBlockDevice = Arc::clone(&failing) as _;
+        let first = cache.attach("first", backing, &write_back).await;
         let second = cache.attach("second", memory(6), &write_back).await;
         let [first, second] = [first, second].map(|volume| volume.expect("it attaches"));
+        failing.enable(true);
         put(&first, 0, sectors(1, 8), true).await;
         put(&second, 0, sectors(2, 8), true).await;
         assert!(first.clean().await.is_err());

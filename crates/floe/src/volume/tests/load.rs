@@ -8,7 +8,7 @@ use floe_device::block::BlockDevice;
 use floe_device::{IoBuf, IoData, OpFuture, PowerGroup, virtual_time};
 
 use super::below::below;
-use super::faults::{put, sectors};
+use super::faults::{put, sectors, slow};
 use super::*;
 use crate::volume::table::Boot;
 
@@ -189,11 +189,7 @@ fn a_power_loss_after_deaths_keeps_what_was_flushed() {
     for seed in seeds {
         virtual_time::run(seed, |clock| async move {
             let power = PowerGroup::default();
-            let (device, backing) = (
-                power.add(ByteSize::mib(40), 512).expect("a device"),
-                power.add(ByteSize(BYTES), 512).expect("a device"),
-            );
-            let (mut device, mut backing) = (device, backing);
+            let [mut device, mut backing] = devices(&power);
             let mut oracle = Oracle::with_power_loss(BYTES, seed).slowed_by(&clock);
             let mut boot = 0;
             for round in 0..8_u64 {
@@ -222,30 +218,96 @@ fn a_power_loss_after_deaths_keeps_what_was_flushed() {
     }
 }
 
-/// The first flush after the death of a process covers what that had written.
+/// A cache device and a backing device that lose their power together.
+fn devices(power: &PowerGroup) -> [SharedBlockDevice; 2] {
+    [40, BYTES / MIB].map(|mib| power.add(ByteSize::mib(mib), 512).expect("a device"))
+}
+
+/// Loses the power, and reads a byte after the restart.
+async fn byte_after_power_loss(power: &PowerGroup, clock: &Clock, mode: Mode) -> u8 {
+    power.crash(7);
+    let [device, backing] = power.restart().try_into().expect("two devices");
+    let (_, cache) = open(&device, clock, 1).await;
+    let volume = attach(&cache, &backing, mode).await;
+    volume.read_at(4096, 512).await.expect("it reads")[0]
+}
+
+/// The first flush after the death of a process covers what that had written, though its
+/// volume has no block and another one was attached first.
 #[test]
 fn a_flush_covers_the_writes_of_a_process_that_died() {
     for mode in Mode::ALL {
         virtual_time::run(1, |clock| async move {
             let power = PowerGroup::default();
-            let [device, backing] =
-                [40, 24].map(|mib| power.add(ByteSize::mib(mib), 512).expect("a device"));
+            let [device, backing] = devices(&power);
             let (_, cache) = open(&device, &clock, 0).await;
             let volume = attach(&cache, &backing, mode).await;
             put(&volume, 4096, sectors(5, 8), false).await;
             cache.abandon();
             let (_, cache) = open(&device, &clock, 0).await;
+            let config = VolumeConfig::default();
+            let other = cache.attach("other", memory(4), &config).await;
+            other.expect("it attaches");
             let volume = attach(&cache, &backing, mode).await;
             volume.flush().await.expect("it flushes");
-            power.crash(7);
             cache.abandon();
-            let [device, backing] = power.restart().try_into().expect("two devices");
-            let (_, cache) = open(&device, &clock, 1).await;
-            let volume = attach(&cache, &backing, mode).await;
-            let read = volume.read_at(4096, 512).await.expect("it reads");
-            assert_eq!(read[0], 5, "{mode}");
+            assert_eq!(
+                byte_after_power_loss(&power, &clock, mode).await,
+                5,
+                "{mode}"
+            );
         });
     }
+}
+
+/// What a dead process wrote and did not flush is filled from the backing device after the
+/// area has become idle: the block and the backing device stay alike.
+#[test]
+fn blocks_are_filled_from_what_is_durable() {
+    virtual_time::run(1, |clock| async move {
+        let power = PowerGroup::default();
+        let [device, backing] = devices(&power);
+        let (_, cache) = open(&device, &clock, 0).await;
+        let volume = attach(&cache, &backing, Mode::WriteThrough).await;
+        put(&volume, 4096, sectors(5, 8), false).await;
+        cache.abandon();
+        let (_, cache) = open(&device, &clock, 0).await;
+        clock.sleep(Duration::from_secs(100)).await;
+        let volume = attach(&cache, &backing, Mode::WriteThrough).await;
+        let read = volume.read_at(4096, 512).await.expect("it reads");
+        assert_eq!(read[0], 5);
+        clock.sleep(Duration::from_secs(10)).await;
+        cache.abandon();
+        power.crash(7);
+        let [device, backing] = power.restart().try_into().expect("two devices");
+        let (_, cache) = open(&device, &clock, 1).await;
+        let volume = attach(&cache, &backing, Mode::WriteThrough).await;
+        let cached = volume.read_at(4096, 512).await.expect("it reads")[0];
+        let below = backing.read(4096, IoBuf::zeroed(512)).await;
+        assert_eq!(cached, below.expect("it reads")[0]);
+    });
+}
+
+/// The cache is closed while a task of its own flushes: that flush counts for nothing.
+#[test]
+fn a_flush_that_is_given_up_is_repeated() {
+    virtual_time::run(1, |clock| async move {
+        let (device, backing) = (memory(40), memory(BYTES / MIB));
+        let opened = clock.now();
+        let (_, cache) = open(&device, &clock, 0).await;
+        let slow = slow(Arc::clone(&backing), &clock, 0);
+        let volume = attach(&cache, &slow, Mode::WriteThrough).await;
+        put(&volume, 4096, sectors(5, 8), false).await;
+        let flushes = || backing.counters().snapshot().flushes;
+        let before = flushes();
+        // The area is idle after the second interval.
+        clock
+            .sleep_until(opened + Duration::from_secs(60) + SLOW / 2)
+            .await;
+        assert_eq!(flushes(), before + 1);
+        cache.close().await.expect("it closes");
+        assert_eq!(flushes(), before + 2);
+    });
 }
 
 /// A page of the table is damaged: reads of blocks that are not known fail, and nothing is
