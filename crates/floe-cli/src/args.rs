@@ -63,6 +63,9 @@ pub(crate) enum Action {
     /// Make, attach, watch and detach volumes
     #[command(subcommand)]
     Volume(VolumeAction),
+    /// Show NVMe namespaces, and what Floe can use of them
+    #[command(subcommand)]
+    Device(DeviceAction),
     /// Print, check or explain the configuration
     #[command(subcommand)]
     Config(ConfigAction),
@@ -103,6 +106,31 @@ pub(crate) struct ServeArgs {
     /// Cache a file or block device as a volume, and serve it over NBD
     #[arg(long, value_name = "NAME=BACKING[,OPTION…]")]
     pub(crate) volume: Vec<String>,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum DeviceAction {
+    /// List the NVMe namespaces of this machine
+    #[command(after_help = "Example:\n  floe device list --json")]
+    List,
+    /// Describe a namespace: kind, limits, health and data placement
+    #[command(after_help = "Examples:\n  \
+        floe device info /dev/ng0n1\n  \
+        floe device info nvme:S5XYNG0K123456 --json\n\n\
+        Health and the statistics of data placement need root or CAP_SYS_ADMIN. Nothing is changed.")]
+    Info(NamespaceArgs),
+    /// Draw the zones of a zoned namespace: states and write pointers
+    #[command(after_help = "Example:\n  \
+        floe device zones /dev/ng0n1\n\n\
+        Nothing is changed. A namespace in use can be read too.")]
+    Zones(NamespaceArgs),
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct NamespaceArgs {
+    /// The namespace: /dev/ng0n1, /dev/nvme0n1, or nvme:SERIAL[:NAMESPACE]
+    #[arg(value_name = "NAMESPACE", value_hint = ValueHint::FilePath)]
+    pub(crate) namespace: PathBuf,
 }
 
 #[derive(Clone, Debug, Subcommand)]

@@ -19,6 +19,12 @@ impl Style {
         Style::of(io::stderr().is_terminal())
     }
 
+    /// A style without colours.
+    #[cfg(test)]
+    pub(crate) fn plain() -> Self {
+        Style::of(false)
+    }
+
     fn of(terminal: bool) -> Self {
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Style {

@@ -133,3 +133,14 @@ fn a_closed_pipe_is_no_failure() {
         .unwrap();
     assert!(status.success());
 }
+
+#[test]
+fn namespaces_are_listed_and_one_that_is_not_there_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let list = run(folder.path(), &["device", "list", "--json"]).expect(0, &[]);
+    let all: Vec<serde_json::Value> = serde_json::from_str(&list.out).unwrap();
+    assert!(all.iter().all(|one| one["path"].is_string()));
+    let missing = ["device", "info", "nvme:no-such-serial"];
+    run(folder.path(), &missing).expect(3, &["no-such-serial", "floe device list"]);
+    run(folder.path(), &["device", "zones", "/dev/null"]).expect(3, &["/dev/null"]);
+}

@@ -7,6 +7,7 @@ mod inspect;
 mod inspect_volumes;
 mod inspection;
 mod lab;
+mod namespaces;
 mod runtime;
 mod serve;
 mod volume;
@@ -38,6 +39,7 @@ pub(crate) fn run(schema: &Schema, matches: &ArgMatches) -> Result<ExitCode, Fai
         Action::Advise(args) => return Err(lab::become_lab("advise", &args, cli.json)),
         Action::Inspect(args) => inspect::run(schema, below, &args, cli.json)?,
         Action::Check(args) => inspect::check(schema, below, &args, cli.json)?,
+        Action::Device(action) => namespaces::run(&action, cli.json)?,
         Action::Volume(action) => volume::run(schema, below, &action, cli.json)?,
         Action::Config(action) => config::run(schema, below, action, cli.json)?,
         Action::Completions { shell } => manual::completions(&mut args::command(schema), shell)?,
