@@ -80,7 +80,6 @@ const STEPS: &[Step] = &[
         ],
     ),
     step("test", &["test", "--workspace"]),
-    step("doctest", &["test", "--workspace", "--doc"]),
     Step {
         name: "docs",
         cargo: &["doc", "--no-deps", "--workspace"],
