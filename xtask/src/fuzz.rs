@@ -1,8 +1,10 @@
 //! `cargo xtask fuzz-smoke`: runs every fuzz target for a short time.
 
+use std::num::NonZero;
 use std::process::{Command, Stdio};
+use std::thread;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 
 use crate::project::{self, Outcome};
 
@@ -43,15 +45,19 @@ fn smoke(options: &Options) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Skipped(reason.clone()));
     }
 
-    feed_readers(seconds * READERS)?;
-    match without_coverage {
-        None => fuzz_layouts(&layouts, seconds)?,
+    let fuzz_layouts = || match without_coverage {
+        None => fuzz_layouts(&layouts, seconds),
         Some(reason) => {
             eprintln!("fuzz-smoke: without coverage, on this compiler: {reason}");
             let all = (seconds * layouts.len() as u64).to_string();
-            project::run(targets_command().args(["smoke", "--seconds", &all]))?;
+            project::run(targets_command().args(["smoke", "--seconds", &all]))
         }
-    }
+    };
+    // The readers take one thread, and the layouts are built meanwhile.
+    thread::scope(|scope| {
+        let readers = scope.spawn(|| feed_readers(seconds * READERS));
+        fuzz_layouts().and(joined(readers))
+    })?;
     println!("fuzz-smoke: {targets} targets, {seconds} s each, no crash");
     Ok(Outcome::Passed)
 }
@@ -75,23 +81,38 @@ fn fuzz_layouts(targets: &[&str], seconds: u64) -> anyhow::Result<()> {
     project::run(targets_command().arg("seeds"))?;
     // One build for all targets, with debug assertions.
     project::run(fuzz_command("build").args(LAYOUTS_ONLY))?;
-    for target in targets {
-        println!("fuzz-smoke: {target} for {seconds} s");
-        let output = fuzz_command("run")
-            .args(LAYOUTS_ONLY)
-            .args([target, "--"])
-            .arg(format!("-max_total_time={seconds}"))
-            .args(["-rss_limit_mb=2048", "-timeout=10"])
-            .output()
-            .context("starting cargo-fuzz")?;
-        if !output.status.success() {
-            bail!(
-                "the fuzz target {target} failed; its input lies in fuzz/artifacts/{target}/\n{}",
-                String::from_utf8_lossy(&output.stderr)
-            );
-        }
+    let at_once = thread::available_parallelism().map_or(1, NonZero::get);
+    for targets in targets.chunks(at_once) {
+        thread::scope(|scope| {
+            let run = |target| scope.spawn(move || fuzz_layout(target, seconds));
+            let running: Vec<_> = targets.iter().copied().map(run).collect();
+            running.into_iter().try_for_each(joined)
+        })?;
     }
     Ok(())
+}
+
+fn fuzz_layout(target: &str, seconds: u64) -> anyhow::Result<()> {
+    println!("fuzz-smoke: {target} for {seconds} s");
+    let output = fuzz_command("run")
+        .args(LAYOUTS_ONLY)
+        .args([target, "--"])
+        .arg(format!("-max_total_time={seconds}"))
+        .args(["-rss_limit_mb=2048", "-timeout=10"])
+        .output()
+        .context("starting cargo-fuzz")?;
+    if !output.status.success() {
+        bail!(
+            "the fuzz target {target} failed; its input lies in fuzz/artifacts/{target}/\n{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    Ok(())
+}
+
+fn joined(thread: thread::ScopedJoinHandle<'_, anyhow::Result<()>>) -> anyhow::Result<()> {
+    let result = thread.join();
+    result.unwrap_or_else(|_| Err(anyhow!("a thread of fuzz-smoke panicked")))
 }
 
 /// Without the readers there is little to build.
