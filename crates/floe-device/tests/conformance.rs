@@ -184,10 +184,10 @@ fn block_device() {
         .enable_all()
         .build()
         .unwrap();
-    for (io, discard) in [
-        (IoChoice::Uring, true),
-        (IoChoice::Uring, false),
-        (IoChoice::Threads, true),
+    for (io, discard, method) in [
+        (IoChoice::Auto, true, "io_uring"),
+        (IoChoice::Uring, false, "io_uring"),
+        (IoChoice::Threads, true, "threads"),
     ] {
         let config = DeviceConfig {
             path: Some(path.clone().into()),
@@ -197,7 +197,11 @@ fn block_device() {
         };
         runtime.block_on(async {
             let device = open(&config, &Clock::real()).unwrap();
-            assert!(device.describe().starts_with("block device"));
+            let described = device.describe();
+            assert!(
+                described.starts_with("block device") && described.contains(method),
+                "{described}"
+            );
             conformance::check(&device).await;
         });
     }

@@ -240,7 +240,10 @@ fn choose_rings(
     }
 }
 
+/// True for a regular file on tmpfs. A block device's node is on one, too, its blocks
+/// are not.
 pub(crate) fn is_tmpfs(file: &File) -> bool {
     const TMPFS_MAGIC: i64 = 0x0102_1994;
-    rustix::fs::fstatfs(file).is_ok_and(|found| found.f_type == TMPFS_MAGIC)
+    let is_regular = file.metadata().is_ok_and(|found| found.is_file());
+    is_regular && rustix::fs::fstatfs(file).is_ok_and(|found| found.f_type == TMPFS_MAGIC)
 }
