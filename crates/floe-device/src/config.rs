@@ -1,6 +1,6 @@
 //! Configuration of the device to open.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use floe_core::{ByteSize, Geometry, GeometryError};
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use crate::sim_config::SimConfig;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeviceKind {
-    /// A regular file or a block device, or an NVMe namespace of any kind if the
+    /// A regular file or a block device, also a zoned one, or an NVMe namespace of any kind if the
     /// path names its character device or its drive's serial number.
     #[default]
     File,
@@ -250,6 +250,11 @@ impl DeviceConfig {
             (None, DeviceKind::Sim) => ZONE_SIZE_MAX,
             (None, _) => fitting_zone_size(available, self.block_size, self.value_size),
         }
+    }
+
+    /// The configured path, for kinds that have one.
+    pub(crate) fn required_path(&self) -> Result<&Path, OpenDeviceError> {
+        self.path.as_deref().ok_or(OpenDeviceError::Missing("path"))
     }
 
     /// The configured size, for kinds that cannot detect one.
@@ -503,6 +508,14 @@ pub enum OpenDeviceError {
          kernel.io_uring_disabled, the container's seccomp profile, Linux 5.19 or later)"
     )]
     UringBlocked(std::io::Error),
+    /// A zoned block device does not fit Floe or the settings.
+    #[error("the zoned device `{path}` cannot be used: {why}")]
+    Zoned {
+        /// The device.
+        path: PathBuf,
+        /// The reason.
+        why: String,
+    },
     /// A setting of the simulated SSD is invalid.
     #[error("{0}")]
     Sim(String),

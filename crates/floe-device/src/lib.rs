@@ -36,6 +36,7 @@ mod sim_config;
 pub mod sim_media;
 mod virtual_clock;
 pub mod virtual_time;
+pub mod zoned;
 mod zones;
 
 pub use block::file::{FileBlocks, FileBlocksConfig};
@@ -61,3 +62,4 @@ pub use power::PowerSwitch;
 pub use recorded::Recorded;
 pub use sim::{SimConfig, SimDevice, SimModel};
 pub use sim_media::WriteCache;
+pub use zoned::ZonedDevice;

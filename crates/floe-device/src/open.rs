@@ -9,6 +9,7 @@ use crate::file::FileDevice;
 use crate::memory::MemoryDevice;
 use crate::nvme::{self, NvmeDevice};
 use crate::sim::SimDevice;
+use crate::zoned::{ZonedDevice, is_host_managed};
 
 /// Opens a device.
 ///
@@ -22,6 +23,9 @@ pub fn open(config: &DeviceConfig, clock: &Clock) -> Result<SharedDevice, OpenDe
         }
         DeviceKind::File if config.path.as_deref().is_some_and(nvme::is_namespace) => {
             Arc::new(NvmeDevice::open(config)?)
+        }
+        DeviceKind::File if config.path.as_deref().is_some_and(is_host_managed) => {
+            Arc::new(ZonedDevice::open(config)?)
         }
         DeviceKind::File => Arc::new(FileDevice::open(config)?),
         DeviceKind::Zns | DeviceKind::Fdp | DeviceKind::Nvme => Arc::new(NvmeDevice::open(config)?),

@@ -25,6 +25,7 @@ use crate::file::opening::{
 };
 use crate::file::owner::{OpenFile, Owner};
 use crate::file::request::{Aftermath, BlockJob, Job, Request, Transfer, is_unsupported};
+use crate::zoned::is_host_managed;
 
 /// A file or block device to open as it is.
 #[derive(Clone, Debug, PartialEq)]
@@ -84,6 +85,9 @@ impl FileBlocks {
             true => Access::Read,
             false => Access::Write,
         };
+        if is_host_managed(path) {
+            return Err(OpenDeviceError::NoRandomWrites(path.display().to_string()));
+        }
         let file = open_file(path, access)?;
         lock(&file, path, access)?;
         let (is_block_device, size) = size_of(&file).map_err(|error| io_error(path, error))?;

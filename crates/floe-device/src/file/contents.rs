@@ -205,6 +205,14 @@ impl Medium<'_> {
     }
 }
 
+/// The cache that the block at byte `start` of a zone claims; `None` if it claims none.
+pub(crate) fn zone_contents(file: &File, start: u64) -> io::Result<Option<Contents>> {
+    let mut block = vec![0; BLOCK as usize];
+    file.read_exact_at(&mut block, start)?;
+    let claims = matches!(identify(&block), Identified::Claims(_));
+    Ok(claims.then(|| Contents::Cache(shape_in(&block))))
+}
+
 /// The contents that the block at `offset` implies; `None` if it is all zeros.
 pub(crate) fn judge((offset, block): (u64, &[u8])) -> Option<Contents> {
     match identify(block) {

@@ -136,7 +136,9 @@ fn transfer(request: &mut Request, registered: Option<usize>) -> squeue::Entry {
             .build(),
         Transfer::Punch(len) => fallocate(libc::FALLOC_FL_PUNCH_HOLE, position, *len),
         Transfer::Zero(len) => fallocate(libc::FALLOC_FL_ZERO_RANGE, position, *len),
-        Transfer::Discard(_) => unreachable!("discards go to the threads"),
+        Transfer::Discard(_) | Transfer::ChangeZone(..) | Transfer::ReportZone(_) => {
+            unreachable!("the threads execute it")
+        }
         Transfer::Passthrough(_) => unreachable!("commands go to rings with larger entries"),
     }
 }

@@ -30,10 +30,7 @@ impl FileDevice {
     /// # Errors
     /// See [`OpenDeviceError`].
     pub fn open(config: &DeviceConfig) -> Result<Self, OpenDeviceError> {
-        let path = config
-            .path
-            .as_deref()
-            .ok_or(OpenDeviceError::Missing("path"))?;
+        let path = config.required_path()?;
         if let Some(size) = config.size {
             // Before anything is created.
             config.geometry(size)?;
@@ -222,7 +219,7 @@ fn free_for(file: &File) -> io::Result<ByteSize> {
 
 /// The smallest unit that a block device writes without reading, or tearing,
 /// its neighbours; `None` for a file, or if the kernel does not report it.
-fn whole_block(file: &File) -> Option<ByteSize> {
+pub(crate) fn whole_block(file: &File) -> Option<ByteSize> {
     let metadata = file.metadata().ok()?;
     if !metadata.file_type().is_block_device() {
         return None;

@@ -12,6 +12,7 @@ use crate::contract::Completer;
 use crate::error::DeviceErrorKind;
 use crate::nvme::Status;
 use crate::nvme::command::{Command, URING_AREA_BYTES};
+use crate::zoned::kernel::{Change, KernelZone};
 
 /// A request to a back end. It owns its buffers until it ends, even if its
 /// future is dropped.
@@ -43,6 +44,10 @@ pub(crate) enum Transfer {
     Zero(u64),
     /// Discards a range of a block device, whose content is then unknown.
     Discard(u64),
+    /// Changes the state of a zone of so many bytes.
+    ChangeZone(u64, Change),
+    /// Reports the zone that begins at the position.
+    ReportZone(Option<Box<KernelZone>>),
     /// Executes an NVMe command. Boxed, since requests of files are smaller.
     Passthrough(Box<Passthrough>),
 }
@@ -213,9 +218,12 @@ impl Request {
         }
     }
 
-    /// True if a ring can execute it. io_uring has no discard.
+    /// True if a ring can execute it. io_uring has no discard, and knows no zones.
     pub(crate) fn is_for_ring(&self) -> bool {
-        !matches!(self.transfer, Transfer::Discard(_))
+        !matches!(
+            self.transfer,
+            Transfer::Discard(_) | Transfer::ChangeZone(..) | Transfer::ReportZone(_)
+        )
     }
 
     /// Handles the kernel's answer.
@@ -247,6 +255,8 @@ impl Request {
             | Transfer::Punch(_)
             | Transfer::Zero(_)
             | Transfer::Discard(_)
+            | Transfer::ChangeZone(..)
+            | Transfer::ReportZone(_)
             | Transfer::Passthrough(_) => return Verdict::Over(Ok(())),
         };
         self.done += moved;

@@ -18,6 +18,7 @@ use super::request::{Answer, Passthrough, Request, Transfer, Verdict};
 use crate::error::DeviceErrorKind;
 use crate::nvme::command::IOCTL_IO;
 use crate::nvme::ioctl;
+use crate::zoned::kernel as zoned;
 
 /// Most workers.
 const WORKERS_MAX: usize = 32;
@@ -151,6 +152,13 @@ fn attempt(file: &File, request: &mut Request) -> io::Result<usize> {
         Transfer::Punch(len) => punch(file, FallocateFlags::PUNCH_HOLE, position, *len),
         Transfer::Zero(len) => punch(file, FallocateFlags::ZERO_RANGE, position, *len),
         Transfer::Discard(len) => discard(file, position, *len).map(|()| 0),
+        Transfer::ChangeZone(len, change) => {
+            zoned::change(file, position, *len, *change).map(|()| 0)
+        }
+        Transfer::ReportZone(found) => {
+            *found = Some(Box::new(zoned::report_one(file, position)?));
+            Ok(0)
+        }
         Transfer::Passthrough(_) => unreachable!("commands are executed on their own"),
     }
 }

@@ -7,7 +7,7 @@ use crate::config::{Choice, Key, Kind, Limits, Section};
 const KINDS: &[Choice] = &[
     Choice {
         word: "file",
-        doc: "A regular file or a block device; an NVMe namespace of any kind if `path` is its character device or `nvme:SERIAL`.",
+        doc: "A regular file or a block device, also a zoned one; an NVMe namespace of any kind if `path` is its character device or `nvme:SERIAL`.",
     },
     Choice {
         word: "zns",
@@ -149,13 +149,13 @@ fn keys() -> Vec<Key> {
             key(
                 "zone_size",
                 Kind::Size,
-                "Distance between the starts of two zones, the unit of reclaim. When not set: the zone size of the cache on the device. For a new cache, a power of two from 4 to 64 MiB with at least 64 zones; on less than 64 MiB, at least 16 zones. Large chunks get zones that hold 8 of them, up to 64 MiB. A simulated SSD has zones of 64 MiB, a zoned namespace its own. Part of the format.",
+                "Distance between the starts of two zones, the unit of reclaim. When not set: the zone size of the cache on the device. For a new cache, a power of two from 4 to 64 MiB with at least 64 zones; on less than 64 MiB, at least 16 zones. Large chunks get zones that hold 8 of them, up to 64 MiB. A simulated SSD has zones of 64 MiB, a zoned drive its own. Part of the format.",
             )
             .limits(Limits::at_least(512)),
             key(
                 "zone_capacity",
                 Kind::Size,
-                "Writable bytes of a zone. When not set, all of it; a zoned namespace has its own. Part of the format.",
+                "Writable bytes of a zone. When not set, all of it; a zoned drive has its own. Part of the format.",
             )
             .limits(Limits::at_least(512)),
             key(
@@ -179,7 +179,7 @@ fn keys() -> Vec<Key> {
             key(
                 "max_append",
                 Kind::Size,
-                "Most bytes of one append; lowered to the zone capacity and to what a zoned namespace takes.",
+                "Most bytes of one append; lowered to the zone capacity and to what a zoned drive takes.",
             )
             .limits(Limits::at_least(512)),
             key(

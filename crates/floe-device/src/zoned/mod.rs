@@ -1,0 +1,180 @@
+//! A zoned block device: a host-managed drive, ZNS or SMR, through the kernel's block
+//! layer.
+//!
+//! The drive knows its zones' states, so a device that is opened reports them. An append
+//! becomes a write at the write pointer, one in flight for each zone, in order.
+
+pub(crate) mod kernel;
+mod lanes;
+mod open;
+mod operations;
+
+use std::fmt;
+use std::sync::Arc;
+
+use floe_core::{Address, Geometry, ZoneId};
+
+use crate::buffer::{IoBuf, IoData};
+use crate::contract::{Device, OpFuture, Placement, ZoneReport, ZoneState};
+use crate::counters::Counters;
+use crate::error::{DeviceErrorKind, Operation};
+use crate::file::engine::{Engine, IoMethod};
+use crate::file::request::{Job, Request, Transfer, ZonedJob};
+use crate::zones::{check_append, check_range, check_zone};
+
+use kernel::Change;
+pub(crate) use open::is_host_managed;
+use operations::Operations;
+
+/// A zoned block device. Its operations run as those of a
+/// [`FileDevice`](crate::FileDevice), on its engine. Dropping the device waits for
+/// operations in flight.
+pub struct ZonedDevice {
+    engine: Engine,
+    operations: Arc<Operations>,
+}
+
+impl ZonedDevice {
+    /// How reads and writes reach the kernel. Zones are always managed by threads.
+    pub fn io_method(&self) -> IoMethod {
+        self.engine.io_method()
+    }
+
+    fn submit(&self, request: Option<Request>) {
+        if let Some(request) = request {
+            self.engine.submit(request);
+        }
+    }
+
+    fn reject<T: Send + 'static>(
+        &self,
+        operation: Operation,
+        zone: ZoneId,
+        kind: DeviceErrorKind,
+    ) -> OpFuture<T> {
+        self.operations.open.reject(operation, zone, kind)
+    }
+}
+
+impl Device for ZonedDevice {
+    fn geometry(&self) -> &Geometry {
+        &self.operations.geometry
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.operations.open.counters
+    }
+
+    fn describe(&self) -> String {
+        format!("zoned {}", self.engine.describe())
+    }
+
+    fn allocate(&self, len: usize) -> IoBuf {
+        self.engine.allocate(len)
+    }
+
+    fn read(&self, at: Address, mut buf: IoBuf) -> OpFuture<IoBuf> {
+        let operations = &*self.operations;
+        if let Err(kind) = check_range(&operations.geometry, at.zone, at.offset, buf.len()) {
+            return self.reject(Operation::Read, at.zone, kind);
+        }
+        let (state, pointer) = operations.zones.lock().state(at.zone);
+        let is_written_below = matches!(
+            state,
+            ZoneState::Empty | ZoneState::Open | ZoneState::Closed
+        );
+        if is_written_below && at.offset >= pointer {
+            // Some drives fail such reads.
+            buf.fill(0);
+            let counters = &operations.open.counters;
+            Counters::add(&counters.reads, 1);
+            Counters::add(&counters.read_bytes, buf.len() as u64);
+            return OpFuture::ready(Ok(buf));
+        }
+        let (completer, future) = OpFuture::pending();
+        let job = Job::Zoned(ZonedJob::Read(completer));
+        let request = Request::new(Transfer::Read(buf), operations.position(at), job);
+        self.submit(Some(request));
+        future
+    }
+
+    fn append(&self, zone: ZoneId, data: IoData, _placement: Placement) -> OpFuture<Address> {
+        let operations = &*self.operations;
+        let (completer, future) = OpFuture::pending();
+        let started = check_append(&operations.geometry, zone, data.len()).and_then(|()| {
+            // Places are given in the order of the lane.
+            let mut lanes = operations.lanes.lock();
+            let offset = operations.zones.lock().reserve(zone, data.len() as u64)?;
+            let at = Address::new(zone, offset);
+            let job = Job::Zoned(ZonedJob::Append(at, completer));
+            let request = Request::new(Transfer::Write(data), operations.position(at), job);
+            Ok(lanes.add(zone, request))
+        });
+        match started {
+            Ok(request) => self.submit(request),
+            Err(kind) => return self.reject(Operation::Append, zone, kind),
+        }
+        future
+    }
+
+    fn write(&self, at: Address, _data: IoData, _placement: Placement) -> OpFuture<()> {
+        let kind = DeviceErrorKind::Unsupported("writes in place");
+        self.reject(Operation::Write, at.zone, kind)
+    }
+
+    fn reset(&self, zone: ZoneId) -> OpFuture<()> {
+        let Operations {
+            geometry, zones, ..
+        } = &*self.operations;
+        let request = |()| zones.request_reset(zone, self.engine.home());
+        let (future, completer) = match check_zone(geometry, zone).and_then(request) {
+            Ok(requested) => requested,
+            Err(kind) => return self.reject(Operation::Reset, zone, kind),
+        };
+        if let Some(completer) = completer {
+            let job = ZonedJob::Reset(zone, completer);
+            self.engine
+                .submit(self.operations.change(zone, Change::Reset, job));
+        }
+        future
+    }
+
+    fn finish(&self, zone: ZoneId) -> OpFuture<()> {
+        let operations = &*self.operations;
+        let (completer, future) = OpFuture::pending();
+        let started = check_zone(&operations.geometry, zone).and_then(|()| {
+            let mut lanes = operations.lanes.lock();
+            if !operations.zones.lock().finish_start(zone)? {
+                Counters::add(&operations.open.counters.finishes, 1);
+                completer.complete(Ok(()));
+                return Ok(None);
+            }
+            let job = ZonedJob::Finish(zone, completer);
+            Ok(lanes.add(zone, operations.change(zone, Change::Finish, job)))
+        });
+        match started {
+            Ok(request) => self.submit(request),
+            Err(kind) => return self.reject(Operation::Finish, zone, kind),
+        }
+        future
+    }
+
+    fn flush(&self) -> OpFuture<()> {
+        let (completer, future) = OpFuture::pending();
+        let job = Job::Zoned(ZonedJob::Flush(completer));
+        self.submit(Some(Request::new(Transfer::Sync, 0, job)));
+        future
+    }
+
+    fn report(&self) -> OpFuture<Vec<ZoneReport>> {
+        OpFuture::ready(Ok(self.operations.zones.lock().report()))
+    }
+}
+
+impl fmt::Debug for ZonedDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ZonedDevice")
+            .field(&self.describe())
+            .finish()
+    }
+}

@@ -1,0 +1,292 @@
+//! Opening a zoned block device.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use floe_core::{ByteSize, Geometry, ZoneId};
+use parking_lot::Mutex;
+
+use super::ZonedDevice;
+use super::kernel::{self, Change, KernelZone, Queue};
+use super::lanes::Lanes;
+use super::operations::Operations;
+use crate::config::{DeviceConfig, Direct, OpenDeviceError};
+use crate::contract::ZoneState;
+use crate::file::contents::{Contents, zone_contents};
+use crate::file::engine::Engine;
+use crate::file::entries::EntryKind;
+use crate::file::open::whole_block;
+use crate::file::opening::{
+    Access, arena_and_rings, choose_direct, io_error, lock, logical_block_bytes, open_file,
+};
+use crate::file::owner::OpenFile;
+use crate::file::states::ZoneStates;
+use crate::zones::ZoneTable;
+
+/// True if `path` is a block device whose zones must be written in sequence.
+pub(crate) fn is_host_managed(path: &Path) -> bool {
+    Queue::of(path).is_some_and(|queue| queue.is_host_managed())
+}
+
+impl ZonedDevice {
+    /// Opens the configured zoned block device. Conventional zones at its start stay
+    /// unused. Zones that another program left open are closed, which keeps their data.
+    ///
+    /// # Errors
+    /// See [`OpenDeviceError`].
+    pub fn open(config: &DeviceConfig) -> Result<Self, OpenDeviceError> {
+        let path = config.required_path()?;
+        let unfit = |why: String| OpenDeviceError::Zoned {
+            path: path.to_owned(),
+            why,
+        };
+        let failed = |error: io::Error| io_error(path, error);
+        let queue = Queue::of(path).ok_or_else(|| OpenDeviceError::NotFound(path.to_owned()))?;
+        let file = open_file(path, Access::Write)?;
+        lock(&file, path, Access::Write)?;
+        let drive = Drive::of(&file).map_err(failed)?.map_err(unfit)?;
+        let contents = match config.accept_foreign {
+            true => Contents::Empty,
+            false => drive.contents(&file).map_err(failed)?,
+        };
+        let cache = match contents {
+            Contents::Foreign { offset, what } => {
+                return Err(OpenDeviceError::ForeignData {
+                    path: path.to_owned(),
+                    offset,
+                    what,
+                });
+            }
+            Contents::Cache(shape) => shape,
+            Contents::Empty => None,
+        };
+        let whole = match (config.fits_block_size, cache) {
+            (false, _) => None,
+            (true, Some(cache)) => Some(ByteSize(cache.block_size.into())),
+            (true, None) => whole_block(&file).map(|whole| whole.min(config.block_size)),
+        };
+        let block_size = whole.unwrap_or(config.block_size);
+        let logical = logical_block_bytes(&file).map_err(failed)?;
+        if block_size.bytes() < u64::from(logical) {
+            return Err(OpenDeviceError::BelowLogicalBlock {
+                path: path.to_owned(),
+                wanted: block_size,
+                logical: ByteSize(logical.into()),
+            });
+        }
+        let geometry = drive.geometry(config, block_size, &queue).map_err(unfit)?;
+        geometry.validate().map_err(OpenDeviceError::Geometry)?;
+        if config.direct == Direct::Off {
+            return Err(unfit(
+                "writes in sequence need direct I/O; set direct to `auto`".into(),
+            ));
+        }
+        // The kernel may write pages of its cache in any order.
+        let is_direct = choose_direct(&file, path, Direct::On, block_size)?;
+        let zones = &drive.zones[..geometry.zone_count as usize];
+        let mut table = ZoneTable::new(&geometry, ZoneState::Empty);
+        for (number, zone) in (0..).zip(zones) {
+            let state = settle(&file, zone, config.accept_foreign).map_err(failed)?;
+            table.restore(
+                ZoneId(number),
+                state,
+                zone.written.min(geometry.zone_capacity),
+            );
+        }
+        let (buffers, io) = (config.registered_buffers, config.io);
+        let (arena, rings) =
+            arena_and_rings(&file, buffers, io, config.rings, EntryKind::Transfers)?;
+        let operations = Arc::new(Operations {
+            start: drive.zones[0].start,
+            zones: ZoneStates::new(table),
+            lanes: Mutex::new(Lanes::new(geometry.zone_count)),
+            open: OpenFile::new(path, file, is_direct, arena),
+            geometry,
+        });
+        Ok(ZonedDevice {
+            engine: Engine::new(Arc::<Operations>::clone(&operations), rings),
+            operations,
+        })
+    }
+}
+
+/// Frees the place of an open zone, which another program may have left: closes it, or
+/// finishes it if its data will be wiped. Returns the zone's state.
+fn settle(file: &File, zone: &KernelZone, will_be_wiped: bool) -> io::Result<ZoneState> {
+    let change = |change| kernel::change(file, zone.start, zone.len, change);
+    Ok(match zone.state.unwrap_or(ZoneState::Unknown) {
+        ZoneState::Open | ZoneState::Closed if will_be_wiped => {
+            change(Change::Finish)?;
+            ZoneState::Full
+        }
+        ZoneState::Open => {
+            change(Change::Close)?;
+            // A zone without data becomes empty.
+            match zone.written {
+                0 => ZoneState::Empty,
+                _ => ZoneState::Closed,
+            }
+        }
+        state => state,
+    })
+}
+
+/// The zones of a drive that Floe uses.
+struct Drive {
+    zones: Vec<KernelZone>,
+}
+
+impl Drive {
+    /// The zones that are written in sequence: all but conventional ones at the start
+    /// and a smaller one at the end. An inner error says why they are unfit.
+    fn of(file: &File) -> io::Result<Result<Self, String>> {
+        let mut zones: Vec<KernelZone> = Vec::new();
+        loop {
+            let at = zones.last().map_or(0, |zone| zone.start + zone.len);
+            let more = kernel::report(file, at)?;
+            let end = more.last().map_or(at, |zone| zone.start + zone.len);
+            if end == at {
+                return Ok(Self::from(zones));
+            }
+            zones.extend(more);
+        }
+    }
+
+    fn from(mut zones: Vec<KernelZone>) -> Result<Self, String> {
+        let first = zones.iter().position(|zone| zone.state.is_some());
+        let first = first.ok_or("it has only conventional zones")?;
+        zones.drain(..first);
+        let len = zones[0].len;
+        zones.pop_if(|last| last.len < len);
+        let capacity = zones.first().map_or(0, |zone| zone.capacity);
+        for zone in &zones {
+            if zone.state.is_none() {
+                return Err(format!(
+                    "the zone at byte {} is conventional and lies between others",
+                    zone.start
+                ));
+            }
+            if (zone.len, zone.capacity) != (len, capacity) {
+                return Err("its zones differ in size or capacity".to_owned());
+            }
+        }
+        match zones.is_empty() {
+            true => Err("it has no whole zone".to_owned()),
+            false => Ok(Drive { zones }),
+        }
+    }
+
+    /// Identifies the contents by the first blocks of the first two zones. Any other
+    /// written zone is foreign.
+    fn contents(&self, file: &File) -> io::Result<Contents> {
+        for zone in self.zones.iter().take(2) {
+            if let Some(found) = zone_contents(file, zone.start)? {
+                return Ok(found);
+            }
+        }
+        let written = self
+            .zones
+            .iter()
+            .find(|zone| zone.state != Some(ZoneState::Empty));
+        Ok(written.map_or(Contents::Empty, |zone| Contents::Foreign {
+            offset: zone.start,
+            what: "a written zone that is not Floe's",
+        }))
+    }
+
+    /// The shape of the device. Settings may lower the drive's limits.
+    fn geometry(
+        &self,
+        config: &DeviceConfig,
+        block_size: ByteSize,
+        queue: &Queue,
+    ) -> Result<Geometry, String> {
+        let KernelZone { len, capacity, .. } = self.zones[0];
+        for (setting, wanted, found) in [
+            ("zone_size", config.zone_size, len),
+            ("zone_capacity", config.zone_capacity, capacity),
+        ] {
+            if let Some(wanted) = wanted.filter(|wanted| wanted.bytes() != found) {
+                return Err(format!(
+                    "its zones have a {setting} of {}, not the configured {wanted}; leave it unset",
+                    ByteSize(found)
+                ));
+            }
+        }
+        let available = self.zones.len() as u64;
+        let zones = config.size.map_or(available, |size| size.bytes() / len);
+        if zones == 0 || zones > available {
+            return Err(format!(
+                "it has {available} zones of {}, which is not the configured size",
+                ByteSize(len)
+            ));
+        }
+        let lower = |ours: Option<u32>, limit: &str| match (ours, queue.limit(limit)) {
+            (Some(ours), Some(drive)) => Some(ours.min(drive)),
+            (ours, drive) => ours.or(drive),
+        };
+        let block = block_size.bytes();
+        let appends = [
+            config.max_append.bytes(),
+            capacity,
+            queue.request_bytes_max().unwrap_or(u64::MAX),
+        ];
+        let append_max = appends.into_iter().fold(1 << 30, u64::min);
+        Ok(Geometry {
+            block_size: block as u32,
+            zone_size: len,
+            zone_capacity: capacity - capacity % block,
+            zone_count: u32::try_from(zones).map_err(|_| "it has too many zones".to_owned())?,
+            max_open_zones: lower(config.max_open_zones, "max_open_zones"),
+            max_active_zones: lower(config.max_active_zones, "max_active_zones"),
+            max_append_bytes: (append_max / block).max(1) as u32 * block as u32,
+            random_writes: false,
+            native_append: false,
+            placement_handles: 0,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn zone(number: u64, len: u64, state: Option<ZoneState>) -> KernelZone {
+        KernelZone {
+            start: number * 4096,
+            len,
+            capacity: len - 1024,
+            written: 0,
+            state,
+        }
+    }
+
+    #[test]
+    fn conventional_zones_and_a_small_one_stay_unused() {
+        let empty = Some(ZoneState::Empty);
+        let zones = vec![
+            zone(0, 4096, None),
+            zone(1, 4096, empty),
+            zone(2, 4096, Some(ZoneState::Full)),
+            zone(3, 2048, empty),
+        ];
+        let drive = Drive::from(zones).expect("fits");
+        assert_eq!(drive.zones.len(), 2);
+        assert_eq!(drive.zones[0].start, 4096);
+    }
+
+    #[test]
+    fn mixed_drives_are_refused() {
+        let empty = Some(ZoneState::Empty);
+        for zones in [
+            vec![],
+            vec![zone(0, 4096, None)],
+            vec![zone(0, 4096, empty), zone(1, 4096, None)],
+            vec![zone(0, 4096, empty), zone(1, 8192, empty)],
+        ] {
+            assert!(Drive::from(zones).is_err());
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The zones of a zoned block device, and the effects on them of requests that have ended.
+
+use std::io;
+
+use floe_core::{Address, Geometry, ZoneId};
+use parking_lot::Mutex;
+
+use super::kernel::{Change, KernelZone};
+use super::lanes::Lanes;
+use crate::contract::ZoneState;
+use crate::counters::Counters;
+use crate::error::{DeviceError, DeviceErrorKind, Operation};
+use crate::file::owner::{OpenFile, Owner};
+use crate::file::request::{Aftermath, Job, Request, Transfer, ZonedJob};
+use crate::file::states::{AfterWriter, WaitingReset, ZoneStates};
+
+/// The state of a zoned block device, and its operations' effects on it.
+pub(super) struct Operations {
+    pub(super) geometry: Geometry,
+    /// Byte offset of zone 0, behind the drive's conventional zones.
+    pub(super) start: u64,
+    pub(super) zones: ZoneStates,
+    /// Locked before the zones where both are.
+    pub(super) lanes: Mutex<Lanes<Request>>,
+    pub(super) open: OpenFile,
+}
+
+impl Owner for Operations {
+    fn open_file(&self) -> &OpenFile {
+        &self.open
+    }
+
+    fn finished(&self, request: Request, result: Result<(), DeviceErrorKind>) -> Aftermath {
+        let (bytes, open) = (request.done as u64, &self.open);
+        let Job::Zoned(job) = request.job else {
+            unreachable!("a device with zones starts operations on zones");
+        };
+        let (waker, next) = match (job, request.transfer) {
+            (ZonedJob::Read(completer), Transfer::Read(buf)) => {
+                let (zone, read) = (self.zone_at(request.position), result.map(|()| buf));
+                let waker = open.end_transfer(Operation::Read, zone, bytes, read, completer);
+                (waker, None)
+            }
+            (ZonedJob::Flush(completer), _) => (open.end_flush(result, completer), None),
+            (ZonedJob::Append(at, completer), _) => {
+                if result.is_err() {
+                    self.fail_followers(at.zone);
+                }
+                let (next, appended) = (self.writer_done(at.zone), result.map(|()| at));
+                let operation = Operation::Append;
+                let waker = open.end_transfer(operation, at.zone, bytes, appended, completer);
+                (waker, next)
+            }
+            (ZonedJob::Finish(zone, completer), _) => {
+                self.zones.lock().finish_done(zone, result.is_ok());
+                let next = self.writer_done(zone);
+                let finishes = &open.counters.finishes;
+                let result = open.count(result, finishes, Operation::Finish, zone);
+                (completer.complete_quietly(result), next)
+            }
+            (ZonedJob::Reset(zone, completer), _) => {
+                let resets = &open.counters.resets;
+                let result = open.count(result, resets, Operation::Reset, zone);
+                let next = match self.zones.reset_done(zone, result.is_ok()) {
+                    Some(reset) => Some(self.start_of_reset(reset)),
+                    None if result.is_err() => self.inspect_idle(zone),
+                    None => self.lanes.lock().ended(zone),
+                };
+                (completer.complete_quietly(result), next)
+            }
+            (ZonedJob::Inspect(zone), Transfer::ReportZone(found)) => {
+                self.inspected(zone, found.filter(|_| result.is_ok()));
+                (None, self.writer_done(zone))
+            }
+            (ZonedJob::Read(_) | ZonedJob::Write(..) | ZonedJob::Inspect(_), _) => {
+                unreachable!("reads read, inspections report, and nothing is written in place")
+            }
+        };
+        Aftermath { waker, next }
+    }
+}
+
+impl Operations {
+    pub(super) fn position(&self, at: Address) -> u64 {
+        self.start + u64::from(at.zone.0) * self.geometry.zone_size + at.offset
+    }
+
+    fn zone_at(&self, position: u64) -> ZoneId {
+        // The position lies inside the device, whose zones count in 32 bits.
+        ZoneId(((position - self.start) / self.geometry.zone_size) as u32)
+    }
+
+    pub(super) fn change(&self, zone: ZoneId, change: Change, job: ZonedJob) -> Request {
+        let transfer = Transfer::ChangeZone(self.geometry.zone_size, change);
+        let position = self.position(Address::new(zone, 0));
+        Request::new(transfer, position, Job::Zoned(job))
+    }
+
+    fn start_of_reset(&self, reset: WaitingReset) -> Request {
+        let job = ZonedJob::Reset(reset.zone, reset.completer);
+        self.change(reset.zone, Change::Reset, job)
+    }
+
+    /// The next request after an append, a finish or an inspection.
+    fn writer_done(&self, zone: ZoneId) -> Option<Request> {
+        match self.zones.writer_done_or_inspects(zone) {
+            AfterWriter::Nothing => self.lanes.lock().ended(zone),
+            AfterWriter::Reset(reset) => Some(self.start_of_reset(reset)),
+            AfterWriter::Inspect => {
+                let position = self.position(Address::new(zone, 0));
+                let job = Job::Zoned(ZonedJob::Inspect(zone));
+                Some(Request::new(Transfer::ReportZone(None), position, job))
+            }
+        }
+    }
+
+    /// Inspects a zone after a failed reset, unless another one has begun.
+    fn inspect_idle(&self, zone: ZoneId) -> Option<Request> {
+        {
+            let mut zones = self.zones.lock();
+            zones.writer_started(zone).ok()?;
+            zones.suspect(zone);
+        }
+        self.writer_done(zone)
+    }
+
+    /// Appends behind a failed one would leave a gap, which the drive rejects.
+    fn fail_followers(&self, zone: ZoneId) {
+        let followers = {
+            let mut lanes = self.lanes.lock();
+            self.zones.lock().suspect(zone);
+            lanes.drain(zone)
+        };
+        for follower in followers {
+            let mut zones = self.zones.lock();
+            let behind = || DeviceErrorKind::Io(io::Error::other("an earlier append failed"));
+            match follower.job {
+                Job::Zoned(ZonedJob::Append(_, completer)) => {
+                    zones.writer_done(zone);
+                    drop(zones);
+                    completer.complete(Err(self.failure(Operation::Append, zone, behind())));
+                }
+                Job::Zoned(ZonedJob::Finish(_, completer)) => {
+                    zones.finish_done(zone, false);
+                    zones.writer_done(zone);
+                    drop(zones);
+                    completer.complete(Err(self.failure(Operation::Finish, zone, behind())));
+                }
+                _ => unreachable!("appends and finishes wait in lanes"),
+            }
+        }
+    }
+
+    /// Takes over the state that the drive reports. Without a report it is unknown.
+    fn inspected(&self, zone: ZoneId, reported: Option<Box<KernelZone>>) {
+        let found = reported.and_then(|zone| Some((zone.state?, zone.written)));
+        let (state, written) = found.unwrap_or((ZoneState::Unknown, 0));
+        tracing::warn!(
+            device = %self.open.path.display(), %zone, ?state, written,
+            "an operation failed; the zone's state was read from the drive"
+        );
+        let written = written.min(self.geometry.zone_capacity);
+        self.zones
+            .lock()
+            .inspected(zone, found.map(|_| (state, written)));
+    }
+
+    fn failure(&self, operation: Operation, zone: ZoneId, kind: DeviceErrorKind) -> DeviceError {
+        Counters::add(&self.open.counters.errors, 1);
+        DeviceError::new(operation, zone, kind)
+    }
+}
