@@ -68,7 +68,7 @@ fn suite(options: &Options) -> Result<Outcome> {
         Ok(packages) => packages,
         Err(error) => return Ok(Outcome::Skipped(format!("{error:#}"))),
     };
-    let programs = Programs::build()?;
+    let programs = Programs::build(chosen.iter().any(|test| test.has_server))?;
     let mut run = tempfile::Builder::new()
         .prefix("run-")
         .tempdir_in(&folder)?;

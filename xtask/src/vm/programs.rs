@@ -9,17 +9,20 @@ use serde_json::Value;
 use crate::project;
 
 /// The tests of `floe-device` that take a real device.
-const TESTS: &[&str] = &["conformance", "block_conformance"];
+const TESTS: &[&str] = &["conformance", "block_conformance", "zoned"];
 
 /// Built programs by name.
 pub(super) struct Programs(BTreeMap<String, PathBuf>);
 
 impl Programs {
-    /// Builds `floe` and [`TESTS`].
-    pub(super) fn build() -> Result<Self> {
+    /// Builds [`TESTS`], and `floe` if a test needs it.
+    pub(super) fn build(with_server: bool) -> Result<Self> {
         let mut command = project::cargo();
         // The features of a build of all tests, so that it shares its crates.
-        command.args(["build", "--workspace", "--bin", "floe"]);
+        command.args(["build", "--workspace"]);
+        if with_server {
+            command.args(["--bin", "floe"]);
+        }
         for test in TESTS {
             command.args(["--test", test]);
         }

@@ -17,6 +17,36 @@ pub(super) fn conventional(machine: &mut Machine, programs: &Programs) -> Result
     Ok(())
 }
 
+/// A zoned disk in memory, with conventional zones at its start.
+const NULL_BLK: &str = "
+modprobe null_blk nr_devices=0
+cd /sys/kernel/config/nullb
+[ -d zoned ] || mkdir zoned
+cd zoned
+echo 0 > power
+echo 1 > memory_backed
+echo 96 > size
+echo 4096 > blocksize
+echo 1 > zoned
+echo 4 > zone_size
+echo 3 > zone_capacity
+echo 2 > zone_nr_conv
+echo 4 > zone_max_open
+echo 6 > zone_max_active
+echo 1 > power
+disk=/dev/zoned; [ -b $disk ] || disk=/dev/nullb$(cat index)
+ln -sf $disk /dev/vm/null-1
+";
+
+/// Zoned block devices: ZNS drives of two geometries, and the kernel's own.
+pub(super) fn zoned(machine: &mut Machine, programs: &Programs) -> Result<()> {
+    machine.guest().shell(NULL_BLK, PATIENCE)?;
+    for disk in ["null-1", "zns-b-1", "zns-a-1"] {
+        run(machine, programs, "zoned", "FLOE_TEST_ZONED_DEVICE", disk)?;
+    }
+    Ok(())
+}
+
 /// Runs the ignored tests of `test`, which find the disk in `variable`.
 fn run(
     machine: &Machine,

@@ -20,8 +20,6 @@ use crate::vm::programs::Programs;
 
 const PATIENCE: Duration = Duration::from_secs(180);
 
-const ROUNDS: u32 = 2;
-
 const CONNECTIONS: u64 = 4;
 
 const FIXED_ITEMS: usize = 4_000;
@@ -36,6 +34,13 @@ const CONVENTIONAL: Disks = Disks {
     cache: "conv-1",
     volume: Some(("conv-2", "conv-3")),
     tiny: Some("conv-4"),
+};
+
+/// The chunk and the tiny engine on zoned drives.
+const ZONED: Disks = Disks {
+    cache: "zns-a-1",
+    volume: Some(("conv-2", "conv-3")),
+    tiny: Some("zns-b-1"),
 };
 
 const MAKE: &str = "mkfs.ext4 -q -F /dev/nbd0";
@@ -55,29 +60,45 @@ while :; do
 done
 ";
 
-/// Power cuts by reset.
+/// A power cut by reset.
 pub(super) fn conventional_reset(machine: &mut Machine, programs: &Programs) -> Result<()> {
-    rounds(machine, programs, CONVENTIONAL, Cut::Reset)
+    rounds(machine, programs, CONVENTIONAL, Cut::Reset, 1)
+}
+
+/// A power cut by reset, with both engines on zoned drives.
+pub(super) fn zoned_reset(machine: &mut Machine, programs: &Programs) -> Result<()> {
+    rounds(machine, programs, ZONED, Cut::Reset, 1)
+}
+
+/// As [`zoned_reset`], with more cuts.
+pub(super) fn zoned_resets(machine: &mut Machine, programs: &Programs) -> Result<()> {
+    rounds(machine, programs, ZONED, Cut::Reset, 4)
 }
 
 /// Power cuts by killing QEMU.
 pub(super) fn conventional_kill(machine: &mut Machine, programs: &Programs) -> Result<()> {
-    rounds(machine, programs, CONVENTIONAL, Cut::Kill)
+    rounds(machine, programs, CONVENTIONAL, Cut::Kill, 3)
 }
 
-fn rounds(machine: &mut Machine, programs: &Programs, disks: Disks, how: Cut) -> Result<()> {
+fn rounds(
+    machine: &mut Machine,
+    programs: &Programs,
+    disks: Disks,
+    how: Cut,
+    rounds: u32,
+) -> Result<()> {
     disks.prepare(machine)?;
-    let world = World::new(u32::from(how == Cut::Kill), FIXED_ITEMS, CHANGING_ITEMS);
+    let world = World::new(0, FIXED_ITEMS, CHANGING_ITEMS);
     let mut random = Xoshiro256PlusPlus::seed_from_u64(how as u64);
     let mut synced = Vec::new();
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         let moment = Duration::from_millis(random.random_range(3_000..12_000));
         one_round(machine, programs, disks, how, &world, moment, &mut synced)
             .with_context(|| format!("round {round}, cut after {moment:?}"))?;
     }
     let (judged, acknowledged) = world.verdicts.counts();
     println!(
-        "vm:   {ROUNDS} cuts, {judged} answers judged, {acknowledged} writes acknowledged, {} files synced",
+        "vm:   {rounds} cuts, {judged} answers judged, {acknowledged} writes acknowledged, {} files synced",
         synced.len()
     );
     Ok(())

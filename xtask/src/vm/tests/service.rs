@@ -44,7 +44,10 @@ impl Disks {
             .into_iter()
             .flat_map(|(cache, backing)| [cache, backing]);
         for disk in [self.cache].into_iter().chain(self.tiny).chain(volume) {
-            let wipe = format!("blkdiscard --zeroout /dev/vm/{disk}");
+            let wipe = match is_zoned(disk) {
+                true => format!("blkzone reset /dev/vm/{disk}"),
+                false => format!("blkdiscard --zeroout /dev/vm/{disk}"),
+            };
             machine.guest().shell(&wipe, START_PATIENCE)?;
         }
         let unmount = format!("! mountpoint -q {FOLDER} || umount {FOLDER}");
@@ -61,11 +64,9 @@ impl Service {
         let mut flags = vec![
             format!("--data-dir={FOLDER}"),
             format!("--device-path={}", path(disks.cache)),
-            format!("--device-zone-size={SMALL_ZONE}"),
             format!("--chunk-size={SMALL_CHUNK}"),
             "--ram-size=4MiB".to_owned(),
             "--tiny-ram-size=256KiB".to_owned(),
-            "--tiny-zone-size=64KiB".to_owned(),
             format!("--memcached-listen=0.0.0.0:{MEMCACHED_PORT}"),
             "--memcached-anonymous=true".to_owned(),
             format!("--admin-listen=0.0.0.0:{ADMIN_PORT}"),
@@ -75,6 +76,13 @@ impl Service {
         match disks.tiny {
             Some(tiny) => flags.push(format!("--tiny-path={}", path(tiny))),
             None => flags.push("--tiny-enabled=false".to_owned()),
+        }
+        // A zoned drive has its own zones.
+        if !is_zoned(disks.cache) {
+            flags.push(format!("--device-zone-size={SMALL_ZONE}"));
+        }
+        if disks.tiny.is_some_and(|tiny| !is_zoned(tiny)) {
+            flags.push("--tiny-zone-size=64KiB".to_owned());
         }
         if let Some((cache, backing)) = disks.volume {
             flags.push(format!("--volumes-path={}", path(cache)));
@@ -111,6 +119,10 @@ impl Service {
             .shell("kill -TERM $(pidof floe)", START_PATIENCE)?;
         self.0.wait().map(drop)
     }
+}
+
+fn is_zoned(disk: &str) -> bool {
+    disk.starts_with("zns-")
 }
 
 /// Connects the volume to `/dev/nbd0` by the kernel's client.
