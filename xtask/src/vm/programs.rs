@@ -11,6 +11,9 @@ use crate::project;
 /// The tests of `floe-device` that take a real device.
 const TESTS: &[&str] = &["conformance", "block_conformance", "zoned"];
 
+/// The manifests of the packages that have the programs.
+const OWNERS: &[&str] = &["floe-device/Cargo.toml", "floe-cli/Cargo.toml"];
+
 /// Built programs by name.
 pub(super) struct Programs(BTreeMap<String, PathBuf>);
 
@@ -33,7 +36,10 @@ impl Programs {
             let message: Value = serde_json::from_str(line)?;
             let name = message["target"]["name"].as_str();
             let executable = message["executable"].as_str();
-            if let (Some(name), Some(executable)) = (name, executable) {
+            let manifest = message["manifest_path"].as_str().unwrap_or_default();
+            // Other packages have tests of the same names.
+            let is_ours = OWNERS.iter().any(|owner| manifest.ends_with(owner));
+            if let (Some(name), Some(executable), true) = (name, executable, is_ours) {
                 programs.insert(name.to_owned(), executable.into());
             }
         }

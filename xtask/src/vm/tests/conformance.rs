@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use crate::vm::machine::Machine;
 use crate::vm::programs::Programs;
@@ -62,5 +62,10 @@ fn run(
         "--ignored",
         "--test-threads=1",
     ];
-    machine.guest().run(&words, PATIENCE).map(drop)
+    let output = machine.guest().run(&words, PATIENCE)?;
+    ensure!(
+        !output.contains("running 0 tests"),
+        "{test} has no such tests"
+    );
+    Ok(())
 }
