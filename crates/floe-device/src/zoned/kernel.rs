@@ -71,7 +71,9 @@ impl RawZone {
             0xf => ZoneState::Offline,
             _ => ZoneState::Unknown,
         };
-        let written = self.write_pointer.saturating_sub(self.start) * SECTOR_BYTES;
+        // A drive may leave the pointer of an empty or full zone undefined.
+        let written = self.write_pointer.saturating_sub(self.start);
+        let written = written.saturating_mul(SECTOR_BYTES);
         KernelZone {
             start: self.start * SECTOR_BYTES,
             len,
