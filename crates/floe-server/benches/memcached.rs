@@ -48,10 +48,7 @@ fn main() -> Result<(), AnyError> {
         let mut costs = vec![Cost::default(); peers.len()];
         for _ in 0..SLICES {
             for (peer, cost) in peers.iter().zip(&mut costs) {
-                let more = measure(peer, depth, slice)?;
-                cost.requests += more.requests;
-                cost.cpu_seconds += more.cpu_seconds;
-                cost.seconds += more.seconds;
+                *cost += measure(peer, depth, slice)?;
             }
         }
         for (peer, cost) in peers.iter().zip(&costs) {
@@ -89,7 +86,7 @@ impl Peer {
     fn floe(path: &Path) -> Result<Self, AnyError> {
         Ok(Peer {
             name: "floe",
-            process: Process::own(path)?,
+            process: Process::own("--serve", path)?,
             path: path.to_owned(),
         })
     }

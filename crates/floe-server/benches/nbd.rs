@@ -1,17 +1,18 @@
-//! Reads and writes of 4 KiB over NBD on a Unix socket: requests per CPU second
-//! of the server process at depth 32, and latency at depth 1, of exports in memory and
-//! of a volume whose cache answers every request, beside nbdkit's
-//! memory plugin and qemu-nbd on a file in memory.
+//! Reads and writes of 4 KiB over NBD on a Unix socket: requests per CPU second of the
+//! server process at depth 32, and latency at depth 1. It measures exports in memory and a
+//! volume whose cache answers every request. Beside them stand a bare loop that moves the
+//! same bytes, nbdkit's memory plugin and qemu-nbd on a file in memory.
 //!
 //! `cargo bench -p floe-server --bench nbd [-- --quick] [--json]`
 //!
 //! All servers get the same requests in alternating short slices, so that a
-//! disturbance affects all. The load has one connection and a fixed time.
+//! disturbance affects all. The load has one connection and a fixed time. A case takes
+//! at most [`SLICES`] seconds for each server.
 
 mod support;
 
 use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::rc::Rc;
@@ -32,7 +33,8 @@ use support::{AnyError, Arguments, Cost, Process};
 const EXPORT: ByteSize = ByteSize::mib(256);
 const BLOCK_BYTES: u32 = 4096;
 
-const SLICES: usize = 6;
+/// An odd number, for the median. A slice takes at most a second.
+const SLICES: usize = 7;
 const DEPTHS: [usize; 2] = [1, 32];
 
 /// Bytes of a request's head and of a simple reply's.
@@ -44,6 +46,9 @@ fn main() -> Result<(), AnyError> {
     if let Some(path) = &arguments.serve {
         return serve(path);
     }
+    if let Some(path) = std::env::args().skip_while(|word| word != BARE).nth(1) {
+        return serve_bare(Path::new(&path));
+    }
     let slice = arguments.slice();
     let folder = tempfile::tempdir_in("/dev/shm")?;
     let peers = Peer::all(folder.path())?;
@@ -51,27 +56,31 @@ fn main() -> Result<(), AnyError> {
     for is_write in [false, true] {
         for depth in DEPTHS {
             let mut costs = vec![Cost::default(); peers.len()];
+            let mut latencies = vec![Vec::new(); peers.len()];
             for _ in 0..SLICES {
-                for (peer, cost) in peers.iter().zip(&mut costs) {
-                    measure(peer, is_write, depth, slice, cost)?;
+                for ((peer, cost), means) in peers.iter().zip(&mut costs).zip(&mut latencies) {
+                    let of_slice = measure(peer, is_write, depth, slice)?;
+                    means.push(depth as f64 * of_slice.seconds / of_slice.requests as f64);
+                    *cost += of_slice;
                 }
             }
-            let null = peers
-                .iter()
-                .zip(&costs)
-                .find(|(peer, _)| peer.export == "null");
-            for (peer, cost) in peers.iter().zip(&costs) {
-                let of_null = null.map(|(_, null)| {
-                    cost.requests_per_cpu_second() / null.requests_per_cpu_second()
-                });
+            let of = |export: &str, cost: &Cost| {
+                let other = peers.iter().position(|peer| peer.name == export)?;
+                let ratio = cost.requests_per_cpu_second() / costs[other].requests_per_cpu_second();
+                Some((ratio * 100.0).round() / 100.0)
+            };
+            for ((peer, cost), means) in peers.iter().zip(&costs).zip(&mut latencies) {
+                means.sort_unstable_by(f64::total_cmp);
                 let kind = if is_write { "write" } else { "read" };
                 let row = serde_json::json!({
                     "case": format!("{kind} of 4 KiB, depth {depth}"),
                     "peer": peer.name,
                     "requests_per_cpu_second": cost.requests_per_cpu_second().round(),
-                    "of_floe_null": of_null.map(|of| (of * 100.0).round() / 100.0),
+                    "of_floe_null": of("floe null", cost),
+                    "of_bare_loop": of("bare loop", cost),
                     "requests_per_second": (cost.requests as f64 / cost.seconds).round(),
-                    "mean_us": (depth as f64 * cost.seconds * 1e8 / cost.requests as f64).round() / 100.0,
+                    // The median of the slices' means.
+                    "mean_us": (means[SLICES / 2] * 1e8).round() / 100.0,
                 });
                 match arguments.json {
                     true => println!("{row}"),
@@ -96,7 +105,7 @@ impl Peer {
     /// Floe's exports, `floe memory` first, and those of the installed servers.
     fn all(folder: &Path) -> Result<Vec<Peer>, AnyError> {
         let socket = |name: &str| folder.join(format!("{name}.sock"));
-        let floe = Rc::new(Process::own(&socket("floe"))?);
+        let floe = Rc::new(Process::own("--serve", &socket("floe"))?);
         let own = |name, export| Peer {
             name,
             process: Rc::clone(&floe),
@@ -107,6 +116,12 @@ impl Peer {
             own("floe memory", "memory"),
             own("floe null", "null"),
             own("floe volume, all hits", "volume"),
+            Peer {
+                name: "bare loop",
+                process: Rc::new(Process::own(BARE, &socket("bare"))?),
+                path: socket("bare"),
+                export: "",
+            },
         ];
         let image = folder.join("image");
         std::fs::File::create(&image)?.set_len(EXPORT.bytes())?;
@@ -221,6 +236,76 @@ async fn volumes() -> Result<VolumeCache, AnyError> {
     Ok(cache)
 }
 
+/// Names the path of the bare loop.
+const BARE: &str = "--bare";
+
+/// Bytes that the bare loop receives at once.
+const BARE_BYTES: usize = 256 << 10;
+
+/// The least that a server of blocks in memory does: it receives what has arrived, copies
+/// the blocks of all whole requests, and sends their replies together. It has no event
+/// loop, no limits, no checks, and one client at a time.
+fn serve_bare(path: &Path) -> Result<(), AnyError> {
+    let listener = UnixListener::bind(path)?;
+    let mut blocks = vec![0; EXPORT.bytes() as usize];
+    println!("ready");
+    std::thread::spawn(|| {
+        // It ends with the bench.
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        std::process::exit(0);
+    });
+    loop {
+        let (mut stream, _) = listener.accept()?;
+        stream.write_all(b"NBDMAGICIHAVEOPT\0\x03")?;
+        stream.read_exact(&mut [0; 20])?;
+        stream.write_all(&EXPORT.bytes().to_be_bytes())?;
+        stream.write_all(&[0, 1])?;
+        answer_bare(&mut stream, &mut blocks)?;
+    }
+}
+
+/// Answers until the client closes the connection.
+fn answer_bare(stream: &mut UnixStream, blocks: &mut [u8]) -> Result<(), AnyError> {
+    let mut input = vec![0; BARE_BYTES];
+    let mut output = Vec::new();
+    let mut filled = 0;
+    loop {
+        let len = stream.read(&mut input[filled..])?;
+        if len == 0 {
+            return Ok(());
+        }
+        filled += len;
+        let mut rest = &input[..filled];
+        while let Some((head, after)) = rest.split_at_checked(REQUEST_BYTES) {
+            let is_write = match head[7] {
+                0 => false,
+                1 => true,
+                _ => return Ok(()),
+            };
+            let at = u64::from_be_bytes(head[16..24].try_into()?) as usize;
+            let block = &mut blocks[at..at + BLOCK_BYTES as usize];
+            rest = match after.split_at_checked(block.len()) {
+                _ if !is_write => after,
+                Some((data, after)) => {
+                    block.copy_from_slice(data);
+                    after
+                }
+                None => break,
+            };
+            output.extend([0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0]);
+            output.extend(&head[8..16]);
+            if !is_write {
+                output.extend_from_slice(block);
+            }
+        }
+        let left = rest.len();
+        input.copy_within(filled - left..filled, 0);
+        filled = left;
+        stream.write_all(&output)?;
+        output.clear();
+    }
+}
+
 /// Writes every block once, so that no read finds a hole.
 fn fill(peer: &Peer) -> Result<(), AnyError> {
     let blocks = EXPORT.bytes() / u64::from(BLOCK_BYTES);
@@ -229,13 +314,8 @@ fn fill(peer: &Peer) -> Result<(), AnyError> {
     load.finish()
 }
 
-fn measure(
-    peer: &Peer,
-    is_write: bool,
-    depth: usize,
-    time: Duration,
-    cost: &mut Cost,
-) -> Result<(), AnyError> {
+fn measure(peer: &Peer, is_write: bool, depth: usize, time: Duration) -> Result<Cost, AnyError> {
+    let mut cost = Cost::default();
     let mut load = Load::new(peer.connect()?, is_write, depth);
     let blocks = EXPORT.bytes() / u64::from(BLOCK_BYTES);
     let (before, began) = (peer.process.cpu_seconds()?, Instant::now());
@@ -247,9 +327,9 @@ fn measure(
         cost.requests += 1;
     }
     load.finish()?;
-    cost.seconds += began.elapsed().as_secs_f64();
-    cost.cpu_seconds += peer.process.cpu_seconds()? - before;
-    Ok(())
+    cost.seconds = began.elapsed().as_secs_f64();
+    cost.cpu_seconds = peer.process.cpu_seconds()? - before;
+    Ok(cost)
 }
 
 /// A connection with a number of requests in flight.

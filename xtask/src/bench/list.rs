@@ -8,7 +8,8 @@ use crate::project::{self, Profile};
 pub(super) struct Bench {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
-    /// Words after `cargo`.
+    /// Words after `cargo`. The benches of the workspace are built with the features of
+    /// all of it, so that they share their dependencies.
     pub(super) cargo: &'static [&'static str],
     /// The directory that it runs in.
     pub(super) folder: &'static str,
@@ -46,7 +47,7 @@ pub(super) const BENCHES: &[Bench] = &[
     Bench {
         name: "device",
         about: "The device back ends against a raw io_uring loop on the same file",
-        cargo: &["bench", "--package", "floe-device", "--bench", "ring", "--"],
+        cargo: &["bench", "--workspace", "--bench", "ring", "--"],
         full: &["1024", "2"],
         quick: &["256", "1"],
         ..JSON
@@ -54,40 +55,33 @@ pub(super) const BENCHES: &[Bench] = &[
     json(
         "store",
         "Flash hits through the library against a raw io_uring loop on the same file",
-        &["bench", "--package", "floe", "--bench", "store", "--"],
+        &["bench", "--workspace", "--bench", "store", "--"],
     ),
     json(
         "tiny",
         "The cores of the engines for tiny objects on modelled flash, without I/O: operations of a mix like Twitter's, filters, lookups in memory, by processor time",
-        &["bench", "--package", "floe-core", "--bench", "tiny", "--"],
+        &["bench", "--workspace", "--bench", "tiny", "--"],
     ),
     json(
         "volume",
         "The core of the block cache of volumes, without I/O: lookups at 10 M blocks beside random reads of memory, requests, RAM per block, by processor time",
-        &["bench", "--package", "floe-core", "--bench", "volume", "--"],
+        &["bench", "--workspace", "--bench", "volume", "--"],
     ),
     Bench {
         name: "memcached",
         about: "Gets of values in memory over memcached's protocol: requests per second of the server's processor time, beside the installed memcached",
-        cargo: &[
-            "bench",
-            "--package",
-            "floe-server",
-            "--bench",
-            "memcached",
-            "--",
-        ],
+        cargo: &["bench", "--workspace", "--bench", "memcached", "--"],
         ..JSON
     },
     json(
         "volumes",
         "The driver of volumes: hits of 4 KiB on devices in memory beside the device alone, one after the other, by processor time; two threads beside one, and beside copies of 4 KiB without locks; hits on a file beside a plain io_uring loop; starts after an unclean stop",
-        &["bench", "--package", "floe", "--bench", "volumes", "--"],
+        &["bench", "--workspace", "--bench", "volumes", "--"],
     ),
     Bench {
         name: "ssd",
         about: "The SSD model, and the papers' hosts over it, in time of one processor, beside what it must reach",
-        cargo: &["bench", "--package", "floe-eval", "--bench", "ssd", "--"],
+        cargo: &["bench", "--workspace", "--bench", "ssd", "--"],
         ..JSON
     },
     Bench {
@@ -100,14 +94,14 @@ pub(super) const BENCHES: &[Bench] = &[
     Bench {
         name: "rivals",
         about: "Floe, memcached with and without extstore, and foyer behind the same protocol, with the same memory and flash: a burst of sets, gets from flash, and the mix of Twitter's clusters with a set after every miss; processor time and bytes written are those of the server's process",
-        cargo: &["bench", "--package", "floe-eval", "--bench", "rivals", "--"],
+        cargo: &["bench", "--workspace", "--bench", "rivals", "--"],
         prepare: Some(rivals),
         ..JSON
     },
     Bench {
         name: "fill",
         about: "New keys only, values of 226 B, pipelined 64 deep by one client until they take 1.05 times 1 GiB of flash: bytes that the server's process wrote to the device for each byte accepted, fences included, and how many of the newest keys are not found afterwards; Floe, foyer and memcached with extstore behind the same protocol",
-        cargo: &["bench", "--package", "floe-eval", "--bench", "rivals", "--"],
+        cargo: &["bench", "--workspace", "--bench", "rivals", "--"],
         full: &["--fill", "--json"],
         quick: &["--fill", "--json", "--quick"],
         prepare: Some(rivals),
@@ -115,8 +109,8 @@ pub(super) const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "nbd",
-        about: "Reads and writes of 4 KiB over NBD on a Unix socket by one client: requests per second of the server's processor time, and mean latency at depth 1, beside nbdkit's memory plugin and qemu-nbd on a file in memory, if they are installed",
-        cargo: &["bench", "--package", "floe-server", "--bench", "nbd", "--"],
+        about: "Reads and writes of 4 KiB over NBD on a Unix socket by one client: requests per second of the server's processor time, and mean latency at depth 1, the median of seven slices; beside a bare loop that moves the same bytes, and nbdkit's memory plugin and qemu-nbd on a file in memory, if they are installed",
+        cargo: &["bench", "--workspace", "--bench", "nbd", "--"],
         ..JSON
     },
 ];

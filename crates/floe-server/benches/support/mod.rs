@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io::{BufRead, BufReader, Read};
+use std::ops::AddAssign;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -45,6 +46,14 @@ pub(crate) struct Cost {
     pub(crate) seconds: f64,
 }
 
+impl AddAssign for Cost {
+    fn add_assign(&mut self, other: Cost) {
+        self.requests += other.requests;
+        self.cpu_seconds += other.cpu_seconds;
+        self.seconds += other.seconds;
+    }
+}
+
 impl Cost {
     pub(crate) fn requests_per_cpu_second(&self) -> f64 {
         self.requests as f64 / self.cpu_seconds.max(1e-9)
@@ -55,10 +64,10 @@ impl Cost {
 pub(crate) struct Process(Child);
 
 impl Process {
-    /// Starts this program as a server at `path`.
-    pub(crate) fn own(path: &Path) -> Result<Self, AnyError> {
+    /// Starts this program as the server at `path` that `flag` names.
+    pub(crate) fn own(flag: &str, path: &Path) -> Result<Self, AnyError> {
         let mut child = Command::new(std::env::current_exe()?)
-            .arg("--serve")
+            .arg(flag)
             .arg(path)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
