@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::project;
 
 /// The tests of `floe-device` that take a real device.
-const TESTS: &[&str] = &["conformance", "block_conformance", "zoned"];
+const TESTS: &[&str] = &["conformance", "block_conformance", "zoned", "nvme"];
 
 /// The manifests of the packages that have the programs.
 const OWNERS: &[&str] = &["floe-device/Cargo.toml", "floe-cli/Cargo.toml"];

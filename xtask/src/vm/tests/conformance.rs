@@ -47,6 +47,19 @@ pub(super) fn zoned(machine: &mut Machine, programs: &Programs) -> Result<()> {
     Ok(())
 }
 
+/// Namespaces by passthrough, of every kind that Floe drives.
+pub(super) fn passthrough(machine: &mut Machine, programs: &Programs) -> Result<()> {
+    let disks = ["zns-a-1", "zns-b-1", "fdp-1", "conv-2"];
+    let disks = disks.map(|disk| format!("/dev/vm/{disk}.char"));
+    let words = [
+        "env",
+        &format!("FLOE_NVME_DEVICES={}", disks.join(",")),
+        programs.word("nvme")?,
+        "--test-threads=1",
+    ];
+    machine.guest().run(&words, PATIENCE).map(drop)
+}
+
 /// Runs the ignored tests of `test`, which find the disk in `variable`.
 fn run(
     machine: &Machine,

@@ -35,6 +35,12 @@ pub(super) const TESTS: &[Test] = &[
         run: conformance::zoned,
     },
     Test {
+        name: "NVMe passthrough: zoned, data placement and conventional drives",
+        is_quick: false,
+        has_server: false,
+        run: conformance::passthrough,
+    },
+    Test {
         name: "a file system on a volume, through the kernel's NBD client",
         is_quick: true,
         has_server: true,
