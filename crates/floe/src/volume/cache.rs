@@ -22,7 +22,7 @@ use super::error::{OpenVolumesError, VolumeError};
 use super::handle::Volume;
 use super::layout;
 use super::limits::Cleaning;
-use super::load::Loading;
+use super::loading::Loading;
 use super::shard::Shard;
 use super::stamp::{NO_STAMP, stamp_of};
 use super::state::{Shared, VolumeState};

@@ -5,17 +5,11 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::OnceLock;
-use std::sync::atomic::{
-    AtomicBool, AtomicU64,
-    Ordering::{Relaxed, SeqCst},
-};
 use std::time::Duration;
 
 use floe_core::layout::volume::BlockBatch;
 use floe_core::volume::{ByteRange, Cache, Extent, Piece, Restored};
 use futures::stream::{self, StreamExt as _};
-use tokio::sync::Notify;
 
 use super::error::{OpenVolumesError, VolumeError};
 use super::state::Shared;
@@ -37,58 +31,18 @@ const PAGES_OF_SMALL_TABLE: u32 = 256;
 const TRIES: u32 = 3;
 const RETRY_TIME: Duration = Duration::from_millis(500);
 
-/// The progress of reading the blocks of an earlier run.
-#[derive(Debug)]
-pub(super) struct Loading {
-    /// Requests wait for these shards.
-    wanted: Vec<AtomicBool>,
-    /// Bytes of places whose blocks are not read; 0 once all are.
-    unread_bytes: AtomicU64,
-    /// A shard is read, or none will be any more.
-    changed: Notify,
-    failure: OnceLock<VolumeError>,
-}
-
-impl Loading {
-    /// Reading `unread_bytes` of places in so many shards.
-    pub(super) fn new(shards: usize, unread_bytes: u64) -> Self {
-        Loading {
-            wanted: (0..shards).map(|_| AtomicBool::new(false)).collect(),
-            unread_bytes: AtomicU64::new(unread_bytes),
-            changed: Notify::new(),
-            failure: OnceLock::new(),
-        }
-    }
-
-    /// Bytes of places whose blocks are not read.
-    pub(super) fn unread_bytes(&self) -> u64 {
-        self.unread_bytes.load(Relaxed)
-    }
-
-    /// Ends the wait for shards that are not read.
-    pub(super) fn fail(&self, error: VolumeError) {
-        let _ = self.failure.set(error);
-        self.changed.notify_waiters();
-    }
-
-    /// Why reading has failed, if it has.
-    pub(super) fn check(&self) -> Result<(), VolumeError> {
-        self.failure.get().cloned().map_or(Ok(()), Err)
-    }
-}
-
 impl Shared {
     /// Waits until the blocks of a shard are read.
     pub(super) async fn shard_loaded(&self, shard: usize) -> Result<(), VolumeError> {
-        while self.loading.unread_bytes.load(SeqCst) > 0 {
-            let changed = self.loading.changed.notified();
+        while !self.is_loaded() {
+            let changed = self.loading.changed();
             tokio::pin!(changed);
             changed.as_mut().enable();
             if self.shards[shard].lock().is_loaded {
                 return Ok(());
             }
             self.loading.check()?;
-            self.loading.wanted[shard].store(true, Relaxed);
+            self.loading.want(shard);
             changed.await;
         }
         Ok(())
@@ -104,7 +58,7 @@ impl Shared {
 
     /// True if all blocks of an earlier run are read.
     pub(super) fn is_loaded(&self) -> bool {
-        self.loading.unread_bytes.load(SeqCst) == 0
+        self.loading.unread_bytes() == 0
     }
 
     /// Reads the blocks of an earlier run, until the cache is closed.
@@ -154,7 +108,7 @@ impl Shared {
         let shards = 0..self.shards.len();
         let unread = shards.filter(|shard| !self.shards[*shard].lock().is_loaded);
         // The first of those that are wanted, or the first of all.
-        unread.min_by_key(|shard| !self.loading.wanted[*shard].load(Relaxed))
+        unread.min_by_key(|shard| !self.loading.is_wanted(*shard))
     }
 
     async fn load_shards(
@@ -190,9 +144,7 @@ impl Shared {
         }
         let unread = self.shards.iter().filter(|shard| !shard.lock().is_loaded);
         let share = self.table.plan().places_bytes / self.shards.len() as u64;
-        let bytes = share * unread.count() as u64;
-        self.loading.unread_bytes.store(bytes, SeqCst);
-        self.loading.changed.notify_waiters();
+        self.loading.progress(share * unread.count() as u64);
         Ok(())
     }
 

@@ -6,7 +6,7 @@
 //! | file | content |
 //! |---|---|
 //! | `cache.rs` | opening, volumes, closing |
-//! | `load.rs` | reading the blocks of an earlier run, while requests are served |
+//! | `load.rs`, `loading.rs` | reading the blocks of an earlier run, while requests are served |
 //! | `detach.rs` | taking a volume off a cache that serves others |
 //! | `handle.rs` | one volume: the public operations |
 //! | `state.rs` | the shared state; flushing, poison |
@@ -39,6 +39,7 @@ mod handle;
 mod layout;
 mod limits;
 mod load;
+mod loading;
 mod lock;
 mod locks;
 mod loss;

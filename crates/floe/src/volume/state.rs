@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::config::VolumeConfig;
 use super::error::VolumeError;
 use super::limits::Cleaning;
-use super::load::Loading;
+use super::loading::Loading;
 use super::shard::Shard;
 use super::sums::Sums;
 use super::table::BlockTable;

@@ -20,6 +20,8 @@ mod layout;
 mod limits;
 #[path = "../../src/volume/load.rs"]
 mod load;
+#[path = "../../src/volume/loading.rs"]
+mod loading;
 #[path = "../../src/volume/locks.rs"]
 mod locks;
 #[path = "../../src/volume/loss.rs"]

@@ -21,7 +21,7 @@ use super::decide::dirty_of;
 use super::error::OpenVolumesError;
 use super::layout;
 use super::limits::Cleaning;
-use super::load::Loading;
+use super::loading::Loading;
 use super::shard::Shard;
 use super::state::{Shared, VolumeState};
 use super::table::{self, Boot, Opened, Trust};

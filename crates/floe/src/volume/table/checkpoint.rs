@@ -94,15 +94,6 @@ impl<'a> ByPage<'a> {
     }
 }
 
-impl From<PageError> for OpenVolumesError {
-    fn from(error: PageError) -> Self {
-        match error {
-            PageError::Device(error) => OpenVolumesError::Device(error),
-            error @ PageError::Layout(..) => OpenVolumesError::Damaged(error.to_string()),
-        }
-    }
-}
-
 /// Why a page cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PageError {
@@ -110,6 +101,15 @@ pub(super) enum PageError {
     Device(#[from] DeviceError),
     #[error("page {0} of the table of blocks: {1}")]
     Layout(u32, LayoutError),
+}
+
+impl PageError {
+    pub(super) fn when_opening(self) -> OpenVolumesError {
+        match self {
+            PageError::Device(error) => OpenVolumesError::Device(error),
+            error @ PageError::Layout(..) => OpenVolumesError::Damaged(error.to_string()),
+        }
+    }
 }
 
 /// Reads the pages that records change, and applies these.

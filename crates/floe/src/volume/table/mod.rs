@@ -48,8 +48,9 @@ use log::Log;
 
 pub(crate) use checkpoint::{ByPage, COPIES_BYTES};
 pub(crate) use disk::Disk;
+pub(crate) use read::Trust;
 pub(super) use read::{Found, FoundBlock, Unread};
-pub(crate) use recover::{Boot, Trust, following, read_log};
+pub(crate) use recover::{Boot, following, read_log};
 pub(super) use recover::{Opened, format, open, read_superblock};
 
 /// A number of records: all those that were enqueued before.

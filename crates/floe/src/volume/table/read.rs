@@ -9,14 +9,29 @@ use std::sync::Arc;
 
 use floe_core::layout::volume::{BlockRecord, MappedBlock, NO_SUM, TablePage, VolumeSuperblock};
 use floe_core::volume::mode::Sector;
-use floe_core::volume::{ByteRange, Extent, SECTOR_BYTES};
+use floe_core::volume::{ByteRange, Extent, SECTOR_BYTES, VolumeId};
 
 use super::BlockTable;
 use super::checkpoint::{ByPage, PageError, any_sound, page_bytes};
 use super::disk::Disk;
-use super::recover::Trust;
 use crate::volume::error::OpenVolumesError;
 use crate::volume::sums::Sums;
+
+/// Tells the blocks that went stale while the cache device could not be written.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trust {
+    /// The number of the witness, or zero without one.
+    pub(crate) witness: u32,
+    /// Volumes all of whose blocks are stale.
+    pub(crate) stale: Vec<VolumeId>,
+}
+
+impl Trust {
+    /// True if the witness is the one of the run that left `superblock`, or that had none.
+    pub(super) fn is_of(&self, superblock: &VolumeSuperblock) -> bool {
+        superblock.witness == 0 || superblock.witness == self.witness
+    }
+}
 
 /// A block that an earlier run left.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +84,8 @@ impl BlockTable {
         unread: &Unread,
         granules: &[Range<u32>],
     ) -> Result<Found, OpenVolumesError> {
-        read_blocks(&self.disk(), unread, granules).await?
+        let read = read_blocks(&self.disk(), unread, granules).await;
+        read.map_err(PageError::when_opening)?
     }
 
     /// As [`BlockTable::read_blocks`], while no checkpoint writes a page for other blocks of

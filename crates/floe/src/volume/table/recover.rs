@@ -15,15 +15,14 @@ use floe_core::layout::volume::{
     VolumeSuperblock, batch_bytes,
 };
 use floe_core::layout::{CacheId, FRAME_BYTES, Identified, LayoutError, Structure, identify};
-use floe_core::volume::VolumeId;
 use floe_device::{DeviceError, SharedBlockDevice};
 use rand::RngExt as _;
 
 use super::BlockTable;
-use super::checkpoint::{ByPage, read_pages, write_pages};
+use super::checkpoint::{ByPage, PageError, read_pages, write_pages};
 use super::disk::Disk;
 use super::log::{Log, write_superblock};
-use super::read::Unread;
+use super::read::{Trust, Unread};
 use crate::volume::error::OpenVolumesError;
 use crate::volume::sums::Sums;
 
@@ -52,22 +51,6 @@ impl Boot {
             *byte = digit(0) << 4 | digit(1);
         }
         Boot(boot)
-    }
-}
-
-/// Tells the blocks that went stale while the cache device could not be written.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Trust {
-    /// The number of the witness, or zero without one.
-    pub(crate) witness: u32,
-    /// Volumes all of whose blocks are stale.
-    pub(crate) stale: Vec<VolumeId>,
-}
-
-impl Trust {
-    /// True if the witness is the one of the run that left `superblock`, or that had none.
-    pub(super) fn is_of(&self, superblock: &VolumeSuperblock) -> bool {
-        superblock.witness == 0 || superblock.witness == self.witness
     }
 }
 
@@ -176,7 +159,8 @@ pub(crate) async fn open(
     if superblock.is_clean {
         superblock.intents.fill(0);
     }
-    let pages = read_pages(&disk, ByPage::new(&disk, &records)).await?;
+    let pages = read_pages(&disk, ByPage::new(&disk, &records)).await;
+    let pages = pages.map_err(PageError::when_opening)?;
     let unstable =
         unstable.map(|(number, at)| Log::resumed(disk.clone(), superblock.clone(), number, at));
     let earlier = superblock.clone();

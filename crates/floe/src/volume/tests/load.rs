@@ -88,6 +88,20 @@ async fn attach(cache: &VolumeCache, backing: &SharedBlockDevice, mode: Mode) ->
     attached.expect("it attaches")
 }
 
+/// The devices of a process that has died after some requests in write-back.
+async fn left_behind(
+    clock: &Clock,
+    requests: usize,
+) -> (SharedBlockDevice, SharedBlockDevice, Oracle) {
+    let (device, backing) = (memory(40), memory(BYTES / MIB));
+    let (_, cache) = open(&device, clock, 0).await;
+    let volume = attach(&cache, &backing, Mode::WriteBack).await;
+    let mut oracle = Oracle::new(BYTES, 1).slowed_by(clock);
+    oracle.run(&volume, requests, 8).await;
+    cache.abandon();
+    (device, backing, oracle)
+}
+
 /// Waits until the table has been moved out of the log: it has the blocks.
 async fn reopened(device: &SharedBlockDevice, clock: &Clock) {
     let (_, cache) = open(device, clock, 0).await;
@@ -99,12 +113,7 @@ async fn reopened(device: &SharedBlockDevice, clock: &Clock) {
 fn requests_do_not_wait_for_the_whole_table() {
     for mode in [Mode::WriteBack, Mode::WriteThrough] {
         virtual_time::run(1, |clock| async move {
-            let (device, backing) = (memory(40), memory(BYTES / MIB));
-            let (_, cache) = open(&device, &clock, 0).await;
-            let volume = attach(&cache, &backing, Mode::WriteBack).await;
-            let mut oracle = Oracle::new(BYTES, 1).slowed_by(&clock);
-            oracle.run(&volume, 600, 8).await;
-            cache.abandon();
+            let (device, backing, mut oracle) = left_behind(&clock, 600).await;
             reopened(&device, &clock).await;
             let mut counts = Vec::new();
             for at in (0..BYTES).step_by(MIB as usize) {
@@ -135,12 +144,7 @@ fn requests_do_not_wait_for_the_whole_table() {
 #[test]
 fn a_volume_that_is_not_yet_read_is_cleaned_later() {
     virtual_time::run(1, |clock| async move {
-        let (device, backing) = (memory(40), memory(BYTES / MIB));
-        let (_, cache) = open(&device, &clock, 0).await;
-        let volume = attach(&cache, &backing, Mode::WriteBack).await;
-        let mut oracle = Oracle::new(BYTES, 2).slowed_by(&clock);
-        oracle.run(&volume, 300, 8).await;
-        cache.abandon();
+        let (device, backing, mut oracle) = left_behind(&clock, 300).await;
         let (_, cache) = open(&device, &clock, 0).await;
         let volume = attach(&cache, &backing, Mode::WriteThrough).await;
         assert!(cache.stats().unread_bytes > 0);
@@ -315,12 +319,7 @@ fn a_flush_that_is_given_up_is_repeated() {
 #[test]
 fn a_damaged_table_poisons_its_volumes() {
     virtual_time::run(1, |clock| async move {
-        let (device, backing) = (memory(40), memory(BYTES / MIB));
-        let (_, cache) = open(&device, &clock, 0).await;
-        let volume = attach(&cache, &backing, Mode::WriteBack).await;
-        let mut oracle = Oracle::new(BYTES, 4).slowed_by(&clock);
-        oracle.run(&volume, 300, 8).await;
-        cache.close().await.expect("it closes");
+        let (device, backing, _) = left_behind(&clock, 300).await;
         reopened(&device, &clock).await;
         let (slow, cache) = open(&device, &clock, 0).await;
         let junk = IoBuf::copy_of(&[0x5a; 8192], 8192).freeze();
