@@ -51,7 +51,6 @@ mod opcode {
     pub(super) const FLUSH: u8 = 0x00;
     pub(super) const WRITE: u8 = 0x01;
     pub(super) const READ: u8 = 0x02;
-    pub(super) const WRITE_ZEROES: u8 = 0x08;
     pub(super) const DATASET_MANAGEMENT: u8 = 0x09;
     pub(super) const IO_MANAGEMENT_RECEIVE: u8 = 0x12;
     pub(super) const ZONE_MANAGEMENT_SEND: u8 = 0x79;
@@ -174,11 +173,6 @@ impl Command {
             self.dwords[3] |= u32::from(identifier) << 16;
         }
         self
-    }
-
-    /// Writes zeros to blocks.
-    pub fn write_zeroes(namespace: u32, block: u64, blocks: u32) -> Self {
-        Command::on_blocks(opcode::WRITE_ZEROES, namespace, block, blocks)
     }
 
     /// Deallocates one range, which is the command's data: see [`deallocated_range`].

@@ -31,7 +31,7 @@ pub struct NvmeDevice {
     operations: Arc<Operations>,
     description: String,
     /// The block device, which no one else can mount or use exclusively while it is open.
-    _claim: Option<File>,
+    _claim: File,
 }
 
 impl NvmeDevice {
@@ -39,7 +39,7 @@ impl NvmeDevice {
         operations: Operations,
         rings: Option<Rings>,
         kind: &str,
-        claim: Option<File>,
+        claim: File,
     ) -> Self {
         let description = format!("{kind} {}", operations.open.path.display());
         let operations = Arc::new(operations);

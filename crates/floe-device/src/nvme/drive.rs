@@ -134,6 +134,10 @@ impl Drive {
         let number = ioctl::namespace_number(&file).map_err(CommandError::from)?;
         let identify = |structure| identify(&file, number, structure);
         let controller = Controller::decode(&identify(Identify::Controller)?)?;
+        // Drives may have come and gone since they were listed.
+        if controller.serial != found.serial || ![0, number].contains(&found.namespace) {
+            return Err(DecodeError("another namespace than the one of this name").into());
+        }
         let namespace = Namespace::decode(&identify(Identify::Namespace)?)?;
         let zoned_structure = Identify::NamespaceOf(CommandSet::Zoned);
         let set = match identify(Identify::Descriptors) {

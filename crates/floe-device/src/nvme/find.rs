@@ -25,7 +25,7 @@ pub struct Found {
     pub serial: String,
     /// The drive's model.
     pub model: String,
-    /// The namespace's number on its drive.
+    /// The namespace's number on its drive, or zero if only the drive tells it.
     pub namespace: u32,
 }
 
@@ -52,8 +52,7 @@ pub(super) fn list_in(classes: &Path) -> io::Result<Vec<Found>> {
             let text = fs::read_to_string(entry.path().join("device").join(file));
             text.map(|text| text.trim().to_owned()).unwrap_or_default()
         };
-        let block = block_name(&name).map(|name| classes.join("block").join(name));
-        let block = block.filter(|block| block.exists());
+        let block = block_device_of(classes, &entry.path(), &name)?;
         let number = block
             .as_ref()
             .and_then(|block| fs::read_to_string(block.join("nsid")).ok())
@@ -63,21 +62,41 @@ pub(super) fn list_in(classes: &Path) -> io::Result<Vec<Found>> {
             block_path: block.and_then(|block| Some(Path::new("/dev").join(block.file_name()?))),
             serial: text("serial"),
             model: text("model"),
-            namespace: number.or_else(|| number_in(&name)).unwrap_or(0),
+            namespace: number.unwrap_or(0),
         });
     }
     all.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(all)
 }
 
-/// The block device `nvme0n1` of the character device `ng0n1`.
-fn block_name(character: &str) -> Option<String> {
-    Some(format!("nvme{}", character.strip_prefix("ng")?))
-}
-
-/// The last number in the name of a character device.
-fn number_in(name: &str) -> Option<u32> {
-    name.rsplit('n').next()?.parse().ok()
+/// The block device of the character device `name`: it has the same controller or
+/// subsystem, and the same number there. The numbers of the two may differ before that.
+fn block_device_of(classes: &Path, character: &Path, name: &str) -> io::Result<Option<PathBuf>> {
+    let parent = |entry: &Path| fs::canonicalize(entry.join("device")).ok();
+    let number = |name: &str| Some(name.rsplit_once('n')?.1.to_owned());
+    let (of_character, wanted) = (parent(character), number(name));
+    let entries = match fs::read_dir(classes.join("block")) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    for entry in entries {
+        let entry = entry?;
+        let block = entry.file_name().to_string_lossy().into_owned();
+        let is_hidden = || {
+            let hidden = fs::read_to_string(entry.path().join("hidden"));
+            hidden.is_ok_and(|text| text.trim() == "1")
+        };
+        if block.starts_with("nvme")
+            && number(&block) == wanted
+            && of_character.is_some()
+            && parent(&entry.path()) == of_character
+            && !is_hidden()
+        {
+            return Ok(Some(entry.path()));
+        }
+    }
+    Ok(None)
 }
 
 /// True if `path` names an NVMe namespace for passthrough: a character device or a serial

@@ -36,7 +36,12 @@ impl NvmeDevice {
         let drive = Drive::open_to_change(path)?;
         let path = drive.path().to_owned();
         lock(&drive.file, &path, Access::Write)?;
-        let claim = drive.block_path().map(claim).transpose()?;
+        let Some(block_device) = drive.block_path() else {
+            let why =
+                "the kernel has no block device for it, so nothing tells whether it is in use";
+            return Err(unusable(&drive, why));
+        };
+        let claim = claim(block_device)?;
         check_kind(config.kind, &drive)?;
         if let Some(why) = drive.unusable() {
             return Err(unusable(&drive, why));
@@ -44,7 +49,7 @@ impl NvmeDevice {
         let zones = drive.zones().map_err(|error| error.at(&path))?;
         let cache = match config.accept_foreign {
             true => None,
-            false => cache_on(&drive, &zones, claim.as_ref())?,
+            false => cache_on(&drive, &zones, &claim)?,
         };
         let geometry = match drive.interface() {
             Interface::Zoned(shape) => zoned_geometry(config, &drive, shape, &zones, cache)?,
@@ -79,11 +84,16 @@ fn unusable(drive: &Drive, why: impl Into<String>) -> OpenDeviceError {
 }
 
 /// Opens the block device of a namespace exclusively, which fails if it is mounted or
-/// otherwise in use.
+/// otherwise in use. Its cached pages, which passthrough does not see, are written and
+/// dropped.
 fn claim(path: &Path) -> Result<File, OpenDeviceError> {
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(libc::O_EXCL);
-    options.open(path).map_err(|error| io_error(path, error))
+    let file = options.open(path).map_err(|error| io_error(path, error))?;
+    let dropped = rustix::fs::fsync(&file)
+        .and_then(|()| rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed));
+    dropped.map_err(|error| io_error(path, error.into()))?;
+    Ok(file)
 }
 
 fn check_kind(kind: DeviceKind, drive: &Drive) -> Result<(), OpenDeviceError> {
@@ -115,23 +125,19 @@ fn check_kind(kind: DeviceKind, drive: &Drive) -> Result<(), OpenDeviceError> {
 fn cache_on(
     drive: &Drive,
     zones: &[ZoneDescriptor],
-    block_device: Option<&File>,
+    block_device: &File,
 ) -> Result<Option<CacheShape>, OpenDeviceError> {
-    let contents = match (drive.interface(), block_device) {
-        (Interface::Zoned(_), _) => zoned_contents(drive, zones)?,
-        (_, Some(file)) => {
+    let contents = match drive.interface() {
+        Interface::Zoned(_) => zoned_contents(drive, zones)?,
+        Interface::Placement(_) | Interface::Conventional => {
             let namespace = drive.namespace();
             let medium = Medium {
-                file,
+                file: block_device,
                 len: namespace.blocks * u64::from(namespace.block_bytes),
                 is_block_device: true,
             };
             let found = medium.contents(None);
             found.map_err(|error| io_error(drive.path(), error))?
-        }
-        (_, None) => {
-            let why = "the kernel has no block device for it, so its content cannot be inspected";
-            return Err(unusable(drive, why));
         }
     };
     match contents {
@@ -335,7 +341,6 @@ fn limits(drive: &Drive) -> Limits {
         placements,
         group,
         has_write_cache: drive.has_write_cache(),
-        has_write_zeroes: drive.controller().has_write_zeroes,
         unwritten_reads_zero: drive.namespace().unwritten_reads_zero,
     }
 }

@@ -45,7 +45,6 @@ pub(super) struct Limits {
     /// The endurance group, with data placement.
     pub(super) group: Option<u16>,
     pub(super) has_write_cache: bool,
-    pub(super) has_write_zeroes: bool,
     /// The drive returns zeros for blocks that were not written since the last reset.
     pub(super) unwritten_reads_zero: bool,
 }
@@ -201,13 +200,8 @@ impl Operations {
 
     fn zero_first_block(&self, zone: ZoneId, job: ZonedJob) -> Request {
         let position = self.position(Address::new(zone, 0));
-        let namespace = self.limits.namespace;
-        if self.limits.has_write_zeroes {
-            let blocks = u64::from(self.geometry.block_size) / self.limits.block_bytes;
-            let command = Command::write_zeroes(namespace, self.block(position), blocks as u32);
-            return self.bare(command, zone, job);
-        }
-        let command = Command::write(namespace, 0, 1, None);
+        // Kernels keep a list of drives whose Write Zeroes command does not work.
+        let command = Command::write(self.limits.namespace, 0, 1, None);
         let zeros = PassthroughData::Write(self.zeros.clone());
         self.transfer(command, zeros, position, 0, job)
     }

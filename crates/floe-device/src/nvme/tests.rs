@@ -68,7 +68,6 @@ fn commands_have_the_dwords_of_the_specification() {
             0x7d,
             [0, 1, 0xffff, 0, 0, 0],
         ),
-        (Command::write_zeroes(1, 8, 8), 0x08, [8, 0, 7, 0, 0, 0]),
         (Command::deallocate(1), 0x09, [0, 4, 0, 0, 0, 0]),
         (Command::flush(1), 0x00, [0; 6]),
         (
@@ -466,18 +465,27 @@ fn namespaces_are_found_by_path_and_by_serial_number() {
         );
         put(&format!("nvme-generic/{name}/device/model"), "Model X\n");
     }
-    put("block/nvme0n2/nsid", "5\n");
+    // The block device of a namespace may have another number of the drive.
+    put("block/nvme7n2/nsid", "5\n");
+    put("block/nvme0n2/nsid", "6\n");
+    put("block/nvme0n2/device/serial", "OTHER\n");
+    put("block/nvme0c0n2/hidden", "1\n");
+    for block in ["nvme7n2", "nvme0c0n2"] {
+        let link = classes.path().join("block").join(block).join("device");
+        let target = classes.path().join("nvme-generic/ng0n2/device");
+        std::os::unix::fs::symlink(target, link).unwrap();
+    }
     let all = list_in(classes.path()).unwrap();
     let expected = Found {
         path: "/dev/ng0n2".into(),
-        block_path: Some("/dev/nvme0n2".into()),
+        block_path: Some("/dev/nvme7n2".into()),
         serial: "A1".to_owned(),
         model: "Model X".to_owned(),
         namespace: 5,
     };
     assert_eq!((all.len(), &all[1]), (4, &expected));
     let paths = |path: &str| resolve_among(path.as_ref(), all.clone()).map(|found| found.path);
-    for path in ["/dev/ng0n2", "/dev/nvme0n2", "nvme:A1:5"] {
+    for path in ["/dev/ng0n2", "/dev/nvme7n2", "nvme:A1:5"] {
         assert_eq!(paths(path).unwrap(), expected.path);
     }
     assert_eq!(paths("nvme:C").unwrap(), std::path::Path::new("/dev/ng2n7"));
