@@ -77,6 +77,11 @@ impl DeviceKind {
     }
 }
 
+/// The lower of two limits, of which either may be absent.
+pub(crate) fn lower(ours: Option<u32>, drives: Option<u32>) -> Option<u32> {
+    ours.into_iter().chain(drives).min()
+}
+
 floe_core::parse_by_name!(DeviceKind, Direct, IoChoice, RingChoice);
 
 /// A device to open. Sizes are in bytes or with a unit (`"64MiB"`).

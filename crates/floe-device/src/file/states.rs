@@ -23,7 +23,7 @@ pub(crate) struct WaitingReset {
     pub(crate) home: Option<runtime::Id>,
 }
 
-/// What follows the end of a writer.
+/// The action that the end of a writer calls for.
 pub(crate) enum AfterWriter {
     Nothing,
     /// The reset must start now.
@@ -83,6 +83,17 @@ impl ZoneStates {
             true => AfterWriter::Reset(self.next_reset(zone)),
             false => AfterWriter::Nothing,
         }
+    }
+
+    /// Lets the caller inspect an idle zone whose reset has failed: counts it as a writer
+    /// that must end. False if another reset has begun.
+    pub(crate) fn suspect_idle(&self, zone: ZoneId) -> bool {
+        let mut table = self.table.lock();
+        let is_idle = table.writer_started(zone).is_ok();
+        if is_idle {
+            table.suspect(zone);
+        }
+        is_idle
     }
 
     /// Ends the running reset of `zone`; returns another one that must start now.

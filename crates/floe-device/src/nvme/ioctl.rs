@@ -59,7 +59,7 @@ pub(crate) unsafe fn submit(
     mut command: [u8; IOCTL_BYTES],
 ) -> (i32, u64) {
     // SAFETY: both requests read and write a `struct nvme_passthru_cmd64` of this length,
-    // which may be unaligned for the kernel's copies; the caller vouches for its data.
+    // at any alignment, since the kernel copies it. Its data is valid, as the caller promises.
     let code = unsafe {
         libc::ioctl(
             file.as_raw_fd(),

@@ -13,7 +13,7 @@ use super::drive::{Drive, Interface, Zones};
 use super::operations::{Limits, Operations};
 use super::zone_report::ZoneDescriptor;
 use crate::buffer::IoBuf;
-use crate::config::{DeviceConfig, DeviceKind, OpenDeviceError};
+use crate::config::{DeviceConfig, DeviceKind, OpenDeviceError, lower};
 use crate::contract::ZoneState;
 use crate::file::contents::{CacheShape, Contents, Medium, judge};
 use crate::file::entries::EntryKind;
@@ -226,10 +226,6 @@ fn zoned_geometry(
     };
     check_block_size(block_size, drive)?;
     let size = wanted_size(config, drive, ByteSize(shape.count * zone_size))?;
-    let lower = |ours: Option<u32>, drives: Option<u32>| match (ours, drives) {
-        (Some(ours), Some(drives)) => Some(ours.min(drives)),
-        (ours, drives) => ours.or(drives),
-    };
     let append = config.max_append.bytes().min(zone_capacity);
     let append = append.min(u64::from(shape.max_append_bytes));
     let config = &DeviceConfig {

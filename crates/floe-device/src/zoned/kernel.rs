@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::contract::ZoneState;
 
-/// The kernel counts in sectors of this size, whatever the drive's blocks.
+/// The kernel counts in sectors of this size, for drives with larger blocks too.
 const SECTOR_BYTES: u64 = 512;
 
 /// A zone as the kernel reports it. Positions are bytes from the device's start.

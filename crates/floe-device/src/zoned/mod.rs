@@ -83,15 +83,14 @@ impl Device for ZonedDevice {
             state,
             ZoneState::Empty | ZoneState::Open | ZoneState::Closed
         );
+        let (completer, future) = OpFuture::pending();
         if is_written_below && at.offset >= pointer {
             // Some drives fail such reads.
             buf.fill(0);
-            let counters = &operations.open.counters;
-            Counters::add(&counters.reads, 1);
-            Counters::add(&counters.read_bytes, buf.len() as u64);
-            return OpFuture::ready(Ok(buf));
+            let (bytes, open) = (buf.len() as u64, &operations.open);
+            open.end_transfer(Operation::Read, at.zone, bytes, Ok(buf), completer);
+            return future;
         }
-        let (completer, future) = OpFuture::pending();
         let job = Job::Zoned(ZonedJob::Read(completer));
         let request = Request::new(Transfer::Read(buf), operations.position(at), job);
         self.submit(Some(request));

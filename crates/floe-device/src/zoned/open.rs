@@ -12,7 +12,7 @@ use super::ZonedDevice;
 use super::kernel::{self, Change, KernelZone, Queue};
 use super::lanes::Lanes;
 use super::operations::Operations;
-use crate::config::{DeviceConfig, Direct, OpenDeviceError};
+use crate::config::{DeviceConfig, Direct, OpenDeviceError, lower};
 use crate::contract::ZoneState;
 use crate::file::contents::{Contents, zone_contents};
 use crate::file::engine::Engine;
@@ -223,10 +223,6 @@ impl Drive {
                 ByteSize(len)
             ));
         }
-        let lower = |ours: Option<u32>, limit: &str| match (ours, queue.limit(limit)) {
-            (Some(ours), Some(drive)) => Some(ours.min(drive)),
-            (ours, drive) => ours.or(drive),
-        };
         let block = block_size.bytes();
         let appends = [
             config.max_append.bytes(),
@@ -239,8 +235,8 @@ impl Drive {
             zone_size: len,
             zone_capacity: capacity - capacity % block,
             zone_count: u32::try_from(zones).map_err(|_| "it has too many zones".to_owned())?,
-            max_open_zones: lower(config.max_open_zones, "max_open_zones"),
-            max_active_zones: lower(config.max_active_zones, "max_active_zones"),
+            max_open_zones: lower(config.max_open_zones, queue.limit("max_open_zones")),
+            max_active_zones: lower(config.max_active_zones, queue.limit("max_active_zones")),
             max_append_bytes: (append_max / block).max(1) as u32 * block as u32,
             random_writes: false,
             native_append: false,

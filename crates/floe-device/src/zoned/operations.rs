@@ -116,12 +116,8 @@ impl Operations {
 
     /// Inspects a zone after a failed reset, unless another one has begun.
     fn inspect_idle(&self, zone: ZoneId) -> Option<Request> {
-        {
-            let mut zones = self.zones.lock();
-            zones.writer_started(zone).ok()?;
-            zones.suspect(zone);
-        }
-        self.writer_done(zone)
+        let is_idle = self.zones.suspect_idle(zone);
+        is_idle.then(|| self.writer_done(zone)).flatten()
     }
 
     /// Appends behind a failed one would leave a gap, which the drive rejects.

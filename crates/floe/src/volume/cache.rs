@@ -310,9 +310,6 @@ impl VolumeCache {
         };
         let had = known.map(|known| known.size_bytes);
         let is_known = had.is_some();
-        if had.is_some_and(|had| had != size_bytes) {
-            self.loaded().await?;
-        }
         let name = name.to_owned();
         let state = VolumeState::new(id, name.clone(), backing, (size_bytes, block_bytes), config);
         // Blocks are filled from it that count as durable, and a flush covers what an earlier

@@ -279,6 +279,7 @@ impl Shared {
         volume: &Arc<VolumeState>,
         end: ByteSize,
     ) -> Result<(), OpenVolumesError> {
+        self.loaded().await?;
         self.set_size_of(volume.id, end)?;
         // Only blocks of volumes that are attached are written back.
         self.volumes.write().push(Arc::clone(volume));

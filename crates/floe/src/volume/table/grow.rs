@@ -28,10 +28,8 @@ impl BlockTable {
             ..old.clone()
         };
         copy(&old, &new).await.map_err(VolumeError::cache)?;
-        let mut log = self.log.lock().await;
-        let written = log.write_superblock(|superblock| superblock.plan = plan);
-        let result = written.await;
-        self.watch(result)?;
+        self.change_superblock(|superblock| superblock.plan = plan)
+            .await?;
         *self.disk.lock() = new;
         Ok(())
     }

@@ -303,16 +303,13 @@ impl BlockTable {
         // One that runs writes to the device.
         let _checkpoint = self.checkpoint.lock().await;
         self.is_closed.store(true, SeqCst);
-        self.check()?;
-        let mut log = self.log.lock().await;
-        let written = log.write_superblock(|superblock| {
+        self.change_superblock(|superblock| {
             superblock.is_clean = true;
             superblock.witness = 0;
             superblock.intents.fill(0);
             superblock.volumes = volumes;
-        });
-        let result = written.await;
-        self.watch(result)
+        })
+        .await
     }
 
     /// Writes nothing any more, once the call has ended.
@@ -324,19 +321,24 @@ impl BlockTable {
 
     /// Changes the list of volumes, durably.
     pub(super) async fn set_volumes(&self, volumes: Vec<VolumeEntry>) -> Result<(), VolumeError> {
-        self.check()?;
-        let mut log = self.log.lock().await;
-        let result = log.write_superblock(|superblock| superblock.volumes = volumes);
-        let result = result.await;
-        self.watch(result)
+        self.change_superblock(|superblock| superblock.volumes = volumes)
+            .await
     }
 
     /// Changes the number of the witness, durably.
     pub(super) async fn set_witness(&self, witness: u32) -> Result<(), VolumeError> {
+        self.change_superblock(|superblock| superblock.witness = witness)
+            .await
+    }
+
+    /// Changes the superblock, durably.
+    async fn change_superblock(
+        &self,
+        change: impl FnOnce(&mut VolumeSuperblock),
+    ) -> Result<(), VolumeError> {
         self.check()?;
         let mut log = self.log.lock().await;
-        let result = log.write_superblock(|superblock| superblock.witness = witness);
-        let result = result.await;
+        let result = log.write_superblock(change).await;
         self.watch(result)
     }
 

@@ -43,7 +43,7 @@ pub(in crate::volume) struct FoundBlock {
     pub(in crate::volume) valid: Vec<(ByteRange, bool)>,
 }
 
-/// What is needed to read the blocks of an earlier run.
+/// Tells how to read the blocks of an earlier run, and which of them may be served.
 #[derive(Debug)]
 pub(in crate::volume) struct Unread {
     /// The superblock with the records of the log: tells which blocks may be served.
@@ -232,8 +232,8 @@ impl<'a> TableReader<'a> {
         }
     }
 
-    /// Checks the last block, now that all of its sectors are known, and leaves out
-    /// what may not be served.
+    /// Checks the last block, now that all of its sectors are known, and leaves out the
+    /// sectors that may not be served.
     fn end_block(&mut self) -> Result<(), OpenVolumesError> {
         let sums_of_last = std::mem::take(&mut self.sums_of_last);
         let Some(found) = self.found.blocks.last_mut() else {

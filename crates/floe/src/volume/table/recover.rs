@@ -59,7 +59,7 @@ impl Boot {
 pub(crate) struct Opened {
     pub(crate) table: Arc<BlockTable>,
     pub(crate) superblock: VolumeSuperblock,
-    /// What an earlier run left.
+    /// The blocks of an earlier run, unless the cache is new.
     pub(crate) unread: Option<Unread>,
     /// The checksums of the blocks' data, if the cache has some.
     pub(crate) sums: Option<Arc<Sums>>,

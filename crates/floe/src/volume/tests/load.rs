@@ -264,8 +264,8 @@ fn a_flush_covers_the_writes_of_a_process_that_died() {
     }
 }
 
-/// What a dead process wrote and did not flush is filled from the backing device after the
-/// area has become idle: the block and the backing device stay alike.
+/// A dead process has written to the backing device without a flush. A block that is filled
+/// from there after the area has become idle stays equal to the backing device.
 #[test]
 fn blocks_are_filled_from_what_is_durable() {
     virtual_time::run(1, |clock| async move {
