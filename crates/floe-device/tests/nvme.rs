@@ -12,8 +12,8 @@ use floe_device::config::{DeviceConfig, DeviceKind, IoChoice, OpenDeviceError};
 use floe_device::nvme::command::ZoneAction;
 use floe_device::nvme::{Drive, Fault, Interface};
 use floe_device::{
-    Address, Clock, Device as _, DeviceErrorKind, IoBuf, NvmeDevice, Placement, SharedDevice,
-    ZoneId, ZoneState, conformance, open,
+    Address, ByteSize, Clock, Device as _, DeviceErrorKind, IoBuf, NvmeDevice, Placement,
+    SharedDevice, ZoneId, ZoneState, conformance, open,
 };
 use parking_lot::{Mutex, MutexGuard};
 
@@ -89,6 +89,8 @@ fn namespaces_conform() {
             println!("conformance of {} with {io:?}", path.display());
             let config = DeviceConfig {
                 io,
+                // Zones of small namespaces have room for eight.
+                max_append: ByteSize::kib(512),
                 ..config(&path)
             };
             runtime(threads).block_on(async {
