@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -18,7 +19,14 @@ const RELEASE: &str = "bookworm";
 const QEMU: &str = "qemu-system-x86";
 
 /// Programs of the guest and of its initial file system.
-const TOOLS: &[&str] = &[BUSYBOX, "e2fsprogs", "kmod", "nbd-client", "xz-utils"];
+const TOOLS: &[&str] = &[
+    BUSYBOX,
+    "e2fsprogs",
+    "kmod",
+    "nbd-client",
+    "udev",
+    "xz-utils",
+];
 
 const BUSYBOX: &str = "busybox-static";
 
@@ -26,6 +34,9 @@ const BUSYBOX: &str = "busybox-static";
 const KERNEL: &str = r"^linux-image-6\.12\.[0-9]+\+deb12-amd64$";
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// The folders of programs in an unpacked package.
+const PROGRAM_FOLDERS: [&str; 4] = ["usr/sbin", "usr/bin", "sbin", "bin"];
 
 /// The unpacked packages.
 #[derive(Clone, Debug)]
@@ -45,8 +56,11 @@ impl Packages {
     pub(super) fn install(folder: &Path) -> Result<Self> {
         check_machine()?;
         let root = folder.join("root");
+        // It names the tools, so that further ones are installed later.
         let ready = folder.join("ready");
-        if !ready.is_file() {
+        let is_ready = fs::read_to_string(&ready).is_ok_and(|tools| tools == TOOLS.join(" "));
+        if !is_ready {
+            let _ = fs::remove_dir_all(&root);
             let apt = Apt::new(folder)?;
             apt.update()?;
             let kernel = apt.newest_kernel()?;
@@ -62,11 +76,11 @@ impl Packages {
             kernel: kernel.file_name().to_string_lossy().into_owned(),
             root,
         };
-        if !ready.is_file() {
+        if !is_ready {
             let mut depmod = packages.tool("depmod");
             depmod.arg("-b").arg(&packages.root).arg(&packages.kernel);
             project::run(&mut depmod)?;
-            fs::write(&ready, "")?;
+            fs::write(&ready, TOOLS.join(" "))?;
         }
         Ok(packages)
     }
@@ -89,8 +103,7 @@ impl Packages {
 
 /// The variables that find the programs and libraries below `root`, then the machine's.
 pub(super) fn environment(root: &Path) -> [String; 2] {
-    let folders = ["usr/sbin", "usr/bin", "sbin", "bin"];
-    let unpacked = folders.map(|folder| root.join(folder).display().to_string());
+    let unpacked = PROGRAM_FOLDERS.map(|folder| root.join(folder).display().to_string());
     let own = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
     let root = root.display();
     [
@@ -234,8 +247,23 @@ impl Apt {
         if unpacked < packages.len() {
             bail!("{unpacked} of {} packages were downloaded", packages.len());
         }
-        Ok(())
+        relink_programs(root)
     }
+}
+
+/// Leads the absolute links of programs, such as `modprobe`'s to `/bin/kmod`, below `root`.
+fn relink_programs(root: &Path) -> Result<()> {
+    for folder in PROGRAM_FOLDERS {
+        for entry in root.join(folder).read_dir().into_iter().flatten() {
+            let link = entry?.path();
+            let target = fs::read_link(&link).unwrap_or_default();
+            if let Ok(inner) = target.strip_prefix("/") {
+                fs::remove_file(&link)?;
+                symlink(root.join(inner), &link)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The sources of the release, its updates and its backports, from the machine's mirror.
