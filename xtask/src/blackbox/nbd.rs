@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -35,20 +36,50 @@ pub(crate) struct Reply {
     pub(crate) data: Vec<u8>,
 }
 
+/// The address of a server.
+#[derive(Clone, Debug)]
+pub(crate) enum Endpoint {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+/// A connection's stream.
+trait Stream: Read + Write + Send {}
+
+impl<S: Read + Write + Send> Stream for S {}
+
+impl Endpoint {
+    fn connect(&self) -> io::Result<Box<dyn Stream>> {
+        match self {
+            Endpoint::Tcp(address) => {
+                let stream = TcpStream::connect(address)?;
+                stream.set_nodelay(true)?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_write_timeout(Some(PATIENCE))?;
+                Ok(Box::new(stream))
+            }
+            Endpoint::Unix(path) => {
+                let stream = UnixStream::connect(path)?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_write_timeout(Some(PATIENCE))?;
+                Ok(Box::new(stream))
+            }
+        }
+    }
+}
+
 /// A connection that serves requests.
 pub(crate) struct Client {
-    stream: UnixStream,
+    stream: Box<dyn Stream>,
     next_cookie: u64,
     /// Bytes that the replies of the requests in flight carry.
     in_flight: BTreeMap<u64, usize>,
 }
 
 impl Client {
-    /// Connects to the socket at `path`, and selects an export.
-    pub(crate) fn open(path: &Path, export: &str) -> io::Result<Self> {
-        let mut stream = UnixStream::connect(path)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+    /// Connects to a server, and selects an export.
+    pub(crate) fn open(server: &Endpoint, export: &str) -> io::Result<Self> {
+        let mut stream = server.connect()?;
         let mut greeting = [0; GREETING_BYTES];
         stream.read_exact(&mut greeting)?;
         let flags = FIXED_NEWSTYLE_WITHOUT_ZEROES.to_be_bytes();

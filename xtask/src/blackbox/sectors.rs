@@ -3,8 +3,9 @@
 //! A sector's bytes repeat its number and the version of the write that they come from.
 //! Writes of one sector never overlap in time on a connection, so the newest
 //! acknowledged version decides, and only writes that were requested later may
-//! replace it.
+//! replace it. After a power loss, the newest flushed version decides.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 /// Bytes of a sector, the smallest unit of a request.
@@ -17,6 +18,12 @@ pub(crate) struct Sectors {
     allowed: Vec<Allowed>,
     /// The version of the last requested write.
     last: u64,
+    /// The newest version of each sector that survives a power loss.
+    flushed: Vec<u64>,
+    /// Acknowledged writes that no acknowledged flush covers, in order.
+    unflushed: VecDeque<(Range<u64>, u64)>,
+    /// Acknowledged writes that have left `unflushed`.
+    covered: u64,
 }
 
 /// The versions that a sector may have: `newest`, or any after `settled`.
@@ -35,8 +42,11 @@ impl Sectors {
         };
         Sectors {
             allowed: vec![never; (sectors.end - sectors.start) as usize],
+            flushed: vec![0; (sectors.end - sectors.start) as usize],
             first: sectors.start,
             last: 0,
+            unflushed: VecDeque::new(),
+            covered: 0,
         }
     }
 
@@ -58,13 +68,52 @@ impl Sectors {
         (self.last, bytes)
     }
 
-    /// The write of this version is acknowledged.
-    pub(crate) fn acknowledge(&mut self, sectors: Range<u64>, version: u64) {
-        let range = self.indexes(sectors);
+    /// The write of this version is acknowledged, and durable if it had FUA.
+    pub(crate) fn acknowledge(&mut self, sectors: Range<u64>, version: u64, durable: bool) {
+        let range = self.indexes(sectors.clone());
         self.allowed[range].fill(Allowed {
             newest: version,
             settled: version,
         });
+        match durable {
+            true => self.make_durable(sectors, version),
+            false => self.unflushed.push_back((sectors, version)),
+        }
+    }
+
+    /// Call before a flush is sent. Returns what [`end_flush`](Self::end_flush) takes.
+    pub(crate) fn begin_flush(&self) -> u64 {
+        self.covered + self.unflushed.len() as u64
+    }
+
+    /// The flush is acknowledged.
+    pub(crate) fn end_flush(&mut self, covered: u64) {
+        while self.covered < covered
+            && let Some((sectors, version)) = self.unflushed.pop_front()
+        {
+            self.covered += 1;
+            self.make_durable(sectors, version);
+        }
+    }
+
+    fn make_durable(&mut self, sectors: Range<u64>, version: u64) {
+        let range = self.indexes(sectors);
+        for flushed in &mut self.flushed[range] {
+            *flushed = version.max(*flushed);
+        }
+    }
+
+    /// The power fails: of each sector, the newest flushed version or any later one is
+    /// left.
+    pub(crate) fn lose_power(&mut self) {
+        self.covered += self.unflushed.len() as u64;
+        self.unflushed.clear();
+        for (allowed, flushed) in self.allowed.iter_mut().zip(&self.flushed) {
+            *allowed = Allowed {
+                newest: *flushed,
+                settled: *flushed,
+            };
+        }
     }
 
     /// Call before a read.
@@ -109,12 +158,14 @@ impl Sectors {
     pub(crate) fn settle(&mut self, sectors: Range<u64>, bytes: &[u8]) -> Result<(), String> {
         let since = self.begin_read(sectors.clone());
         let versions = self.judge(sectors.clone(), &since, bytes)?;
-        let range = self.indexes(sectors);
-        for (allowed, newest) in self.allowed[range].iter_mut().zip(versions) {
+        let range = self.indexes(sectors.clone());
+        let allowed = self.allowed[range].iter_mut();
+        for ((allowed, sector), newest) in allowed.zip(sectors).zip(versions) {
             *allowed = Allowed {
                 newest,
                 settled: self.last,
             };
+            self.unflushed.push_back((sector..sector + 1, newest));
         }
         Ok(())
     }
@@ -144,9 +195,9 @@ mod tests {
     fn three_writes() -> (Sectors, [Vec<u8>; 3]) {
         let mut sectors = Sectors::new(8..24);
         let (first, old) = sectors.write(10..12);
-        sectors.acknowledge(10..12, first);
+        sectors.acknowledge(10..12, first, false);
         let (second, new) = sectors.write(10..12);
-        sectors.acknowledge(10..12, second);
+        sectors.acknowledge(10..12, second, false);
         let (_, unanswered) = sectors.write(10..12);
         (sectors, [old, new, unanswered])
     }
@@ -174,10 +225,41 @@ mod tests {
         let (mut sectors, [_, _, unanswered]) = three_writes();
         let since = sectors.begin_read(10..12);
         let (newest, _) = sectors.write(10..12);
-        sectors.acknowledge(10..12, newest);
+        sectors.acknowledge(10..12, newest, false);
         let seen_before = sectors.judge(10..12, &since, &unanswered);
         assert!(seen_before.is_ok(), "a read that began before may see it");
         assert!(sectors.settle(10..12, &unanswered).is_err());
+    }
+
+    #[test]
+    fn a_power_loss_spares_what_a_flush_covered() {
+        let mut sectors = Sectors::new(0..4);
+        let bytes: Vec<_> = [false, false, true, false]
+            .map(|durable| {
+                let covered = sectors.begin_flush();
+                let (version, bytes) = sectors.write(0..1);
+                sectors.acknowledge(0..1, version, durable);
+                // It was sent before this write was acknowledged.
+                sectors.end_flush(covered);
+                bytes
+            })
+            .into();
+        sectors.lose_power();
+        let judge =
+            |sectors: &Sectors, bytes| sectors.judge(0..1, &sectors.begin_read(0..1), bytes);
+        assert!(
+            judge(&sectors, &bytes[1]).is_err(),
+            "replaced by a durable write"
+        );
+        assert!(judge(&sectors, &bytes[2]).is_ok());
+        assert!(sectors.settle(0..1, &bytes[3]).is_ok());
+        assert!(
+            judge(&sectors, &bytes[2]).is_err(),
+            "it was there after the power loss"
+        );
+        sectors.lose_power();
+        assert!(judge(&sectors, &bytes[2]).is_ok(), "no flush followed");
+        assert!(judge(&sectors, &[0; SECTOR_BYTES]).is_err());
     }
 
     #[test]

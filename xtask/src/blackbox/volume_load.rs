@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
-use std::path::PathBuf;
 
 use rand::{Rng, RngExt};
 
-use super::nbd::{Client, Command, Reply};
+use super::nbd::{Client, Command, Endpoint, Reply};
 use super::sectors::{Allowed, SECTOR_BYTES, Sectors};
 use super::server::VOLUME;
 
@@ -22,7 +21,7 @@ const VERIFIED_SECTORS: u64 = 512;
 
 /// Sectors of a volume that one connection at a time reads and writes.
 pub(crate) struct Part {
-    socket: PathBuf,
+    server: Endpoint,
     sectors: Sectors,
     in_flight: BTreeMap<u64, InFlight>,
     /// The writes that the last connection left without an answer.
@@ -47,14 +46,14 @@ pub(crate) struct Counts {
 enum InFlight {
     Read(Range<u64>, Vec<Allowed>),
     Write(Range<u64>, u64, bool),
-    Flush,
+    Flush(u64),
 }
 
 impl Part {
     /// A part of [`VOLUME`] that reads as zeros.
-    pub(crate) fn new(socket: PathBuf, sectors: Range<u64>) -> Self {
+    pub(crate) fn new(server: Endpoint, sectors: Range<u64>) -> Self {
         Part {
-            socket,
+            server,
             sectors: Sectors::new(sectors),
             in_flight: BTreeMap::new(),
             left: Vec::new(),
@@ -69,7 +68,7 @@ impl Part {
                 self.left.push(sectors);
             }
         }
-        Client::open(&self.socket, VOLUME)
+        Client::open(&self.server, VOLUME)
     }
 
     /// Sends random requests until [`DEPTH`] are in flight, and judges one reply.
@@ -133,6 +132,11 @@ impl Part {
         Ok(())
     }
 
+    /// The power fails: only what was flushed is promised.
+    pub(crate) fn lose_power(&mut self) {
+        self.sectors.lose_power();
+    }
+
     /// Judges the sectors in the bytes of the whole volume. No write is in flight.
     pub(crate) fn compare(&mut self, volume: &[u8]) -> Result<(), String> {
         let sectors = self.sectors.all();
@@ -151,8 +155,9 @@ impl Part {
 
     /// Sends a flush.
     pub(crate) fn flush(&mut self, client: &mut Client) -> io::Result<()> {
+        let covered = self.sectors.begin_flush();
         let cookie = client.send(Command::Flush, 0)?;
-        self.in_flight.insert(cookie, InFlight::Flush);
+        self.in_flight.insert(cookie, InFlight::Flush(covered));
         Ok(())
     }
 
@@ -199,11 +204,14 @@ impl Part {
                 self.counts.judged += judged.len() as u64;
             }
             Some(InFlight::Write(sectors, version, durable)) => {
-                self.sectors.acknowledge(sectors, version);
+                self.sectors.acknowledge(sectors, version, durable);
                 self.counts.writes += 1;
                 self.counts.flushes += u64::from(durable);
             }
-            Some(InFlight::Flush) => self.counts.flushes += 1,
+            Some(InFlight::Flush(covered)) => {
+                self.sectors.end_flush(covered);
+                self.counts.flushes += 1;
+            }
             None => return Err(lied(format!("reply {cookie} belongs to no request"))),
         }
         Ok(())
@@ -225,7 +233,7 @@ impl Part {
     fn is_written(&self, sectors: &Range<u64>) -> bool {
         self.in_flight.values().any(|request| match request {
             InFlight::Write(other, ..) => other.start < sectors.end && sectors.start < other.end,
-            InFlight::Read(..) | InFlight::Flush => false,
+            InFlight::Read(..) | InFlight::Flush(_) => false,
         })
     }
 

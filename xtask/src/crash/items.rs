@@ -61,6 +61,8 @@ pub(crate) struct World {
     /// Written, overwritten and deleted under load.
     pub(crate) changing: Vec<Ledger>,
     pub(crate) verdicts: Verdicts,
+    /// A write may end in an error. Then either state is right.
+    pub(crate) may_fail: bool,
 }
 
 /// Runs a crash each round on one cache.
@@ -149,6 +151,7 @@ impl World {
             fixed: ledgers("fixed", fixed),
             changing: ledgers("changing", changing),
             verdicts: Verdicts::default(),
+            may_fail: false,
         }
     }
 
@@ -288,6 +291,7 @@ impl World {
             "STORED" | "DELETED" => Ok(Written::Done),
             "NOT_FOUND" if state == State::Absent => Ok(Written::Done),
             "NOT_STORED" | "EXISTS" | "NOT_FOUND" => Ok(Written::Rejected),
+            error if self.may_fail && error.starts_with("SERVER_ERROR") => Ok(Written::Unknown),
             other => Err(lied(format!("{}: answered {other:?}", ledger.key()))),
         });
         if outcome.transpose()? == Some(Written::Done) {

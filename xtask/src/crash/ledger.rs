@@ -45,6 +45,8 @@ pub(super) enum Written {
     Done,
     /// Rejected without a change.
     Rejected,
+    /// Failed, with or without a change.
+    Unknown,
 }
 
 impl Ledger {
@@ -87,7 +89,7 @@ impl Ledger {
             Ok(Written::Done) => lock(&self.history).acknowledged = number,
             // Writers are serialised, so it is still the last one.
             Ok(Written::Rejected) => lock(&self.history).states.truncate(number),
-            Err(_) => {}
+            Ok(Written::Unknown) | Err(_) => {}
         }
         Some(result)
     }

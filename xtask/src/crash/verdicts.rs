@@ -50,7 +50,7 @@ impl Verdicts {
     }
 
     /// Records a violation.
-    pub(super) fn lie(&self, lie: String) {
+    pub(crate) fn lie(&self, lie: String) {
         if let Ok(mut lies) = self.lies.lock()
             && lies.len() < KEPT
         {

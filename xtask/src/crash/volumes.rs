@@ -13,6 +13,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::kill::{self, CONNECTIONS, Figures, Rounds};
 use super::verdicts::{Stop, Verdicts};
+use crate::blackbox::nbd::Endpoint;
 use crate::blackbox::scenario::Place;
 use crate::blackbox::sectors::SECTOR_BYTES;
 use crate::blackbox::server::{Server, Setup, log_tail, volume_flags};
@@ -96,7 +97,7 @@ impl World {
         let sectors = VOLUME_SECTORS / CONNECTIONS;
         let part = |number| {
             let sectors = number * sectors..(number + 1) * sectors;
-            Mutex::new(Part::new(folder.join("nbd.sock"), sectors))
+            Mutex::new(Part::new(Endpoint::Unix(folder.join("nbd.sock")), sectors))
         };
         Ok(World {
             mode,

@@ -10,6 +10,7 @@ use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::disk::Disk;
+use crate::blackbox::nbd::Endpoint;
 use crate::blackbox::scenario::{ENVIRONMENT, Place};
 use crate::blackbox::sectors::SECTOR_BYTES;
 use crate::blackbox::server::{Server, volume_flags};
@@ -80,7 +81,7 @@ fn one_mode(place: &Place, full: Full, mode: &str) -> Result<Outcome> {
     }
     let setup = place.setup(flags);
     let sectors = 0..VOLUME_BYTES / SECTOR_BYTES as u64;
-    let mut part = Part::new(place.folder.join("nbd.sock"), sectors);
+    let mut part = Part::new(Endpoint::Unix(place.folder.join("nbd.sock")), sectors);
     let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
 
     let server = Server::start(&setup)?;
