@@ -144,6 +144,9 @@ pub struct DeviceConfig {
     /// that does not report it, keeps `block_size`.
     #[serde(skip)]
     pub fits_block_size: bool,
+    /// `zone_size` is a default, and a zoned drive has its own. Not a user setting.
+    #[serde(skip)]
+    pub fits_zone_size: bool,
 }
 
 impl Default for DeviceConfig {
@@ -168,11 +171,17 @@ impl Default for DeviceConfig {
             accept_foreign: false,
             value_size: ByteSize(0),
             fits_block_size: false,
+            fits_zone_size: false,
         }
     }
 }
 
 impl DeviceConfig {
+    /// The zone size that a zoned drive must have.
+    pub(crate) fn zone_size_of_drive(&self) -> Option<ByteSize> {
+        self.zone_size.filter(|_| !self.fits_zone_size)
+    }
+
     /// A file or block device at `path` of `size` bytes, with defaults
     /// otherwise.
     pub fn file(path: impl Into<PathBuf>, size: ByteSize) -> Self {

@@ -165,7 +165,7 @@ fn blocks_are_those_of_the_cache_that_is_there_unless_set() {
     let open = |file: &str, block_size: Option<ByteSize>| {
         let settings = TinySettings {
             size: Some(ByteSize::mib(32)),
-            zone_size: ByteSize::mib(1),
+            zone_size: Some(ByteSize::mib(1)),
             block_size,
             ..TinySettings::default()
         };

@@ -212,7 +212,9 @@ fn zoned_geometry(
     }
     let (zone_size, zone_capacity) = (shape.zone_blocks * block, capacity * block);
     let is_own = |setting: Option<ByteSize>, own| setting.is_none_or(|it| it == ByteSize(own));
-    if !is_own(config.zone_size, zone_size) || !is_own(config.zone_capacity, zone_capacity) {
+    if !is_own(config.zone_size_of_drive(), zone_size)
+        || !is_own(config.zone_capacity, zone_capacity)
+    {
         let (size, capacity) = (ByteSize(zone_size), ByteSize(zone_capacity));
         let why = format!(
             "its zones have {size}, of which {capacity} can be written; leave zone_size and \

@@ -205,7 +205,7 @@ impl Drive {
     ) -> Result<Geometry, String> {
         let KernelZone { len, capacity, .. } = self.zones[0];
         for (setting, wanted, found) in [
-            ("zone_size", config.zone_size, len),
+            ("zone_size", config.zone_size_of_drive(), len),
             ("zone_capacity", config.zone_capacity, capacity),
         ] {
             if let Some(wanted) = wanted.filter(|wanted| wanted.bytes() != found) {

@@ -70,8 +70,9 @@ pub struct TinySettings {
     pub path: Option<PathBuf>,
     /// Size of the file; by default the whole block device.
     pub size: Option<ByteSize>,
-    /// Size of a zone, and with `nemo` usually of a set-group.
-    pub zone_size: ByteSize,
+    /// Size of a zone, and with `nemo` usually of a set-group. By default
+    /// 4 MiB, or that of a zoned drive.
+    pub zone_size: Option<ByteSize>,
     /// The smallest unit of writing, which a group of fences takes. By default
     /// the unit that the drive writes atomically.
     pub block_size: Option<ByteSize>,
@@ -100,6 +101,9 @@ pub struct TinySettings {
     pub fairywren: FairyWrenConfig,
 }
 
+/// The size of a zone unless the settings or a zoned drive have another.
+const ZONE_SIZE: ByteSize = ByteSize::mib(4);
+
 impl Default for TinySettings {
     fn default() -> Self {
         TinySettings {
@@ -107,7 +111,7 @@ impl Default for TinySettings {
             engine: TinyEngine::default(),
             path: None,
             size: None,
-            zone_size: ByteSize::mib(4),
+            zone_size: None,
             block_size: None,
             max_object_size: ByteSize::kib(2),
             ram_size: ByteSize::mib(64),
@@ -160,7 +164,7 @@ pub(super) fn section() -> Result<Section, String> {
             key(
                 "zone_size",
                 Kind::Size,
-                "Size of a zone, the unit of reclaim. With `nemo`, also that of a set-group, which fills in memory and is written at once (three of them are in memory). Part of the format: changing it needs a reformat.",
+                "Size of a zone, the unit of reclaim. With `nemo`, also that of a set-group, which fills in memory and is written at once (three of them are in memory). When not set: 4 MiB, or the zone of a zoned drive. Part of the format: changing it needs a reformat.",
             ),
             key(
                 "block_size",
@@ -211,7 +215,8 @@ impl TinySettings {
                     None => Some(self.size.unwrap_or(default_size)),
                 },
                 path: Some(self.path.clone().unwrap_or(path)),
-                zone_size: Some(self.zone_size),
+                zone_size: Some(self.zone_size.unwrap_or(ZONE_SIZE)),
+                fits_zone_size: self.zone_size.is_none(),
                 block_size: self.block_size.unwrap_or(BLOCK_SIZE_MAX),
                 fits_block_size: self.block_size.is_none(),
                 ..DeviceConfig::default()
