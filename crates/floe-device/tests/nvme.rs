@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use floe_device::config::{DeviceConfig, DeviceKind, IoChoice, OpenDeviceError};
 use floe_device::nvme::command::ZoneAction;
-use floe_device::nvme::{Drive, Fault, Interface};
+use floe_device::nvme::{CommandError, Drive, Fault, Interface};
 use floe_device::{
     Address, ByteSize, Clock, Device as _, DeviceErrorKind, IoBuf, NvmeDevice, Placement,
     SharedDevice, ZoneId, ZoneState, conformance, open,
@@ -239,6 +239,74 @@ fn states_follow_the_drive_where_it_refuses() {
             .unwrap();
         assert_eq!(last.offset, geometry.zone_capacity - BLOCK as u64);
         inspected(&device, zone, ZoneState::Full, None).await;
+    });
+}
+
+fn fault(result: Result<(), CommandError>) -> Fault {
+    match result {
+        Err(CommandError::Drive(status)) => status.fault(),
+        other => panic!("not a status of the drive: {other:?}"),
+    }
+}
+
+/// What a device never does, since it checks before the drive.
+#[test]
+fn a_drive_raises_the_status_of_each_mistake() {
+    on_each(
+        |_| true,
+        async |path, device| {
+            drop(device);
+            let drive = Drive::open_to_change(&path).unwrap();
+            let mut block = vec![7; drive.namespace().block_bytes as usize];
+            let end = drive.namespace().blocks;
+            assert_eq!(fault(drive.read(end, &mut block)), Fault::OutOfRange);
+            assert_eq!(fault(drive.write(end, &mut block, None)), Fault::OutOfRange);
+            let Interface::Zoned(shape) = drive.interface() else {
+                return;
+            };
+            let start = |zone: u32| u64::from(zone) * shape.zone_blocks;
+            let change = |zone, action| drive.change_zones(Some(start(zone)), action);
+            let mut write = |block_number| drive.write(block_number, &mut block, None);
+            assert_eq!(fault(write(start(0) + 1)), Fault::ZoneInvalidWrite);
+            write(start(0)).unwrap();
+            assert_eq!(fault(write(start(0))), Fault::ZoneInvalidWrite);
+            change(0, ZoneAction::Finish).unwrap();
+            assert_eq!(fault(write(start(0))), Fault::ZoneFull);
+            let opened = change(0, ZoneAction::Open);
+            assert_eq!(fault(opened), Fault::ZoneTransition);
+
+            let (open, active) = (shape.max_open.unwrap(), shape.max_active.unwrap());
+            (1..=open).for_each(|zone| change(zone, ZoneAction::Open).unwrap());
+            assert_eq!(
+                fault(change(open + 1, ZoneAction::Open)),
+                Fault::TooManyOpenZones
+            );
+            drive.change_zones(None, ZoneAction::Reset).unwrap();
+            for zone in 1..=active {
+                write(start(zone)).unwrap();
+                change(zone, ZoneAction::Close).unwrap();
+            }
+            assert_eq!(fault(write(start(0))), Fault::TooManyActiveZones);
+            let mut across = vec![0; 2 * drive.namespace().block_bytes as usize];
+            let read = drive.read(start(1) - 1, &mut across);
+            assert_eq!(fault(read), Fault::ZoneBoundary);
+            drive.change_zones(None, ZoneAction::Reset).unwrap();
+        },
+    );
+}
+
+#[test]
+fn a_write_to_a_handle_that_is_not_there_is_kept() {
+    let is_placed = |interface: &Interface| matches!(interface, Interface::Placement(_));
+    on_each(is_placed, async |path, device| {
+        drop(device);
+        let drive = Drive::open_to_change(&path).unwrap();
+        let mut block = vec![9; drive.namespace().block_bytes as usize];
+        // The drive takes it to its default handle.
+        drive.write(64, &mut block, Some(0x7fff)).unwrap();
+        let mut found = vec![0; block.len()];
+        drive.read(64, &mut found).unwrap();
+        assert_eq!(found, block);
     });
 }
 

@@ -176,6 +176,52 @@ fn a_failed_append_leaves_the_zone_as_the_drive_has_it() {
 }
 
 #[test]
+#[ignore = "needs zoned null_blk in FLOE_TEST_ZONED_DEVICE, and its folder in FLOE_TEST_ZONED_CONDITIONS"]
+fn zones_that_the_drive_withdraws_are_known() {
+    let Some(folder) = std::env::var_os("FLOE_TEST_ZONED_CONDITIONS").map(PathBuf::from) else {
+        return eprintln!("skipped: no drive that withdraws zones at command");
+    };
+    run(async || {
+        let device = opened(&config());
+        empty(&device).await;
+        let states = [ZoneState::ReadOnly, ZoneState::Offline];
+        // A second time, null_blk makes the zone empty again.
+        let withdraw = || {
+            for (zone, name) in [(0, "zone_readonly"), (1, "zone_offline")] {
+                let sector = start_of(zone) / 512;
+                std::fs::write(folder.join(name), sector.to_string()).unwrap();
+            }
+        };
+        let at = append(&device, 0, 1).await.unwrap();
+        append(&device, 1, 2).await.unwrap();
+        withdraw();
+        for zone in [0, 1] {
+            append(&device, zone, 3).await.unwrap_err();
+            while device.report().await.unwrap()[zone as usize].state != states[zone as usize] {
+                // The zone's state is being read.
+                append(&device, zone, 3).await.unwrap_err();
+            }
+            device.reset(ZoneId(zone)).await.unwrap_err();
+        }
+        let kept = device
+            .read(at, device.allocate(pattern(1, 4096).len()))
+            .await;
+        assert!(kept.is_ok_and(|kept| *kept == *pattern(1, 4096)));
+        append(&device, 2, 4).await.unwrap();
+        drop(device);
+
+        let device = opened(&config());
+        let report = device.report().await.unwrap();
+        assert_eq!([report[0].state, report[1].state], states);
+        append(&device, 0, 5).await.unwrap_err();
+        append(&device, 3, 5).await.unwrap();
+        drop(device);
+        withdraw();
+        empty(&opened(&config())).await;
+    });
+}
+
+#[test]
 #[ignore = "needs a scratch zoned block device in FLOE_TEST_ZONED_DEVICE"]
 fn many_zones_fill_at_the_limit_of_active_zones() {
     run(async || {
@@ -231,6 +277,11 @@ fn unfit_settings_and_uses_are_refused() {
         ..config()
     });
     assert!(why.contains("zone_size"), "{why}");
+    opened(&DeviceConfig {
+        zone_size: Some(ByteSize::kib(64)),
+        fits_zone_size: true,
+        ..config()
+    });
     let why = zoned(DeviceConfig {
         direct: Direct::Off,
         ..config()

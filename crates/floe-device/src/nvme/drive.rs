@@ -334,10 +334,33 @@ impl Drive {
     }
 
     /// Reads blocks from `block` into `buf`, which holds whole blocks.
-    pub(super) fn read(&self, block: u64, buf: &mut [u8]) -> Result<(), CommandError> {
-        let blocks = buf.len() as u32 / self.namespace.block_bytes;
-        let command = Command::read(self.number, block, blocks);
+    ///
+    /// # Errors
+    /// If the command fails.
+    pub fn read(&self, block: u64, buf: &mut [u8]) -> Result<(), CommandError> {
+        let command = Command::read(self.number, block, self.blocks_of(buf));
         ioctl::io(&self.file, &command, buf).map(drop)
+    }
+
+    /// Writes blocks from `block` with a placement identifier. `buf` holds whole blocks and
+    /// stays as it is.
+    ///
+    /// # Errors
+    /// If the command fails.
+    pub fn write(
+        &self,
+        block: u64,
+        buf: &mut [u8],
+        placement: Option<u16>,
+    ) -> Result<(), CommandError> {
+        let command = Command::write(self.number, block, self.blocks_of(buf), placement);
+        ioctl::io(&self.file, &command, buf).map(drop)
+    }
+
+    fn blocks_of(&self, buf: &[u8]) -> u32 {
+        let block_bytes = self.namespace.block_bytes;
+        assert!(!buf.is_empty() && (buf.len() as u64).is_multiple_of(u64::from(block_bytes)));
+        buf.len() as u32 / block_bytes
     }
 
     /// The drive's health. Needs CAP_SYS_ADMIN, as all log pages do.
