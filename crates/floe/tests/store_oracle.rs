@@ -7,7 +7,7 @@ mod common;
 use std::ops::Range;
 
 use bytes::Bytes;
-use common::{Lives, Part, Put, Subject, in_place, power_switch, zoned};
+use common::{Lives, Part, Put, Subject, drive, in_place, power_switch, zoned};
 use floe::admission::{AdmissionConfig, ProbabilisticConfig};
 use floe::{CacheError, PutOutcome, Store, StoreConfig};
 use floe_core::chunk::{ChunkConfig, Eviction};
@@ -140,15 +140,19 @@ impl Setup {
         })
     }
 
-    fn run(&self, count: u64, operations: u64) {
-        let lives = Lives {
+    fn lives(&self, count: u64, operations: u64) -> Lives {
+        Lives {
             count,
             operations,
             keys_per_client: 60,
             sizes: if self.large { large } else { small },
             power_loss: self.power_loss,
             faults: self.faults(),
-        };
+        }
+    }
+
+    fn run(&self, count: u64, operations: u64) {
+        let lives = self.lives(count, operations);
         let config = self.config();
         let powers = [power_switch(self.geometry())];
         let counts = lives.run(&powers, async |devices, clock| {
@@ -159,6 +163,23 @@ impl Setup {
         assert!(counts.hits * 10 > counts.gets, "it forgets: {counts:?}");
         assert!(counts.parts > 0 && counts.warm_hits > 0, "{counts:?}");
         assert!(counts.large_hits > 0, "{counts:?}");
+    }
+
+    /// Fewer operations than in virtual time, on a drive that is larger than the cache.
+    fn run_on_drive(&self) {
+        let config = self.config();
+        let format = std::cell::Cell::new(true);
+        let lives = self.lives(4, 1_200);
+        let counts = lives.run_on_drive(&drive(ByteSize::mib(128)), async |devices, clock| {
+            let config = StoreConfig {
+                format: format.replace(false),
+                ..config.clone()
+            };
+            Store::open(devices[0].clone(), clock, &config)
+                .await
+                .expect("the cache opens")
+        });
+        assert!(counts.hits > 0 && counts.warm_hits > 0, "{counts:?}");
     }
 }
 
@@ -200,6 +221,20 @@ const SLOTS: Setup = Setup {
     eviction: Eviction::Clru,
     ..LOG
 };
+
+#[test]
+#[ignore = "needs a scratch drive in FLOE_TEST_DRIVE"]
+fn on_a_drive() {
+    for eviction in [
+        Eviction::Zplru,
+        Eviction::Fifo,
+        Eviction::Sieve,
+        Eviction::Clru,
+    ] {
+        println!("{eviction:?}");
+        Setup { eviction, ..LOG }.run_on_drive();
+    }
+}
 
 #[test]
 fn small_values_zplru() {

@@ -5,7 +5,7 @@
 mod common;
 
 use bytes::Bytes;
-use common::{Lives, Put, Subject, in_place, power_switch, zoned};
+use common::{Lives, Put, Subject, drive, in_place, power_switch, zoned};
 use floe::tiny::{TinyConfig, TinyEngine};
 use floe::{CacheError, Tiny};
 use floe_core::tiny::nemo::{FilterKind, NemoConfig};
@@ -99,6 +99,33 @@ fn run(lives: &Lives, geometry: Geometry, config: TinyConfig, hits_per_100: u64)
     assert!(!goes_well || counts.turned_away == 0, "{counts:?}");
     let is_nemo = config.engine == TinyEngine::Nemo;
     assert_eq!(counts.warm_hits > 0, is_nemo, "{counts:?}");
+}
+
+/// Nemo, which alone is warm after a restart.
+#[test]
+#[ignore = "needs a scratch drive in FLOE_TEST_DRIVE"]
+fn on_a_drive() {
+    let lives = Lives {
+        count: 5,
+        operations: 3_000,
+        keys_per_client: 300,
+        ..lives()
+    };
+    let format = std::cell::Cell::new(true);
+    let counts = lives.run_on_drive(&drive(ByteSize::mib(128)), async |devices, clock| {
+        let config = TinyConfig {
+            format: format.replace(false),
+            nemo: NemoConfig {
+                set_group_pages: Some(16),
+                ..NemoConfig::default()
+            },
+            ..config(TinyEngine::Nemo)
+        };
+        Tiny::open(devices[0].clone(), clock, &config)
+            .await
+            .expect("the cache opens")
+    });
+    assert!(counts.hits > 0 && counts.warm_hits > 0, "{counts:?}");
 }
 
 mod nemo {

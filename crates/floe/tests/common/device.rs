@@ -1,11 +1,11 @@
-//! Devices in memory.
+//! Devices in memory, and drives that the environment names.
 
 use std::sync::Arc;
 
-use floe_core::Geometry;
+use floe_core::{ByteSize, Geometry};
 use floe_device::power::PowerSwitch;
 use floe_device::sim_media::WriteCache;
-use floe_device::{MemoryDevice, SharedDevice};
+use floe_device::{DeviceConfig, MemoryDevice, SharedDevice};
 
 /// The geometry of a device with `count` zones of `bytes` bytes and writes in place.
 pub(crate) fn in_place(count: u32, bytes: u64) -> Geometry {
@@ -40,4 +40,15 @@ pub(crate) fn memory(geometry: Geometry) -> SharedDevice {
 pub(crate) fn power_switch(geometry: Geometry) -> PowerSwitch {
     let volatile = WriteCache::Volatile { bytes_max: 8 << 20 };
     MemoryDevice::with_power(geometry, volatile).1
+}
+
+/// The first `size` of the scratch drive that `FLOE_TEST_DRIVE` names.
+pub(crate) fn drive(size: ByteSize) -> DeviceConfig {
+    let path = std::env::var_os("FLOE_TEST_DRIVE").expect("names a scratch drive");
+    DeviceConfig {
+        path: Some(path.into()),
+        size: Some(size),
+        accept_foreign: true,
+        ..DeviceConfig::default()
+    }
 }

@@ -1,4 +1,5 @@
-//! Lives of a process that end at random moments, in virtual time: a failing seed always fails.
+//! Lives of a process that end at random moments: in virtual time, where a failing seed
+//! always fails, or on a drive.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use floe::{CacheError, PutOptions};
 use floe_device::power::PowerSwitch;
-use floe_device::{Clock, Faults, Faulty, virtual_time};
+use floe_device::{Clock, DeviceConfig, Faults, Faulty, OpenDeviceError, virtual_time};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -17,6 +18,9 @@ const CLIENTS: u64 = 4;
 
 /// Virtual time between the starts of two lives; longer than any life.
 const LIFE: Duration = Duration::from_secs(1000);
+
+/// Time between attempts to open a drive.
+const REQUESTS_END: Duration = Duration::from_millis(20);
 
 /// A value to write.
 pub(crate) struct Put<'a> {
@@ -109,49 +113,91 @@ impl Lives {
                     });
                 }
             }
-            // Checks all survivors before an overwrite.
-            for key in 0..CLIENTS * self.keys_per_client {
-                let name = name(key);
-                let now_s = clock.unix_seconds();
-                oracle.check(key, now_s, true, cache.get(&name)).await;
-            }
-            let mut random = StdRng::seed_from_u64(seed);
-            if self.power_loss {
-                for power in powers {
-                    power.crash_after(random.random_range(1..self.operations), seed);
-                }
-            }
-            let clients: Vec<_> = (0..CLIENTS)
-                .map(|id| {
-                    let client = Client {
-                        cache: cache.clone(),
-                        clock: clock.clone(),
-                        oracle: Arc::clone(oracle),
-                        first_key: id * self.keys_per_client,
-                        keys: self.keys_per_client,
-                        random: StdRng::seed_from_u64(seed ^ id << 40),
-                    };
-                    tokio::spawn(client.work(life, self.operations / CLIENTS))
-                })
-                .collect();
-            let cut_off = Duration::from_micros(random.random_range(0..self.operations * 400));
-            let work = async {
-                for client in clients {
-                    client.await.expect("a client does not panic");
-                }
-            };
-            tokio::select! {
-                biased;
-                () = work => {}
-                () = clock.sleep(cut_off) => {}
-            }
-            let turned_away = oracle.counts().turned_away;
-            if life.is_multiple_of(3) {
-                cache.close().await;
-                // Interrupted clients may find the cache closed.
-                oracle.forget_turned_away(turned_away);
-            }
+            self.work(&cache, &clock, oracle, life, powers).await;
         });
+    }
+
+    /// Opens the cache on a drive in many lives that end as by a kill, in real time.
+    pub(crate) fn run_on_drive<S: Subject>(
+        &self,
+        drive: &DeviceConfig,
+        open: impl AsyncFn(Vec<Arc<Faulty>>, Clock) -> S,
+    ) -> Counts {
+        let oracle = Arc::new(Oracle::new(self.sizes, &[]));
+        for life in 1..=self.count {
+            let mut builder = tokio::runtime::Builder::new_current_thread();
+            let runtime = builder.enable_all().build().expect("a runtime");
+            runtime.block_on(async {
+                let clock = Clock::real();
+                let device = loop {
+                    match floe_device::open(drive, &clock) {
+                        // The kernel still ends requests of the life before.
+                        Err(OpenDeviceError::InUse(_)) => clock.sleep(REQUESTS_END).await,
+                        opened => break opened.expect("the drive opens"),
+                    }
+                };
+                let faulty = Faulty::new(device, clock.clone(), life, Faults::default());
+                let cache = open(vec![Arc::new(faulty)], clock.clone()).await;
+                self.work(&cache, &clock, &oracle, life, &[]).await;
+            });
+        }
+        let counts = oracle.counts();
+        println!("{counts:?}");
+        counts
+    }
+
+    /// Checks all keys, and then lets clients work until a random moment.
+    async fn work<S: Subject>(
+        &self,
+        cache: &S,
+        clock: &Clock,
+        oracle: &Arc<Oracle>,
+        life: u64,
+        powers: &[PowerSwitch],
+    ) {
+        let seed = first_seed() + life;
+        // Checks all survivors before an overwrite.
+        for key in 0..CLIENTS * self.keys_per_client {
+            let name = name(key);
+            let now_s = clock.unix_seconds();
+            oracle.check(key, now_s, true, cache.get(&name)).await;
+        }
+        let mut random = StdRng::seed_from_u64(seed);
+        if self.power_loss {
+            for power in powers {
+                power.crash_after(random.random_range(1..self.operations), seed);
+            }
+        }
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|id| {
+                let client = Client {
+                    cache: cache.clone(),
+                    clock: clock.clone(),
+                    oracle: Arc::clone(oracle),
+                    first_key: id * self.keys_per_client,
+                    keys: self.keys_per_client,
+                    random: StdRng::seed_from_u64(seed ^ id << 40),
+                };
+                tokio::spawn(client.work(life, self.operations / CLIENTS))
+            })
+            .collect();
+        let cut_off = Duration::from_micros(random.random_range(0..self.operations * 400));
+        let work = async {
+            for client in clients {
+                client.await.expect("a client does not panic");
+            }
+        };
+        tokio::select! {
+            biased;
+            () = work => {}
+            () = clock.sleep(cut_off) => {}
+        }
+        let turned_away = oracle.counts().turned_away;
+        if life.is_multiple_of(3) {
+            cache.close().await;
+            // Interrupted clients may find the cache closed.
+            oracle.forget_turned_away(turned_away);
+        }
     }
 }
 

@@ -11,7 +11,7 @@ mod lives;
 mod oracle;
 mod tiny;
 
-pub(crate) use device::{in_place, memory, power_switch, zoned};
+pub(crate) use device::{drive, in_place, memory, power_switch, zoned};
 pub(crate) use lives::{Lives, Put, Subject};
 pub(crate) use oracle::{Oracle, Part};
 pub(crate) use tiny::{open_tiny, tiny_config};
