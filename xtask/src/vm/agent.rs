@@ -25,22 +25,10 @@ pub(super) const GREETING: &str = "floe-vm agent, Linux ";
 /// The beginning of the line that ends a command's output; its exit status follows.
 pub(super) const STATUS: &str = "floe-vm status ";
 
-/// Prepares the guest. `RIG` has the unpacked packages.
-///
-/// Disks get names that do not depend on the order in which controllers appear:
-/// `/dev/vm/SERIAL-NSID`, and `/dev/vm/SERIAL-NSID.char` for passthrough.
-const SETUP: &str = r#"
-mkdir -p /dev/pts /dev/shm /dev/vm /lib/modules/$(uname -r)
-mount -t devpts d /dev/pts
-mount -t tmpfs t /dev/shm
-mount --bind $RIG/lib/modules/$(uname -r) /lib/modules/$(uname -r)
-modprobe -a configfs virtio_net nvme nbd ext4
-mount -t configfs c /sys/kernel/config 2>/dev/null
-mount -t debugfs d /sys/kernel/debug
-hostname floe-vm
-ip link set lo up
-ip addr add 10.0.2.15/24 dev eth0
-ip link set eth0 up
+/// Gives disks names that do not depend on the order in which controllers appear:
+/// `/dev/vm/SERIAL-NSID`, and `/dev/vm/SERIAL-NSID.char` for passthrough. Waits for those
+/// of `DISKS`.
+pub(super) const NAME_DISKS: &str = r#"
 for name in $(echo $DISKS | tr , " "); do
   tries=0
   while :; do
@@ -53,11 +41,26 @@ for name in $(echo $DISKS | tr , " "); do
         ln -sf /dev/ng${namespace##*/nvme} /dev/vm/$id.char
       done
     done
-    [ -e /dev/vm/$name ] && break
+    [ -b /dev/vm/$name ] && break
     tries=$((tries + 1)); [ $tries = 600 ] && { echo "no disk $name"; exit 1; }
     sleep 0.1
   done
 done
+"#;
+
+/// Prepares the guest. `RIG` has the unpacked packages.
+const SETUP: &str = r#"
+mkdir -p /dev/pts /dev/shm /dev/vm /lib/modules/$(uname -r)
+mount -t devpts d /dev/pts
+mount -t tmpfs t /dev/shm
+mount --bind $RIG/lib/modules/$(uname -r) /lib/modules/$(uname -r)
+modprobe -a configfs virtio_net nvme nbd ext4
+mount -t configfs c /sys/kernel/config 2>/dev/null
+mount -t debugfs d /sys/kernel/debug
+hostname floe-vm
+ip link set lo up
+ip addr add 10.0.2.15/24 dev eth0
+ip link set eth0 up
 "#;
 
 /// Prepares the guest and serves the host until the machine ends.
@@ -72,7 +75,8 @@ pub fn run() -> Result<()> {
     let rig = std::env::var_os("RIG").context("the kernel's command line names no RIG")?;
     let variables = packages::environment(Path::new(&rig));
     let mut setup = Command::new("env");
-    setup.args(&variables).args(["/bin/sh", "-c", SETUP]);
+    let script = [SETUP, NAME_DISKS].concat();
+    setup.args(&variables).args(["/bin/sh", "-c", &script]);
     let status = setup.status()?;
     ensure!(
         status.success(),

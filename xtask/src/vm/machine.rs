@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -34,11 +35,24 @@ struct Namespace {
 /// An emulated NVMe controller.
 struct Controller {
     serial: &'static str,
-    /// Options of QEMU's `nvme`.
+    /// Further options of QEMU's `nvme`.
     options: &'static str,
-    /// Options of QEMU's `nvme-subsys`, if the controller has one of its own.
-    subsystem: Option<&'static str>,
+    /// Further options of QEMU's `nvme-subsys`, which keeps the namespaces while the controller is
+    /// removed.
+    subsystem: &'static str,
     namespaces: &'static [Namespace],
+}
+
+impl Controller {
+    /// QEMU's device.
+    fn device(&self) -> String {
+        let Controller {
+            serial, options, ..
+        } = self;
+        format!(
+            "nvme,id={serial},serial={serial},bus={serial}-port,subsys={serial}-subsys{options}"
+        )
+    }
 }
 
 const MIB: u64 = 1 << 20;
@@ -47,8 +61,8 @@ const CONTROLLERS: &[Controller] = &[
     // The geometry of a large drive: zones with less capacity than size.
     Controller {
         serial: "zns-a",
-        options: "zoned.zasl=5",
-        subsystem: None,
+        options: ",zoned.zasl=6",
+        subsystem: "",
         namespaces: &[Namespace {
             name: "zns-a-1",
             bytes: 1280 * MIB,
@@ -59,8 +73,8 @@ const CONTROLLERS: &[Controller] = &[
     // Small zones, tight limits, blocks of 512 bytes.
     Controller {
         serial: "zns-b",
-        options: "zoned.zasl=3",
-        subsystem: None,
+        options: ",zoned.zasl=5",
+        subsystem: "",
         namespaces: &[Namespace {
             name: "zns-b-1",
             bytes: 256 * MIB,
@@ -71,17 +85,24 @@ const CONTROLLERS: &[Controller] = &[
     Controller {
         serial: "fdp",
         options: "",
-        subsystem: Some("fdp=on,fdp.runs=16M,fdp.nrg=1,fdp.nruh=16"),
-        namespaces: &[Namespace {
-            name: "fdp-1",
-            bytes: 512 * MIB,
-            options: "fdp.ruhs=0-7,logical_block_size=4096,physical_block_size=4096",
-        }],
+        subsystem: ",fdp=on,fdp.runs=16M,fdp.nrg=1,fdp.nruh=16",
+        namespaces: &[
+            Namespace {
+                name: "fdp-1",
+                bytes: 512 * MIB,
+                options: "fdp.ruhs=0-7,logical_block_size=4096,physical_block_size=4096",
+            },
+            Namespace {
+                name: "fdp-2",
+                bytes: 64 * MIB,
+                options: "fdp.ruhs=8-15,logical_block_size=4096,physical_block_size=4096",
+            },
+        ],
     },
     Controller {
         serial: "conv",
         options: "",
-        subsystem: None,
+        subsystem: "",
         namespaces: &[
             Namespace {
                 name: "conv-1",
@@ -129,6 +150,8 @@ pub(super) struct Rig {
     accelerator: Accelerator,
     /// The folder of a run: disks, sockets and the console's log.
     run: PathBuf,
+    /// The host's addresses of [`PORTS`].
+    addresses: [SocketAddr; PORTS.len()],
 }
 
 impl Rig {
@@ -140,6 +163,7 @@ impl Rig {
             initramfs: folder.join("initramfs"),
             accelerator: Accelerator::Tcg,
             run: run.to_path_buf(),
+            addresses: free_addresses()?,
         };
         super::initramfs::build(&rig.packages, &rig.initramfs)?;
         let noted = folder.join("accelerator");
@@ -167,9 +191,7 @@ impl Rig {
             accelerator: Accelerator::Kvm,
             ..self.clone()
         };
-        let booted = rig
-            .start()
-            .and_then(|mut machine| machine.wait(PROBE_PATIENCE));
+        let booted = rig.start().and_then(|machine| machine.wait(PROBE_PATIENCE));
         booted.is_ok()
     }
 
@@ -180,20 +202,23 @@ impl Rig {
 
     /// Starts a machine and waits until its agent answers.
     pub(super) fn boot(&self) -> Result<Machine> {
-        let mut machine = self.start()?;
+        let machine = self.start()?;
         machine.wait(BOOT_PATIENCE)?;
         Ok(machine)
     }
 
     fn start(&self) -> Result<Machine> {
-        let [agent, memcached, admin] = free_addresses()?;
-        let forward = |host: SocketAddr, guest: u16| format!(",hostfwd=tcp:{host}-:{guest}");
-        let network = format!(
-            "user,id=net{}{}{}",
-            forward(agent, agent::PORT),
-            forward(memcached, MEMCACHED_PORT),
-            forward(admin, ADMIN_PORT)
-        );
+        Ok(Machine {
+            child: Mutex::new(self.spawn()?),
+            rig: self.clone(),
+        })
+    }
+
+    fn spawn(&self) -> Result<Child> {
+        let mut network = "user,id=net".to_owned();
+        for (host, guest) in self.addresses.iter().zip(PORTS) {
+            network += &format!(",hostfwd=tcp:{host}-:{guest}");
+        }
         let console = File::options()
             .create(true)
             .append(true)
@@ -250,41 +275,26 @@ impl Rig {
             self.monitor().display()
         ));
         self.attach_drives(&mut command)?;
-        let child = command
+        command
             .stdin(Stdio::null())
             .stdout(console.try_clone()?)
             .stderr(console)
             .spawn()
-            .context("setpriv of util-linux could not start QEMU")?;
-        Ok(Machine {
-            child,
-            rig: self.clone(),
-            agent,
-            memcached,
-            admin,
-        })
+            .context("setpriv of util-linux could not start QEMU")
     }
 
     /// Disks are sparse files, which keep their content from one machine to the next.
     fn attach_drives(&self, command: &mut Command) -> Result<()> {
-        for Controller {
-            serial,
-            options,
-            subsystem,
-            namespaces,
-        } in CONTROLLERS
-        {
-            let mut controller = format!("nvme,id={serial},serial={serial}");
-            if let Some(subsystem) = subsystem {
-                let device = format!("nvme-subsys,id={serial}-subsys,nqn={serial},{subsystem}");
+        for (slot, controller) in (1..).zip(CONTROLLERS) {
+            let Controller {
+                serial, subsystem, ..
+            } = controller;
+            let port = format!("pcie-root-port,id={serial}-port,chassis={slot},slot={slot}");
+            let subsystem = format!("nvme-subsys,id={serial}-subsys,nqn={serial}{subsystem}");
+            for device in [port, subsystem, controller.device()] {
                 command.args(["-device", &device]);
-                controller += &format!(",subsys={serial}-subsys");
             }
-            if !options.is_empty() {
-                controller += &format!(",{options}");
-            }
-            command.args(["-device", &controller]);
-            for (number, namespace) in (1..).zip(*namespaces) {
+            for (number, namespace) in (1..).zip(controller.namespaces) {
                 let file = self.run.join(namespace.name);
                 let disk = File::options().create(true).append(true).open(&file)?;
                 if namespace.options.contains("zoned=true") {
@@ -293,8 +303,9 @@ impl Rig {
                 }
                 disk.set_len(namespace.bytes)?;
                 let Namespace { name, options, .. } = namespace;
-                command.arg("-drive").arg(format!(
-                    "file={},if=none,format=raw,discard=unmap,id={name}",
+                command.arg("-blockdev").arg(format!(
+                    "driver=raw,node-name={name},discard=unmap,file.driver=file,\
+                     file.discard=unmap,file.filename={}",
                     file.display()
                 ));
                 command.arg("-device").arg(format!(
@@ -319,11 +330,25 @@ impl Rig {
     }
 }
 
-/// The guest's port of memcached, which the machine forwards.
-pub(super) const MEMCACHED_PORT: u16 = 4001;
+/// The guest's first port of the first server.
+pub(super) const SERVER_PORT: u16 = 4001;
 
-/// The guest's port of metrics and health, which the machine forwards.
-pub(super) const ADMIN_PORT: u16 = 4002;
+/// Ports of a server.
+pub(super) const SERVER_PORTS: u16 = 3;
+
+/// The guest's ports that the machine forwards: the agent's, and those of three servers.
+const PORTS: [u16; 10] = [
+    agent::PORT,
+    SERVER_PORT,
+    4002,
+    4003,
+    4004,
+    4005,
+    4006,
+    4007,
+    4008,
+    4009,
+];
 
 /// The way in which the power fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -337,19 +362,20 @@ pub(super) enum Cut {
 
 /// A running machine. Dropping it kills QEMU.
 pub(super) struct Machine {
-    child: Child,
+    child: Mutex<Child>,
     rig: Rig,
-    agent: SocketAddr,
-    /// Forwarded to [`MEMCACHED_PORT`].
-    pub(super) memcached: SocketAddr,
-    /// Forwarded to [`ADMIN_PORT`].
-    pub(super) admin: SocketAddr,
 }
 
 impl Machine {
     /// The guest's commands.
     pub(super) fn guest(&self) -> Guest {
-        Guest::new(self.agent)
+        Guest::new(self.address(agent::PORT))
+    }
+
+    /// The host's address of a port of the guest, the same in every boot.
+    pub(super) fn address(&self, port: u16) -> SocketAddr {
+        let index = PORTS.iter().position(|known| *known == port);
+        self.rig.addresses[index.expect("the machine forwards this port")]
     }
 
     /// The guest's kernel, as its agent greets.
@@ -359,25 +385,44 @@ impl Machine {
 
     /// Cuts the power at once: nothing in the guest goes on. The disks keep what the
     /// drives had taken.
-    pub(super) fn cut_power(&mut self, how: Cut) -> Result<()> {
+    pub(super) fn cut_power(&self, how: Cut) -> Result<()> {
         match how {
             Cut::Reset => {
-                let mut monitor = UnixStream::connect(self.rig.monitor())?;
-                monitor.write_all(b"system_reset\n")?;
+                self.monitor("system_reset")?;
                 self.wait_for_silence()
             }
             Cut::Kill => {
-                self.child.kill()?;
-                self.child.wait()?;
+                let mut child = self.child();
+                child.kill()?;
+                child.wait()?;
                 Ok(())
             }
         }
     }
 
+    /// Removes the controller of this serial number, as if it was pulled out.
+    pub(super) fn remove_drive(&self, serial: &str) -> Result<()> {
+        self.monitor(&format!("device_del {serial}"))
+    }
+
+    /// Inserts it again. Its namespaces have kept their data and the states of zones.
+    pub(super) fn insert_drive(&self, serial: &str) -> Result<()> {
+        let known = CONTROLLERS.iter().find(|known| known.serial == serial);
+        let controller = known.context("a controller of the machine")?;
+        self.monitor(&format!("device_add {}", controller.device()))
+    }
+
+    /// Runs a command of QEMU's monitor.
+    fn monitor(&self, command: &str) -> Result<()> {
+        let mut monitor = UnixStream::connect(self.rig.monitor())?;
+        monitor.write_all(format!("{command}\n").as_bytes())?;
+        Ok(())
+    }
+
     /// Boots again after [`cut_power`](Self::cut_power).
-    pub(super) fn restart(&mut self, how: Cut) -> Result<()> {
+    pub(super) fn restart(&self, how: Cut) -> Result<()> {
         if how == Cut::Kill {
-            *self = self.rig.start()?;
+            *self.child() = self.rig.spawn()?;
         }
         self.wait(BOOT_PATIENCE)
     }
@@ -394,10 +439,14 @@ impl Machine {
         Ok(())
     }
 
-    fn wait(&mut self, patience: Duration) -> Result<()> {
+    fn child(&self) -> MutexGuard<'_, Child> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait(&self, patience: Duration) -> Result<()> {
         let began = Instant::now();
         while self.guest().greeting().is_err() {
-            let ended = self.child.try_wait()?;
+            let ended = self.child().try_wait()?;
             if ended.is_some() || began.elapsed() > patience {
                 let state = match ended {
                     Some(status) => format!("QEMU ended with {status}"),
@@ -416,8 +465,9 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
+        let mut child = self.child();
         // Fails only if QEMU has ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = child.kill();
+        let _ = child.wait();
     }
 }

@@ -12,7 +12,6 @@ mod packages;
 mod programs;
 mod tests;
 
-use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
@@ -20,7 +19,7 @@ use anyhow::{Context, Result, ensure};
 use self::machine::{Accelerator, Cut, Rig};
 use self::packages::Packages;
 use self::programs::Programs;
-use self::tests::{TESTS, Test};
+use self::tests::{Stage, TESTS, Test};
 use crate::project::{self, Outcome};
 
 /// The tests to run, and how.
@@ -31,6 +30,9 @@ pub struct Options {
     /// Leave out the tests that take long.
     #[arg(long)]
     pub quick: bool,
+    /// Seed of the loads, and of the moments of power cuts.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
     /// The virtual machine.
     #[arg(long, value_enum, default_value_t = RigKind::Qemu)]
     pub rig: RigKind,
@@ -73,26 +75,24 @@ fn suite(options: &Options) -> Result<Outcome> {
         .prefix("run-")
         .tempdir_in(&folder)?;
     run.disable_cleanup(options.keep);
-    let result = run_all(&chosen, packages, &programs, &folder, run.path());
+    let result = Rig::new(packages, &folder, run.path())
+        .and_then(|rig| run_all(&chosen, &rig, programs, options.seed));
     if options.keep {
         println!("vm: disks and console.log are in {}", run.path().display());
     }
     result.map(|()| Outcome::Passed)
 }
 
-fn run_all(
-    chosen: &[&Test],
-    packages: Packages,
-    programs: &Programs,
-    folder: &Path,
-    run: &Path,
-) -> Result<()> {
+fn run_all(chosen: &[&Test], rig: &Rig, programs: Programs, seed: u64) -> Result<()> {
     let began = Instant::now();
-    let rig = Rig::new(packages, folder, run)?;
-    let mut machine = rig.boot()?;
+    let stage = Stage {
+        machine: rig.boot()?,
+        programs,
+        seed,
+    };
     println!(
         "vm: Linux {} booted in {:.1} s under {}",
-        machine.kernel()?,
+        stage.machine.kernel()?,
         began.elapsed().as_secs_f64(),
         match rig.accelerator() {
             Accelerator::Kvm => "KVM",
@@ -103,7 +103,7 @@ fn run_all(
     for test in chosen {
         let began = Instant::now();
         println!("vm: {}", test.name);
-        let result = (test.run)(&mut machine, programs);
+        let result = (test.run)(&stage);
         let seconds = began.elapsed().as_secs_f64();
         match result {
             Ok(()) => println!("vm: {}: passed ({seconds:.1} s)", test.name),
@@ -115,8 +115,11 @@ fn run_all(
                 );
                 failed.push(test.name);
                 // The next test gets a machine without the leavings of this one.
-                machine.cut_power(Cut::Kill)?;
-                machine.restart(Cut::Kill).context("after a failed test")?;
+                stage.machine.cut_power(Cut::Kill)?;
+                stage
+                    .machine
+                    .restart(Cut::Kill)
+                    .context("after a failed test")?;
             }
         }
     }

@@ -8,11 +8,22 @@ use serde_json::Value;
 
 use crate::project;
 
-/// The tests of `floe-device` that take a real device.
-const TESTS: &[&str] = &["conformance", "block_conformance", "zoned", "nvme"];
+/// The tests that take a real device.
+const TESTS: &[&str] = &[
+    "conformance",
+    "block_conformance",
+    "zoned",
+    "nvme",
+    "store_oracle",
+    "tiny_oracle",
+];
 
 /// The manifests of the packages that have the programs.
-const OWNERS: &[&str] = &["floe-device/Cargo.toml", "floe-cli/Cargo.toml"];
+const OWNERS: &[&str] = &[
+    "floe-device/Cargo.toml",
+    "floe-cli/Cargo.toml",
+    "floe/Cargo.toml",
+];
 
 /// Built programs by name.
 pub(super) struct Programs(BTreeMap<String, PathBuf>);

@@ -4,15 +4,14 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use crate::vm::machine::Machine;
-use crate::vm::programs::Programs;
+use super::stage::Stage;
 
 const PATIENCE: Duration = Duration::from_secs(400);
 
 /// Devices with zones, and block devices, over a conventional drive.
-pub(super) fn conventional(machine: &mut Machine, programs: &Programs) -> Result<()> {
+pub(super) fn conventional(stage: &Stage) -> Result<()> {
     for test in ["conformance", "block_conformance"] {
-        run(machine, programs, test, "FLOE_TEST_BLOCK_DEVICE", "conv-2")?;
+        run(stage, test, &["FLOE_TEST_BLOCK_DEVICE=/dev/vm/conv-2"])?;
     }
     Ok(())
 }
@@ -39,43 +38,59 @@ ln -sf $disk /dev/vm/null-1
 ";
 
 /// Zoned block devices: ZNS drives of two geometries, and the kernel's own.
-pub(super) fn zoned(machine: &mut Machine, programs: &Programs) -> Result<()> {
-    machine.guest().shell(NULL_BLK, PATIENCE)?;
-    for disk in ["null-1", "zns-b-1", "zns-a-1"] {
-        run(machine, programs, "zoned", "FLOE_TEST_ZONED_DEVICE", disk)?;
+pub(super) fn zoned(stage: &Stage) -> Result<()> {
+    stage.machine.guest().shell(NULL_BLK, PATIENCE)?;
+    let conditions = "FLOE_TEST_ZONED_CONDITIONS=/sys/kernel/config/nullb/zoned";
+    run(
+        stage,
+        "zoned",
+        &["FLOE_TEST_ZONED_DEVICE=/dev/vm/null-1", conditions],
+    )?;
+    run(stage, "zoned", &["FLOE_TEST_ZONED_DEVICE=/dev/vm/zns-b-1"])?;
+    run(stage, "zoned", &["FLOE_TEST_ZONED_DEVICE=/dev/vm/zns-a-1"])
+}
+
+/// The engines' oracles on each kind of drive. Each test has many lives, which end as by
+/// a kill.
+pub(super) fn oracles(stage: &Stage) -> Result<()> {
+    for disk in [
+        "zns-b-1.char",
+        "zns-b-1",
+        "fdp-1.char",
+        "conv-1.char",
+        "conv-2",
+    ] {
+        println!("vm:   on {disk}");
+        for test in ["store_oracle", "tiny_oracle"] {
+            run(stage, test, &[&format!("FLOE_TEST_DRIVE=/dev/vm/{disk}")])?;
+        }
     }
     Ok(())
 }
 
 /// Namespaces by passthrough, of every kind that Floe drives.
-pub(super) fn passthrough(machine: &mut Machine, programs: &Programs) -> Result<()> {
+pub(super) fn passthrough(stage: &Stage) -> Result<()> {
     let disks = ["zns-a-1", "zns-b-1", "fdp-1", "conv-2"];
     let disks = disks.map(|disk| format!("/dev/vm/{disk}.char"));
     let words = [
         "env",
         &format!("FLOE_NVME_DEVICES={}", disks.join(",")),
-        programs.word("nvme")?,
+        stage.programs.word("nvme")?,
         "--test-threads=1",
     ];
-    machine.guest().run(&words, PATIENCE).map(drop)
+    stage.machine.guest().run(&words, PATIENCE).map(drop)
 }
 
-/// Runs the ignored tests of `test`, which find the disk in `variable`.
-fn run(
-    machine: &Machine,
-    programs: &Programs,
-    test: &str,
-    variable: &str,
-    disk: &str,
-) -> Result<()> {
+/// Runs the ignored tests of `test` with environment variables.
+fn run(stage: &Stage, test: &str, variables: &[&str]) -> Result<()> {
+    let program = stage.programs.word(test)?;
     let words = [
-        "env",
-        &format!("{variable}=/dev/vm/{disk}"),
-        programs.word(test)?,
-        "--ignored",
-        "--test-threads=1",
-    ];
-    let output = machine.guest().run(&words, PATIENCE)?;
+        &["env"],
+        variables,
+        &[program, "--ignored", "--test-threads=1"],
+    ]
+    .concat();
+    let output = stage.machine.guest().run(&words, PATIENCE)?;
     ensure!(
         !output.contains("running 0 tests"),
         "{test} has no such tests"

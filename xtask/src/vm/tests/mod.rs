@@ -1,14 +1,18 @@
 //! The tests of the virtual machine.
 
 mod conformance;
+mod faults;
+mod load;
 mod power;
 mod service;
+mod stage;
+mod tcp;
+mod user;
 mod volume;
 
 use anyhow::Result;
 
-use super::machine::Machine;
-use super::programs::Programs;
+pub(super) use self::stage::Stage;
 
 /// A test. It may reset or replace the machine.
 pub(super) struct Test {
@@ -17,7 +21,7 @@ pub(super) struct Test {
     pub(super) is_quick: bool,
     /// It runs `floe`.
     pub(super) has_server: bool,
-    pub(super) run: fn(&mut Machine, &Programs) -> Result<()>,
+    pub(super) run: fn(&Stage) -> Result<()>,
 }
 
 /// All tests, the cheapest first.
@@ -47,27 +51,63 @@ pub(super) const TESTS: &[Test] = &[
         run: volume::file_system,
     },
     Test {
-        name: "power cut by reset, conventional drive",
-        is_quick: true,
-        has_server: true,
-        run: power::conventional_reset,
-    },
-    Test {
-        name: "power cut by reset, zoned drives",
-        is_quick: true,
-        has_server: true,
-        run: power::zoned_reset,
-    },
-    Test {
-        name: "power cut by killing QEMU, conventional drive",
+        name: "a file system on a volume over NVMe/TCP",
         is_quick: false,
         has_server: true,
-        run: power::conventional_kill,
+        run: tcp::file_system,
     },
     Test {
-        name: "power cuts by reset, zoned drives, repeated",
+        name: "oracles of the engines on each kind of drive",
+        is_quick: false,
+        has_server: false,
+        run: conformance::oracles,
+    },
+    Test {
+        name: "a server without root",
         is_quick: false,
         has_server: true,
-        run: power::zoned_resets,
+        run: user::serves,
+    },
+    Test {
+        name: "power cuts by reset, each kind of drive, a few",
+        is_quick: true,
+        has_server: true,
+        run: power::few,
+    },
+    Test {
+        name: "resets of controllers under load",
+        is_quick: false,
+        has_server: true,
+        run: faults::controller_resets,
+    },
+    Test {
+        name: "hot removal of drives under load",
+        is_quick: false,
+        has_server: true,
+        run: faults::removal,
+    },
+    Test {
+        name: "power cut while files on a volume are synced",
+        is_quick: false,
+        has_server: true,
+        run: volume::synced_files,
+    },
+    Test {
+        name: "power cuts by killing QEMU",
+        is_quick: false,
+        has_server: true,
+        run: power::kills,
+    },
+    Test {
+        name: "power cuts by reset, zoned block devices and other drives",
+        is_quick: false,
+        has_server: true,
+        run: power::zoned_block_resets,
+    },
+    Test {
+        name: "power cuts by reset, each kind of drive",
+        is_quick: false,
+        has_server: true,
+        run: power::resets,
     },
 ];

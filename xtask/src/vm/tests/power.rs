@@ -1,186 +1,164 @@
 //! Power cuts under load, and what is left after the next boot.
 //!
-//! Clients on the host drive memcached and keep the ledger. In the guest, files are
-//! written and synced on a volume's file system; each synced one is reported to the
-//! host.
+//! A cut of the machine's power cuts that of all its drives, so that a boot judges the
+//! servers of several drives.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::service::{Disks, Service, connect_volume};
-use crate::crash::items::World;
-use crate::vm::guest::Echo;
-use crate::vm::machine::{Cut, Machine};
-use crate::vm::programs::Programs;
+use super::load::{self, KEPT_MIN, Load, fill_all, judge_all, totals, under_load};
+use super::service::{Service, Site};
+use super::stage::Stage;
+use crate::vm::machine::Cut;
 
-const PATIENCE: Duration = Duration::from_secs(180);
-
-const CONNECTIONS: u64 = 4;
-
-const FIXED_ITEMS: usize = 4_000;
-
-const CHANGING_ITEMS: usize = 1_000;
-
-/// The share of items that a restart must still have. The three set-groups in memory
-/// hold at most 16 % of the fixed items.
-const KEPT_MIN: f64 = 0.8;
-
-const CONVENTIONAL: Disks = Disks {
-    cache: "conv-1",
-    volume: Some(("conv-2", "conv-3")),
-    tiny: Some("conv-4"),
+/// Both engines by passthrough on zoned namespaces.
+pub(super) const ZONED: Site = Site {
+    name: "ZNS",
+    number: 0,
+    cache: "zns-a-1.char",
+    tiny: Some("zns-b-1.char"),
+    volume: None,
+    is_user: false,
 };
 
-/// The chunk and the tiny engine on zoned drives.
-const ZONED: Disks = Disks {
+/// Both engines on zoned block devices.
+const ZONED_BLOCK: Site = Site {
+    name: "zoned block devices",
     cache: "zns-a-1",
-    volume: Some(("conv-2", "conv-3")),
     tiny: Some("zns-b-1"),
+    ..ZONED
 };
 
-const MAKE: &str = "mkfs.ext4 -q -F /dev/nbd0";
+/// Both engines by passthrough on namespaces with data placement.
+pub(super) const PLACEMENT: Site = Site {
+    name: "FDP",
+    number: 1,
+    cache: "fdp-1.char",
+    tiny: Some("fdp-2.char"),
+    volume: None,
+    is_user: false,
+};
 
-const MOUNT: &str = "mkdir -p /tmp/mount && mount -t ext4 /dev/nbd0 /tmp/mount";
+/// Both engines by passthrough on conventional namespaces, and a write-back volume.
+const CONVENTIONAL: Site = Site {
+    name: "conventional",
+    number: 2,
+    cache: "conv-1.char",
+    tiny: Some("conv-4.char"),
+    volume: Some(("conv-2", "conv-3")),
+    is_user: false,
+};
 
-/// Writes files for ever. A line says that a file is on stable media.
-const WRITE: &str = "
-cd /tmp/mount
-i=$(ls | grep -c file- || true)
-while :; do
-  i=$((i + 1))
-  head -c $((i % 50 * 1000 + 500)) /dev/urandom > file-$i
-  sum=$(sha256sum file-$i)
-  sync file-$i .
-  echo \"synced $sum\"
-done
-";
+/// All kinds of drives, by passthrough.
+pub(super) const ALL: [Site; 3] = [ZONED, PLACEMENT, CONVENTIONAL];
 
-/// A power cut by reset.
-pub(super) fn conventional_reset(machine: &mut Machine, programs: &Programs) -> Result<()> {
-    rounds(machine, programs, CONVENTIONAL, Cut::Reset, 1)
+/// Boots of a short run, none of which is cut again.
+const FEW: u64 = 3;
+
+/// A few cuts of each kind of drive.
+pub(super) fn few(stage: &Stage) -> Result<()> {
+    cuts(stage, &ALL, Cut::Reset, FEW)
 }
 
-/// A power cut by reset, with both engines on zoned drives.
-pub(super) fn zoned_reset(machine: &mut Machine, programs: &Programs) -> Result<()> {
-    rounds(machine, programs, ZONED, Cut::Reset, 1)
+/// Cuts of each kind of drive by resets.
+pub(super) fn resets(stage: &Stage) -> Result<()> {
+    cuts(stage, &ALL, Cut::Reset, 15)
 }
 
-/// As [`zoned_reset`], with more cuts.
-pub(super) fn zoned_resets(machine: &mut Machine, programs: &Programs) -> Result<()> {
-    rounds(machine, programs, ZONED, Cut::Reset, 4)
+/// Cuts of zoned block devices by resets, beside those of other drives.
+pub(super) fn zoned_block_resets(stage: &Stage) -> Result<()> {
+    cuts(
+        stage,
+        &[ZONED_BLOCK, PLACEMENT, CONVENTIONAL],
+        Cut::Reset,
+        6,
+    )
 }
 
-/// Power cuts by killing QEMU.
-pub(super) fn conventional_kill(machine: &mut Machine, programs: &Programs) -> Result<()> {
-    rounds(machine, programs, CONVENTIONAL, Cut::Kill, 3)
+/// Cuts by killing QEMU, which zoned drives do not survive.
+pub(super) fn kills(stage: &Stage) -> Result<()> {
+    cuts(stage, &[PLACEMENT, CONVENTIONAL], Cut::Kill, 8)
 }
 
-fn rounds(
-    machine: &mut Machine,
-    programs: &Programs,
-    disks: Disks,
-    how: Cut,
-    rounds: u32,
-) -> Result<()> {
-    disks.prepare(machine)?;
-    let world = World::new(0, FIXED_ITEMS, CHANGING_ITEMS);
-    let mut random = Xoshiro256PlusPlus::seed_from_u64(how as u64);
-    let mut synced = Vec::new();
-    for round in 0..rounds {
-        let moment = Duration::from_millis(random.random_range(3_000..12_000));
-        one_round(machine, programs, disks, how, &world, moment, &mut synced)
-            .with_context(|| format!("round {round}, cut after {moment:?}"))?;
+/// Cuts the power `boots` times on the same caches.
+fn cuts(stage: &Stage, sites: &[Site], how: Cut, boots: u64) -> Result<()> {
+    let (loads, mut services) = load::start(stage, sites, false)?;
+    let mut twice = 0;
+    for boot in 1..=boots {
+        let seed = stage.seed.wrapping_mul(1_000_003).wrapping_add(boot);
+        let began = Instant::now();
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let again = boots > FEW && random.random_ratio(1, 5);
+        let cut = one_cut(stage, &loads, services, how, again, &mut random);
+        let (restarted, line) =
+            cut.with_context(|| format!("cut {boot}; repeat it with --seed {}", stage.seed))?;
+        services = restarted;
+        twice += u64::from(again);
+        println!(
+            "vm:   cut {boot} of {boots}: {line} ({:.1} s)",
+            began.elapsed().as_secs_f64()
+        );
     }
-    let (judged, acknowledged) = world.verdicts.counts();
+    for service in services {
+        service.stop(&stage.machine)?;
+    }
     println!(
-        "vm:   {rounds} cuts, {judged} answers judged, {acknowledged} writes acknowledged, {} files synced",
-        synced.len()
+        "vm:   {} power cuts of {} drives ({} boots, {twice} of them cut during recovery), \
+         {}; seed {}",
+        (boots + twice) * sites.len() as u64,
+        sites
+            .iter()
+            .map(|site| site.name)
+            .collect::<Vec<_>>()
+            .join(", "),
+        boots + twice,
+        totals(&loads),
+        stage.seed
     );
     Ok(())
 }
 
-fn one_round(
-    machine: &mut Machine,
-    programs: &Programs,
-    disks: Disks,
+/// A cut under load, the restart and the judgement; cuts `again` during recovery. Returns
+/// the servers, and what to print.
+fn one_cut(
+    stage: &Stage,
+    loads: &[Load],
+    services: Vec<Service>,
     how: Cut,
-    world: &World,
-    moment: Duration,
-    synced: &mut Vec<String>,
-) -> Result<()> {
-    let guest = machine.guest();
-    let service = Service::start(machine, programs, disks)?;
-    connect_volume(machine)?;
-    if synced.is_empty() {
-        guest.shell(MAKE, PATIENCE)?;
-    }
-    guest.shell(MOUNT, PATIENCE)?;
-    world.fill(machine.memcached)?;
-    let before = world.hits(machine.memcached, &world.fixed)?;
-    let files = guest.start(&["/bin/sh", "-ec", WRITE], PATIENCE, Echo::Keep)?;
-    let stop = AtomicBool::new(false);
-    let address = machine.memcached;
-    thread::scope(|scope| -> Result<()> {
-        for connection in 0..CONNECTIONS {
-            let stop = &stop;
-            scope.spawn(move || world.drive(address, connection, stop));
+    again: bool,
+    random: &mut Xoshiro256PlusPlus,
+) -> Result<(Vec<Service>, String)> {
+    let sites: Vec<Site> = loads.iter().map(|load| load.site).collect();
+    fill_all(stage, loads)?;
+    let moment = Duration::from_millis(random.random_range(500..6_000));
+    let recovery = Duration::from_millis(random.random_range(200..3_000));
+    let restarted = under_load(stage, loads, random.random(), moment, || {
+        stage.machine.cut_power(how)?;
+        drop(services);
+        stage.machine.restart(how)?;
+        if again {
+            let spawned = sites.iter().map(|site| Service::spawn(stage, *site));
+            let spawned = spawned.collect::<Result<Vec<_>>>()?;
+            thread::sleep(recovery);
+            stage.machine.cut_power(how)?;
+            drop(spawned);
+            stage.machine.restart(how)?;
         }
-        thread::sleep(moment);
-        let cut = machine.cut_power(how);
-        stop.store(true, Ordering::Relaxed);
-        cut?;
-        machine.restart(how)
-    })?;
-    drop(service);
-    let lines = files.cut_off()?;
-    // The last line may be torn.
-    let whole = lines.rsplit_once('\n').map_or("", |(whole, _)| whole);
-    let sums = whole
-        .lines()
-        .filter_map(|line| line.strip_prefix("synced "));
-    synced.extend(sums.map(str::to_owned));
-
-    let service = Service::start(machine, programs, disks)?;
-    let after = world.hits(machine.memcached, &world.fixed)?;
-    world.hits(machine.memcached, &world.changing)?;
-    world.verdicts.truthful()?;
-    println!(
-        "vm:   cut after {moment:?}: hits {:.1} % -> {:.1} %, {} files synced",
-        before * 100.0,
-        after * 100.0,
-        synced.len()
-    );
-    ensure!(after >= before * KEPT_MIN, "the restart was not warm");
-    compare_files(machine, synced)?;
-    service.stop(machine)
-}
-
-/// The journal is replayed by a mount; then every synced file is there, and the file
-/// system is whole.
-fn compare_files(machine: &Machine, synced: &[String]) -> Result<()> {
-    // A word of a command has at most 128 KiB.
-    const COMPARED_MAX: usize = 1_000;
-    let guest = machine.guest();
-    connect_volume(machine)?;
-    guest.shell(MOUNT, PATIENCE)?;
-    let newest = &synced[synced.len().saturating_sub(COMPARED_MAX)..];
-    let compare = format!(
-        "cd /tmp/mount && sha256sum --quiet -c - <<'END'\n{}\nEND\n",
-        newest.join("\n")
-    );
-    if !newest.is_empty() {
-        guest
-            .shell(&compare, PATIENCE)
-            .context("synced files were lost")?;
-    }
-    guest.shell(
-        "umount /tmp/mount && e2fsck -fn /dev/nbd0 && nbd-client -d /dev/nbd0",
-        PATIENCE,
-    )?;
-    Ok(())
+        Service::start_all(stage, &sites)
+    });
+    let restarted = restarted.with_context(|| format!("after {moment:?} of load"))?;
+    loads.iter().for_each(Load::lose_power);
+    let kept = judge_all(stage, loads, KEPT_MIN)
+        .with_context(|| format!("the power was cut after {moment:?}, again: {again}"))?;
+    let kept = sites.iter().zip(kept);
+    let kept: Vec<_> = kept
+        .map(|(site, kept)| format!("{} {:.0} %", site.name, kept * 100.0))
+        .collect();
+    let recovery = if again { ", again during recovery" } else { "" };
+    let line = format!("after {moment:?}{recovery}; kept {}", kept.join(", "));
+    Ok((restarted, line))
 }

@@ -1,0 +1,12 @@
+//! The machine of a run of tests.
+
+use crate::vm::machine::Machine;
+use crate::vm::programs::Programs;
+
+/// What tests work with.
+pub(in crate::vm) struct Stage {
+    pub(in crate::vm) machine: Machine,
+    pub(in crate::vm) programs: Programs,
+    /// Of loads, and of the moments of faults.
+    pub(in crate::vm) seed: u64,
+}
