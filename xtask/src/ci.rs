@@ -92,6 +92,7 @@ const STEPS: &[Step] = &[
     step("faults", &["xtask", "faults", "--debug"]),
     step("attack", &["xtask", "attack", "--debug"]),
     step("memory", &["xtask", "memory", "--debug"]),
+    step("vm", &["xtask", "vm", "--quick"]),
     step("fuzz", &["xtask", "fuzz-smoke"]),
     // Its own workspace, which clippy does not see.
     step(
@@ -117,7 +118,7 @@ const EXPECTED_SKIPS: &[&str] = &[
 ];
 
 /// Steps that `--full` adds: attacks on the build that ships, SQL through the
-/// cache, longer tests of volumes, and the papers' experiments, which fail if a
+/// cache, all tests in the virtual machine, longer tests of volumes, and the papers' experiments, which fail if a
 /// verdict differs from `experiments/known-to-differ.toml`.
 const FULL: &[Step] = &[
     step("attack-release", &["xtask", "attack"]),
@@ -131,6 +132,7 @@ const FULL: &[Step] = &[
             "lab/datafusion/Cargo.toml",
         ],
     ),
+    step("vm-full", &["xtask", "vm"]),
     Step {
         name: "volume",
         cargo: &["test", "--package", "floe-core", "--lib", "volume::"],

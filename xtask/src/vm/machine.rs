@@ -21,7 +21,7 @@ use crate::blackbox::server::free_addresses;
 const BOOT_PATIENCE: Duration = Duration::from_secs(180);
 
 /// A boot under KVM takes seconds, if KVM can run the kernel at all.
-const PROBE_PATIENCE: Duration = Duration::from_secs(20);
+const PROBE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A namespace of an emulated drive.
 struct Namespace {
@@ -431,7 +431,7 @@ impl Machine {
     fn wait_for_silence(&self) -> Result<()> {
         let began = Instant::now();
         while self.guest().greeting().is_ok() {
-            if began.elapsed() > PROBE_PATIENCE {
+            if began.elapsed() > BOOT_PATIENCE {
                 bail!("the machine was not reset");
             }
             thread::sleep(Duration::from_millis(10));

@@ -28,7 +28,7 @@ pub(super) struct Test {
 pub(super) const TESTS: &[Test] = &[
     Test {
         name: "conformance of a conventional drive",
-        is_quick: true,
+        is_quick: false,
         has_server: false,
         run: conformance::conventional,
     },
