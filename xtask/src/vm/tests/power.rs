@@ -66,7 +66,7 @@ pub(super) fn few(stage: &Stage) -> Result<()> {
 
 /// Cuts of each kind of drive by resets.
 pub(super) fn resets(stage: &Stage) -> Result<()> {
-    cuts(stage, &ALL, Cut::Reset, 15)
+    cuts(stage, &ALL, Cut::Reset, 12)
 }
 
 /// Cuts of zoned block devices by resets, beside those of other drives.
@@ -75,7 +75,7 @@ pub(super) fn zoned_block_resets(stage: &Stage) -> Result<()> {
         stage,
         &[ZONED_BLOCK, PLACEMENT, CONVENTIONAL],
         Cut::Reset,
-        6,
+        5,
     )
 }
 
