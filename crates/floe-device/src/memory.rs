@@ -13,7 +13,7 @@ use crate::error::{DeviceError, DeviceErrorKind, Operation};
 use crate::medium::Keeping;
 use crate::power::{PowerSwitch, Powered};
 use crate::sim_media::{SimMedia, WriteCache};
-use crate::zones::{ResetTurn, check_append, check_range, check_zone};
+use crate::zones::{Turn, check_append, check_range, check_zone};
 
 /// A device in memory. Every operation has ended when its method returns.
 /// Writes allocate space, resets free it. Clones share the device.
@@ -91,10 +91,10 @@ fn reset(media: &SimMedia, zone: ZoneId) -> Result<(), DeviceErrorKind> {
     check_zone(&media.geometry, zone)?;
     let turn = media.zones.lock().reset_start(zone)?;
     match turn {
-        ResetTurn::Now => clear(media, zone),
+        Turn::Now => clear(media, zone),
         // Another thread is copying into the zone, and will reset it when it
         // has finished.
-        ResetTurn::Later => {
+        Turn::Later => {
             while media.zones.lock().is_being_reset(zone) {
                 std::thread::yield_now();
             }

@@ -6,12 +6,12 @@ use floe_core::{Geometry, ZoneId};
 use crate::contract::{ZoneReport, ZoneState};
 use crate::error::DeviceErrorKind;
 
-/// The moment at which a reset may start.
+/// The moment at which a finish or reset may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ResetTurn {
+pub(crate) enum Turn {
     /// Start at once.
     Now,
-    /// Start when the writes in flight, or an earlier reset, have ended.
+    /// Start when the writes in flight, or an earlier finish or reset, have ended.
     Later,
 }
 
@@ -24,8 +24,10 @@ struct Zone {
     resetting: bool,
     /// Resets that wait to start.
     waiting_resets: u32,
-    /// Finishes in the drive.
+    /// Finishes that were accepted and have not ended.
     finishing: u32,
+    /// Those of them that wait to start. Earlier than any waiting reset.
+    waiting_finishes: u32,
     /// An operation failed, so that the drive may be in another state.
     suspect: bool,
     inspecting: bool,
@@ -54,6 +56,7 @@ impl ZoneTable {
             resetting: false,
             waiting_resets: 0,
             finishing: 0,
+            waiting_finishes: 0,
             suspect: false,
             inspecting: false,
         };
@@ -158,8 +161,8 @@ impl ZoneTable {
         Ok(())
     }
 
-    /// Counts one writer less. Returns true if a waiting reset may start now:
-    /// it counts as running, and the caller must start it.
+    /// Counts one writer less. Returns true if the zone's oldest waiting finish or reset
+    /// may start now: it counts as running, and the caller must start it.
     pub(crate) fn writer_done(&mut self, zone: ZoneId) -> bool {
         let slot = &mut self.zones[zone.index()];
         debug_assert!(slot.writers > 0, "every writer that ends had started");
@@ -171,7 +174,7 @@ impl ZoneTable {
         {
             self.set_state(zone, ZoneState::Full);
         }
-        self.zones[zone.index()].start_waiting_reset()
+        self.zones[zone.index()].start_waiting()
     }
 
     /// Marks a zone whose drive failed an operation: it accepts no appends until it is
@@ -189,30 +192,32 @@ impl ZoneTable {
         start
     }
 
-    /// Ends an inspection, which found the zone's state and write pointer. A zone that
-    /// had other writers meanwhile stays suspect.
+    /// Ends an inspection, which found the zone's state and write pointer. Nothing was
+    /// written meanwhile, because a suspect zone accepts no appends and holds finishes.
     pub(crate) fn inspected(&mut self, zone: ZoneId, found: Option<(ZoneState, u64)>) {
         let slot = &mut self.zones[zone.index()];
+        debug_assert!(slot.writers == 1, "the inspection is the only writer");
         slot.inspecting = false;
-        if slot.writers > 1 && found.is_some() {
-            return;
-        }
         slot.suspect = false;
         let (state, write_pointer) = found.unwrap_or((ZoneState::Unknown, 0));
         self.restore(zone, state, write_pointer);
     }
 
-    /// Starts to finish a zone in the drive, which counts as a writer. False if it is
-    /// full already.
-    pub(crate) fn finish_start(&mut self, zone: ZoneId) -> Result<bool, DeviceErrorKind> {
+    /// Requests a finish of a zone in the drive, which counts as a writer once it starts,
+    /// after the writes that were accepted before it. `None` if the zone is full already.
+    pub(crate) fn finish_start(&mut self, zone: ZoneId) -> Result<Option<Turn>, DeviceErrorKind> {
         self.check_finish(zone)?;
         let slot = &mut self.zones[zone.index()];
         if slot.state == ZoneState::Full {
-            return Ok(false);
+            return Ok(None);
+        }
+        slot.finishing += 1;
+        if slot.writers > 0 {
+            slot.waiting_finishes += 1;
+            return Ok(Some(Turn::Later));
         }
         slot.writers += 1;
-        slot.finishing += 1;
-        Ok(true)
+        Ok(Some(Turn::Now))
     }
 
     /// Ends a finish that [`ZoneTable::finish_start`] started.
@@ -226,7 +231,7 @@ impl ZoneTable {
     }
 
     /// Requests a reset of the zone.
-    pub(crate) fn reset_start(&mut self, zone: ZoneId) -> Result<ResetTurn, DeviceErrorKind> {
+    pub(crate) fn reset_start(&mut self, zone: ZoneId) -> Result<Turn, DeviceErrorKind> {
         let slot = &mut self.zones[zone.index()];
         match slot.state {
             ZoneState::ReadOnly => {
@@ -237,10 +242,10 @@ impl ZoneTable {
         }
         if slot.writers > 0 || slot.resetting {
             slot.waiting_resets += 1;
-            return Ok(ResetTurn::Later);
+            return Ok(Turn::Later);
         }
         slot.resetting = true;
-        Ok(ResetTurn::Now)
+        Ok(Turn::Now)
     }
 
     /// Ends the running reset. A failed one leaves the zone's state unknown,
@@ -256,7 +261,7 @@ impl ZoneTable {
         let slot = &mut self.zones[zone.index()];
         slot.write_pointer = 0;
         slot.resetting = false;
-        slot.start_waiting_reset()
+        slot.start_waiting()
     }
 
     /// True if a reset of the zone is running or waiting.
@@ -315,13 +320,21 @@ impl ZoneTable {
 }
 
 impl Zone {
-    fn start_waiting_reset(&mut self) -> bool {
-        let start = self.writers == 0 && !self.resetting && self.waiting_resets > 0;
-        if start {
+    fn start_waiting(&mut self) -> bool {
+        if self.writers > 0 || self.resetting {
+            return false;
+        }
+        if self.waiting_finishes > 0 {
+            self.waiting_finishes -= 1;
+            self.writers += 1;
+            return true;
+        }
+        let resets = self.waiting_resets > 0;
+        if resets {
             self.waiting_resets -= 1;
             self.resetting = true;
         }
-        start
+        resets
     }
 }
 

@@ -143,8 +143,8 @@ impl Device for FileDevice {
         match requested {
             Err(kind) => operations.open.reject(Operation::Reset, zone, kind),
             Ok((future, start)) => {
-                if let Some(completer) = start {
-                    let request = operations.start_of_reset(zone, completer);
+                if let Some(reset) = start {
+                    let request = operations.start_of_reset(zone, reset);
                     self.engine.submit(request);
                 }
                 future

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::owner::{OpenFile, Owner};
 use super::request::{Aftermath, Job, Request, Transfer, ZonedJob, is_unsupported};
-use super::states::{WaitingReset, ZoneStates};
+use super::states::{Waiting, ZoneStates};
 use crate::buffer::IoData;
 use crate::contract::Completer;
 use crate::error::{DeviceErrorKind, Operation};
@@ -80,20 +80,20 @@ impl Operations {
     }
 
     fn writer_done(&self, zone: ZoneId) -> Option<Request> {
-        let reset = self.zones.writer_done(zone)?;
-        Some(self.waiting_reset(reset))
+        let waiting = self.zones.writer_done(zone)?;
+        Some(self.waiting_reset(waiting))
     }
 
-    fn waiting_reset(&self, reset: WaitingReset) -> Request {
+    fn waiting_reset(&self, waiting: Waiting) -> Request {
         Request {
-            home: reset.home,
-            ..self.start_of_reset(reset.zone, reset.completer)
+            home: waiting.home,
+            ..self.start_of_reset(waiting.zone, waiting.job)
         }
     }
 
     /// Deallocates the zone if configured and possible, otherwise overwrites
     /// its first block.
-    pub(super) fn start_of_reset(&self, zone: ZoneId, completer: Completer<()>) -> Request {
+    pub(super) fn start_of_reset(&self, zone: ZoneId, reset: ZonedJob) -> Request {
         let position = self.position(Address::new(zone, 0));
         let len = self.geometry.zone_size;
         let discards = self.discard.load(Relaxed) && !self.kept.lock().contains(&zone);
@@ -102,11 +102,7 @@ impl Operations {
             (true, false) => Transfer::Punch(len),
             (true, true) => Transfer::Discard(len),
         };
-        Request::new(
-            transfer,
-            position,
-            Job::Zoned(ZonedJob::Reset(zone, completer)),
-        )
+        Request::new(transfer, position, Job::Zoned(reset))
     }
 
     /// Continues a reset after `transfer`. Only a punched hole is known to read

@@ -138,11 +138,11 @@ impl Device for NvmeDevice {
     fn reset(&self, zone: ZoneId) -> OpFuture<()> {
         let operations = &*self.operations;
         let home = self.engine.home();
+        let home = self.engine.home();
         self.start(Operation::Reset, zone, || {
             check_zone(&operations.geometry, zone)?;
-            let (future, turn) = operations.zones.request_reset(zone, home)?;
-            let request = turn.map(|completer| operations.start_of_reset(zone, completer));
-            Ok((request, future))
+            let (future, reset) = operations.zones.request_reset(zone, home)?;
+            Ok((reset.map(|reset| operations.change(zone, reset)), future))
         })
     }
 
@@ -150,17 +150,16 @@ impl Device for NvmeDevice {
         let operations = &*self.operations;
         self.start(Operation::Finish, zone, || {
             check_zone(&operations.geometry, zone)?;
-            let mut zones = operations.zones.lock();
-            let starts = match operations.limits.is_zoned {
-                true => zones.finish_start(zone)?,
-                false => zones.finish(zone).map(|()| false)?,
+            let zones = &operations.zones;
+            let accepted = match operations.limits.is_zoned {
+                true => zones.request_finish(zone, home)?,
+                false => zones.lock().finish(zone).map(|()| None)?,
             };
-            if !starts {
+            let Some((future, finish)) = accepted else {
                 Counters::add(&operations.open.counters.finishes, 1);
                 return Ok((None, OpFuture::ready(Ok(()))));
-            }
-            let (completer, future) = OpFuture::pending();
-            Ok((Some(operations.finish(zone, completer)), future))
+            };
+            Ok((finish.map(|finish| operations.change(zone, finish)), future))
         })
     }
 

@@ -15,7 +15,7 @@ use crate::file::owner::{OpenFile, Owner};
 use crate::file::request::{
     Aftermath, Job, Passthrough, PassthroughData, Request, Transfer, ZonedJob,
 };
-use crate::file::states::{AfterWriter, WaitingReset, ZoneStates};
+use crate::file::states::{AfterWriter, Waiting, ZoneStates};
 
 /// Bytes of the report of one zone. Some drives reject a buffer for less than a page.
 const INSPECTION_BYTES: usize = 4096;
@@ -166,26 +166,24 @@ impl Operations {
         self.transfer(command, data, self.position(at), 0, job)
     }
 
-    pub(super) fn finish(&self, zone: ZoneId, completer: Completer<()>) -> Request {
-        let command = self.zone_command(zone, ZoneAction::Finish);
-        self.bare(command, zone, ZonedJob::Finish(zone, completer))
-    }
-
     pub(super) fn flush(&self, completer: Completer<()>) -> Request {
         let command = Command::flush(self.limits.namespace);
         self.bare(command, ZoneId(0), ZonedJob::Flush(completer))
     }
 
-    /// Resets the zone of a zoned namespace; otherwise deallocates it if that is
-    /// configured and possible, or writes zeros to its first block.
-    pub(super) fn start_of_reset(&self, zone: ZoneId, completer: Completer<()>) -> Request {
-        if self.limits.is_zoned {
-            let command = self.zone_command(zone, ZoneAction::Reset);
-            return self.bare(command, zone, ZonedJob::Reset(zone, completer));
-        }
+    /// Finishes or resets the zone of a zoned namespace. Otherwise it is reset: deallocated
+    /// if that is configured and possible, or zeros are written to its first block.
+    pub(super) fn change(&self, zone: ZoneId, job: ZonedJob) -> Request {
         let start = self.block(self.position(Address::new(zone, 0)));
+        if self.limits.is_zoned {
+            let action = match &job {
+                ZonedJob::Finish(..) => ZoneAction::Finish,
+                _ => ZoneAction::Reset,
+            };
+            let command = Command::manage_zone(self.limits.namespace, Some(start), action);
+            return self.bare(command, zone, job);
+        }
         let blocks = u32::try_from(self.geometry.zone_size / self.limits.block_bytes);
-        let job = ZonedJob::Reset(zone, completer);
         match blocks {
             Ok(blocks) if self.deallocates.load(Relaxed) => {
                 let range = deallocated_range(start, blocks);
@@ -245,7 +243,7 @@ impl Operations {
         let result = self.open.count(result, resets, Operation::Reset, zone);
         let another = self.zones.reset_done(zone, result.is_ok());
         let next = match another {
-            Some(reset) => Some(self.waiting_reset(reset)),
+            Some(waiting) => Some(self.start(waiting)),
             None if result.is_err() && self.limits.is_zoned => self.inspect_idle(zone),
             None => None,
         };
@@ -311,15 +309,16 @@ impl Operations {
     fn writer_done(&self, zone: ZoneId) -> Option<Request> {
         match self.zones.writer_done_or_inspects(zone) {
             AfterWriter::Nothing => None,
-            AfterWriter::Reset(reset) => Some(self.waiting_reset(reset)),
+            AfterWriter::Start(waiting) => Some(self.start(waiting)),
             AfterWriter::Inspect => Some(self.inspection(zone)),
         }
     }
 
-    fn waiting_reset(&self, reset: WaitingReset) -> Request {
-        let request = self.start_of_reset(reset.zone, reset.completer);
-        let home = reset.home;
-        Request { home, ..request }
+    fn start(&self, waiting: Waiting) -> Request {
+        Request {
+            home: waiting.home,
+            ..self.change(waiting.zone, waiting.job)
+        }
     }
 
     fn inspection(&self, zone: ZoneId) -> Request {
@@ -348,15 +347,10 @@ impl Operations {
     fn found_in(&self, zone: ZoneId, report: &[u8]) -> Option<(ZoneState, u64)> {
         let first = *zone_report::decode(report).ok()?.first()?;
         let start = self.block(self.position(Address::new(zone, 0)));
-        (first.start == start).then(|| {
-            let written = first.written.unwrap_or(0);
-            (first.state, written * self.limits.block_bytes)
-        })
-    }
-
-    fn zone_command(&self, zone: ZoneId, action: ZoneAction) -> Command {
-        let start = self.block(self.position(Address::new(zone, 0)));
-        Command::manage_zone(self.limits.namespace, Some(start), action)
+        let written = first.written.unwrap_or(0);
+        let written = written.checked_mul(self.limits.block_bytes)?;
+        let is_it = first.start == start && written <= self.geometry.zone_capacity;
+        is_it.then_some((first.state, written))
     }
 
     /// The next part of a transfer.

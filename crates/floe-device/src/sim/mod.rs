@@ -25,7 +25,7 @@ use crate::counters::Counters;
 use crate::error::{DeviceError, DeviceErrorKind, Operation};
 use crate::power::{PowerSwitch, Powered};
 use crate::sim_media::SimMedia;
-use crate::zones::{ResetTurn, check_append, check_range, check_zone};
+use crate::zones::{Turn, check_append, check_range, check_zone};
 
 pub use crate::sim_config::{SimConfig, SimModel};
 use command::Command;
@@ -252,11 +252,11 @@ impl Device for SimDevice {
                 .and_then(|()| media.zones.lock().reset_start(zone)),
         };
         match turn {
-            Ok(ResetTurn::Later) => {
+            Ok(Turn::Later) => {
                 controller.waiting_resets.push((zone, completer));
                 drop(controller);
             }
-            Ok(ResetTurn::Now) => {
+            Ok(Turn::Now) => {
                 drop(controller);
                 inner.begin(inner.reset_of(zone), Work::Reset(zone, completer));
             }

@@ -22,7 +22,6 @@ use crate::file::engine::{Engine, IoMethod};
 use crate::file::request::{Job, Request, Transfer, ZonedJob};
 use crate::zones::{check_append, check_range, check_zone};
 
-use kernel::Change;
 pub(crate) use open::is_host_managed;
 use operations::Operations;
 
@@ -122,40 +121,31 @@ impl Device for ZonedDevice {
     }
 
     fn reset(&self, zone: ZoneId) -> OpFuture<()> {
-        let Operations {
-            geometry, zones, ..
-        } = &*self.operations;
-        let request = |()| zones.request_reset(zone, self.engine.home());
-        let (future, completer) = match check_zone(geometry, zone).and_then(request) {
-            Ok(requested) => requested,
-            Err(kind) => return self.reject(Operation::Reset, zone, kind),
-        };
-        if let Some(completer) = completer {
-            let job = ZonedJob::Reset(zone, completer);
-            self.engine
-                .submit(self.operations.change(zone, Change::Reset, job));
+        let operations = &*self.operations;
+        let request = |()| operations.zones.request_reset(zone, self.engine.home());
+        match check_zone(&operations.geometry, zone).and_then(request) {
+            Ok((future, reset)) => {
+                self.submit(reset.map(|reset| operations.change(zone, reset)));
+                future
+            }
+            Err(kind) => self.reject(Operation::Reset, zone, kind),
         }
-        future
     }
 
     fn finish(&self, zone: ZoneId) -> OpFuture<()> {
         let operations = &*self.operations;
-        let (completer, future) = OpFuture::pending();
-        let started = check_zone(&operations.geometry, zone).and_then(|()| {
-            let mut lanes = operations.lanes.lock();
-            if !operations.zones.lock().finish_start(zone)? {
-                Counters::add(&operations.open.counters.finishes, 1);
-                completer.complete(Ok(()));
-                return Ok(None);
+        let request = |()| operations.zones.request_finish(zone, self.engine.home());
+        match check_zone(&operations.geometry, zone).and_then(request) {
+            Ok(Some((future, finish))) => {
+                self.submit(finish.map(|finish| operations.change(zone, finish)));
+                future
             }
-            let job = ZonedJob::Finish(zone, completer);
-            Ok(lanes.add(zone, operations.change(zone, Change::Finish, job)))
-        });
-        match started {
-            Ok(request) => self.submit(request),
-            Err(kind) => return self.reject(Operation::Finish, zone, kind),
+            Ok(None) => {
+                Counters::add(&operations.open.counters.finishes, 1);
+                OpFuture::ready(Ok(()))
+            }
+            Err(kind) => self.reject(Operation::Finish, zone, kind),
         }
-        future
     }
 
     fn flush(&self) -> OpFuture<()> {

@@ -8,11 +8,10 @@ use parking_lot::Mutex;
 use super::kernel::{Change, KernelZone};
 use super::lanes::Lanes;
 use crate::contract::ZoneState;
-use crate::counters::Counters;
-use crate::error::{DeviceError, DeviceErrorKind, Operation};
+use crate::error::{DeviceErrorKind, Operation};
 use crate::file::owner::{OpenFile, Owner};
 use crate::file::request::{Aftermath, Job, Request, Transfer, ZonedJob};
-use crate::file::states::{AfterWriter, WaitingReset, ZoneStates};
+use crate::file::states::{AfterWriter, Waiting, ZoneStates};
 
 /// The state of a zoned block device, and its operations' effects on it.
 pub(super) struct Operations {
@@ -20,7 +19,8 @@ pub(super) struct Operations {
     /// Byte offset of zone 0, behind the drive's conventional zones.
     pub(super) start: u64,
     pub(super) zones: ZoneStates,
-    /// Locked before the zones where both are.
+    /// Locked before the zones where both are. Whoever ends an operation keeps it locked
+    /// until the lane knows, so that no append starts beside another.
     pub(super) lanes: Mutex<Lanes<Request>>,
     pub(super) open: OpenFile,
 }
@@ -46,14 +46,17 @@ impl Owner for Operations {
                 if result.is_err() {
                     self.fail_followers(at.zone);
                 }
-                let (next, appended) = (self.writer_done(at.zone), result.map(|()| at));
+                let next = self.writer_done(&mut self.lanes.lock(), at.zone);
+                let appended = result.map(|()| at);
                 let operation = Operation::Append;
                 let waker = open.end_transfer(operation, at.zone, bytes, appended, completer);
                 (waker, next)
             }
             (ZonedJob::Finish(zone, completer), _) => {
+                let mut lanes = self.lanes.lock();
                 self.zones.lock().finish_done(zone, result.is_ok());
-                let next = self.writer_done(zone);
+                let next = self.writer_done(&mut lanes, zone);
+                drop(lanes);
                 let finishes = &open.counters.finishes;
                 let result = open.count(result, finishes, Operation::Finish, zone);
                 (completer.complete_quietly(result), next)
@@ -61,16 +64,19 @@ impl Owner for Operations {
             (ZonedJob::Reset(zone, completer), _) => {
                 let resets = &open.counters.resets;
                 let result = open.count(result, resets, Operation::Reset, zone);
+                let mut lanes = self.lanes.lock();
                 let next = match self.zones.reset_done(zone, result.is_ok()) {
-                    Some(reset) => Some(self.start_of_reset(reset)),
-                    None if result.is_err() => self.inspect_idle(zone),
-                    None => self.lanes.lock().ended(zone),
+                    Some(waiting) => Some(self.start(waiting)),
+                    None if result.is_err() => self.inspect_idle(&mut lanes, zone),
+                    None => lanes.ended(zone),
                 };
+                drop(lanes);
                 (completer.complete_quietly(result), next)
             }
             (ZonedJob::Inspect(zone), Transfer::ReportZone(found)) => {
+                let mut lanes = self.lanes.lock();
                 self.inspected(zone, found.filter(|_| result.is_ok()));
-                (None, self.writer_done(zone))
+                (None, self.writer_done(&mut lanes, zone))
             }
             (ZonedJob::Read(_) | ZonedJob::Write(..) | ZonedJob::Inspect(_), _) => {
                 unreachable!("reads read, inspections report, and nothing is written in place")
@@ -90,22 +96,26 @@ impl Operations {
         ZoneId(((position - self.start) / self.geometry.zone_size) as u32)
     }
 
-    pub(super) fn change(&self, zone: ZoneId, change: Change, job: ZonedJob) -> Request {
+    /// Finishes or resets the zone.
+    pub(super) fn change(&self, zone: ZoneId, job: ZonedJob) -> Request {
+        let change = match &job {
+            ZonedJob::Finish(..) => Change::Finish,
+            _ => Change::Reset,
+        };
         let transfer = Transfer::ChangeZone(self.geometry.zone_size, change);
         let position = self.position(Address::new(zone, 0));
         Request::new(transfer, position, Job::Zoned(job))
     }
 
-    fn start_of_reset(&self, reset: WaitingReset) -> Request {
-        let job = ZonedJob::Reset(reset.zone, reset.completer);
-        self.change(reset.zone, Change::Reset, job)
+    fn start(&self, waiting: Waiting) -> Request {
+        self.change(waiting.zone, waiting.job)
     }
 
     /// The next request after an append, a finish or an inspection.
-    fn writer_done(&self, zone: ZoneId) -> Option<Request> {
+    fn writer_done(&self, lanes: &mut Lanes<Request>, zone: ZoneId) -> Option<Request> {
         match self.zones.writer_done_or_inspects(zone) {
-            AfterWriter::Nothing => self.lanes.lock().ended(zone),
-            AfterWriter::Reset(reset) => Some(self.start_of_reset(reset)),
+            AfterWriter::Nothing => lanes.ended(zone),
+            AfterWriter::Start(waiting) => Some(self.start(waiting)),
             AfterWriter::Inspect => {
                 let position = self.position(Address::new(zone, 0));
                 let job = Job::Zoned(ZonedJob::Inspect(zone));
@@ -115,9 +125,9 @@ impl Operations {
     }
 
     /// Inspects a zone after a failed reset, unless another one has begun.
-    fn inspect_idle(&self, zone: ZoneId) -> Option<Request> {
+    fn inspect_idle(&self, lanes: &mut Lanes<Request>, zone: ZoneId) -> Option<Request> {
         let is_idle = self.zones.suspect_idle(zone);
-        is_idle.then(|| self.writer_done(zone)).flatten()
+        is_idle.then(|| self.writer_done(lanes, zone)).flatten()
     }
 
     /// Appends behind a failed one would leave a gap, which the drive rejects.
@@ -128,22 +138,18 @@ impl Operations {
             lanes.drain(zone)
         };
         for follower in followers {
-            let mut zones = self.zones.lock();
-            let behind = || DeviceErrorKind::Io(io::Error::other("an earlier append failed"));
-            match follower.job {
-                Job::Zoned(ZonedJob::Append(_, completer)) => {
-                    zones.writer_done(zone);
-                    drop(zones);
-                    completer.complete(Err(self.failure(Operation::Append, zone, behind())));
-                }
-                Job::Zoned(ZonedJob::Finish(_, completer)) => {
-                    zones.finish_done(zone, false);
-                    zones.writer_done(zone);
-                    drop(zones);
-                    completer.complete(Err(self.failure(Operation::Finish, zone, behind())));
-                }
-                _ => unreachable!("appends and finishes wait in lanes"),
-            }
+            let Job::Zoned(ZonedJob::Append(_, completer)) = follower.job else {
+                unreachable!("appends wait in lanes");
+            };
+            self.zones.lock().writer_done(zone);
+            let behind = DeviceErrorKind::Io(io::Error::other("an earlier append failed"));
+            let failed = self.open.count(
+                Err(behind),
+                &self.open.counters.appends,
+                Operation::Append,
+                zone,
+            );
+            completer.complete(failed);
         }
     }
 
@@ -159,10 +165,5 @@ impl Operations {
         self.zones
             .lock()
             .inspected(zone, found.map(|_| (state, written)));
-    }
-
-    fn failure(&self, operation: Operation, zone: ZoneId, kind: DeviceErrorKind) -> DeviceError {
-        Counters::add(&self.open.counters.errors, 1);
-        DeviceError::new(operation, zone, kind)
     }
 }

@@ -110,10 +110,10 @@ proptest! {
                     let zone = &mut model[zone as usize];
                     if zone.writers > 0 || zone.resetting {
                         zone.waiting += 1;
-                        prop_assert_eq!(turn, Some(ResetTurn::Later));
+                        prop_assert_eq!(turn, Some(Turn::Later));
                     } else {
                         zone.resetting = true;
-                        prop_assert_eq!(turn, Some(ResetTurn::Now));
+                        prop_assert_eq!(turn, Some(Turn::Now));
                     }
                 }
                 Step::ResetDone(zone) if model[zone as usize].resetting => {
@@ -154,22 +154,22 @@ fn a_suspect_zone_takes_nothing_until_it_is_inspected() {
     assert!(!table.starts_inspection(zone), "another writer is left");
     table.writer_done(zone);
     assert!(table.starts_inspection(zone) && !table.starts_inspection(zone));
-    assert_eq!(table.reset_start(zone).ok(), Some(ResetTurn::Later));
+    assert_eq!(table.reset_start(zone).ok(), Some(Turn::Later));
     table.inspected(zone, Some((ZoneState::Open, 4096)));
     assert!(table.writer_done(zone), "the reset may start");
     assert!(!table.reset_done(zone, true));
     assert_eq!(table.reserve(zone, 4096).ok(), Some(0));
     table.writer_done(zone);
 
-    // A finish meanwhile makes the finding stale.
+    // A finish waits until the inspection has ended.
     table.reserve(zone, 4096).unwrap();
     table.suspect(zone);
     assert!(table.starts_inspection(zone));
-    assert_eq!(table.finish_start(zone).ok(), Some(true));
+    assert_eq!(table.finish_start(zone).ok(), Some(Some(Turn::Later)));
     table.inspected(zone, Some((ZoneState::Open, 4096)));
-    table.writer_done(zone);
-    table.finish_done(zone, true);
-    assert!(table.starts_inspection(zone), "inspected again");
+    assert!(table.writer_done(zone), "the finish may start");
+    table.finish_done(zone, false);
+    assert!(table.starts_inspection(zone), "inspected after the failure");
     table.inspected(zone, Some((ZoneState::Offline, 0)));
     table.writer_done(zone);
     assert_eq!(table.state(zone).0, ZoneState::Offline);
@@ -181,7 +181,7 @@ fn a_zone_being_finished_counts_as_open_and_takes_no_more() {
     let (mut table, zone) = (table(1, 1), ZoneId(0));
     table.reserve(zone, 4096).unwrap();
     table.writer_done(zone);
-    assert_eq!(table.finish_start(zone).ok(), Some(true));
+    assert_eq!(table.finish_start(zone).ok(), Some(Some(Turn::Now)));
     let full = table.reserve(zone, 4096);
     assert!(matches!(
         full,
@@ -190,6 +190,32 @@ fn a_zone_being_finished_counts_as_open_and_takes_no_more() {
     assert!(table.reserve(ZoneId(1), 4096).is_err(), "still active");
     table.finish_done(zone, true);
     table.writer_done(zone);
-    assert_eq!(table.finish_start(zone).ok(), Some(false), "full already");
+    assert_eq!(table.finish_start(zone).ok(), Some(None), "full already");
     assert_eq!(table.reserve(ZoneId(1), 4096).ok(), Some(0));
+}
+
+#[test]
+fn a_finish_starts_after_the_appends_before_it_and_before_a_later_reset() {
+    let (mut table, zone) = (table(1, 1), ZoneId(0));
+    table.reserve(zone, 4096).unwrap();
+    table.reserve(zone, 4096).unwrap();
+    for _ in 0..2 {
+        assert_eq!(table.finish_start(zone).ok(), Some(Some(Turn::Later)));
+    }
+    assert!(
+        table.reserve(zone, 4096).is_err(),
+        "nothing follows a finish"
+    );
+    assert_eq!(table.reset_start(zone).ok(), Some(Turn::Later));
+    assert!(table.finish_start(zone).is_err(), "nothing follows a reset");
+    assert!(!table.writer_done(zone), "an append is in flight");
+    for _ in 0..2 {
+        assert!(table.writer_done(zone), "the next change starts");
+        assert_eq!(table.state(zone).0, ZoneState::Open);
+        table.finish_done(zone, true);
+        table.set_state(zone, ZoneState::Open);
+    }
+    assert!(table.writer_done(zone) && table.is_being_reset(zone));
+    assert!(!table.reset_done(zone, true), "nothing waits");
+    assert_eq!(table.reserve(zone, 4096).ok(), Some(0));
 }
