@@ -205,7 +205,7 @@ impl Ring {
     /// does not depend on this runtime, otherwise on this ring.
     fn follow(&self, threads: &Arc<Threads>, mut next: Request) {
         if !next.is_for_ring() {
-            return threads.submit(next);
+            return threads.follow(next);
         }
         let home = next.home.take();
         let home = home.and_then(|runtime| Some(self.family.upgrade()?.ring_of(runtime)));

@@ -47,10 +47,25 @@ impl Threads {
 
     /// Starts `request`.
     pub(super) fn submit(self: &Arc<Self>, request: Request) {
-        let Ok(handle) = Handle::try_current() else {
-            let why = || io::Error::other("the device is used outside a tokio runtime");
-            return self.owner.fail(request, &|| DeviceErrorKind::Io(why()));
-        };
+        match Handle::try_current() {
+            Ok(runtime) => self.start(&runtime, request),
+            Err(_) => {
+                let why = || io::Error::other("the device is used outside a tokio runtime");
+                self.owner.fail(request, &|| DeviceErrorKind::Io(why()));
+            }
+        }
+    }
+
+    /// Starts a request that another one caused. A thread without a runtime, which drains
+    /// a ring, executes it.
+    pub(super) fn follow(self: &Arc<Self>, request: Request) {
+        match Handle::try_current() {
+            Ok(runtime) => self.start(&runtime, request),
+            Err(_) => self.execute(request),
+        }
+    }
+
+    fn start(self: &Arc<Self>, runtime: &Handle, request: Request) {
         {
             let mut state = self.state.lock();
             state.queue.push_back(request);
@@ -63,7 +78,16 @@ impl Threads {
             threads: Arc::clone(self),
             left: false,
         };
-        handle.spawn_blocking(move || worker.run());
+        runtime.spawn_blocking(move || worker.run());
+    }
+
+    /// Executes `request`, and what follows it.
+    fn execute(&self, request: Request) {
+        let mut next = Some(request);
+        while let Some(mut request) = next {
+            let result = carry_out(&self.owner.open_file().file, &mut request);
+            next = self.owner.end(request, result);
+        }
     }
 
     /// Waits until all workers have ended.
@@ -93,13 +117,8 @@ struct Worker {
 
 impl Worker {
     fn run(mut self) {
-        let owner = &self.threads.owner;
         while let Some(request) = self.threads.next() {
-            let mut next = Some(request);
-            while let Some(mut request) = next {
-                let result = carry_out(&owner.open_file().file, &mut request);
-                next = owner.end(request, result);
-            }
+            self.threads.execute(request);
         }
         self.left = true;
     }
