@@ -103,7 +103,7 @@ impl FileBlocks {
         let is_direct = choose_direct(&file, path, config.direct, block_size)?;
         let (buffers, io) = (config.registered_buffers, config.io);
         let (arena, rings) =
-            arena_and_rings(&file, buffers, io, config.rings, EntryKind::Transfers)?;
+            arena_and_rings(&[&file], buffers, io, config.rings, EntryKind::Transfers)?;
         let blocks = Arc::new(Blocks {
             size: AtomicU64::new(size.bytes()),
             block_bytes,

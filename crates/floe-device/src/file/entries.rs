@@ -27,6 +27,12 @@ pub(super) trait Entries: 'static {
     type Submission: squeue::EntryMarker;
     type Completion: cqueue::EntryMarker;
 
+    /// The entry of a request that does nothing and names a registered buffer, if some
+    /// kernels reject that for entries of this size.
+    fn probe() -> Option<Self::Submission> {
+        None
+    }
+
     /// The entry of `request` for file 0. Its buffer may lie in the arena that is
     /// `registered` as buffer 0.
     fn submission(request: &mut Request, registered: Option<usize>, token: u64)
@@ -62,6 +68,13 @@ pub(super) struct Commands;
 impl Entries for Commands {
     type Submission = squeue::Entry128;
     type Completion = cqueue::Entry32;
+
+    /// Linux takes registered buffers since 6.1, and `URING_CMD` since 5.19.
+    fn probe() -> Option<squeue::Entry128> {
+        const NO_OPERATION: u32 = 0;
+        let command = opcode::UringCmd80::new(types::Fixed(0), NO_OPERATION);
+        Some(command.buf_index(Some(0)).build())
+    }
 
     fn submission(
         request: &mut Request,

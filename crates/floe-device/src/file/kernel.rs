@@ -1,6 +1,7 @@
 //! The kernel's side of a ring: its queues, and the requests in the kernel.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
@@ -31,9 +32,9 @@ pub(super) trait Core: Send {
     /// True if the kernel rejected the ring itself, so that no request ends.
     fn is_broken(&self) -> bool;
 
-    /// Releases the file at once, which the kernel would do some time after the
+    /// Releases the files at once, which the kernel would do some time after the
     /// ring is closed.
-    fn release_file(&self);
+    fn release_files(&self);
 }
 
 /// The core of a ring with entries of one size.
@@ -55,9 +56,9 @@ impl<E: Entries> Core for SizedCore<E> {
         self.is_broken
     }
 
-    fn release_file(&self) {
+    fn release_files(&self) {
         if let Err(error) = self.uring.submitter().unregister_files() {
-            tracing::warn!(%error, "cannot unregister the ring's file; the kernel releases it later");
+            tracing::warn!(%error, "cannot unregister the ring's files; the kernel releases them later");
         }
     }
 
@@ -182,29 +183,37 @@ pub(super) struct Uring {
 }
 
 impl Uring {
-    /// Creates a ring on `file`, with `arena` registered if the kernel allows
-    /// it.
+    /// Creates a ring on the first of `files`, with `arena` registered if the kernel allows
+    /// it. The kernel holds all `files` until the ring's requests have ended, even those of
+    /// a process that was killed.
     pub(super) fn new(
-        file: &impl AsRawFd,
+        files: &[&File],
         arena: Option<&Arena>,
         entries: EntryKind,
     ) -> io::Result<Self> {
         match entries {
-            EntryKind::Transfers => Uring::sized::<Transfers>(file, arena),
-            EntryKind::Commands => Uring::sized::<Commands>(file, arena),
+            EntryKind::Transfers => Uring::sized::<Transfers>(files, arena),
+            EntryKind::Commands => Uring::sized::<Commands>(files, arena),
         }
     }
 
-    fn sized<E: Entries>(file: &impl AsRawFd, arena: Option<&Arena>) -> io::Result<Self> {
-        let uring = build_uring::<E>()?;
-        let submitter = uring.submitter();
-        submitter.register_files(&[file.as_raw_fd()])?;
+    fn sized<E: Entries>(files: &[&File], arena: Option<&Arena>) -> io::Result<Self> {
+        let mut uring = build_uring::<E>()?;
+        let files: Vec<_> = files.iter().map(|file| file.as_raw_fd()).collect();
+        uring.submitter().register_files(&files)?;
+        let registered = arena.and_then(|arena| register_arena::<E>(&uring, arena));
+        let registered = match registered {
+            Some(_) if !takes_registered::<E>(&mut uring)? => {
+                uring.submitter().unregister_buffers()?;
+                None
+            }
+            registered => registered,
+        };
         let eventfd = rustix::event::eventfd(
             0,
             rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK,
         )?;
-        submitter.register_eventfd(eventfd.as_raw_fd())?;
-        let registered = arena.and_then(|arena| register_arena::<E>(&uring, arena));
+        uring.submitter().register_eventfd(eventfd.as_raw_fd())?;
         let core = SizedCore::<E> {
             uring,
             table: Table::default(),
@@ -227,6 +236,27 @@ fn build_uring<E: Entries>() -> io::Result<Queues<E>> {
         .setup_coop_taskrun()
         .build(ENTRIES)
         .or_else(|_| Queues::<E>::builder().build(ENTRIES))
+}
+
+/// False if the kernel takes no registered buffers in entries of this size.
+fn takes_registered<E: Entries>(uring: &mut Queues<E>) -> io::Result<bool> {
+    let Some(probe) = E::probe() else {
+        return Ok(true);
+    };
+    // SAFETY: the entry has no operation, so that no memory is used.
+    let pushed = unsafe { uring.submission().push(&probe) };
+    debug_assert!(pushed.is_ok(), "the queue is empty");
+    loop {
+        match uring.submit_and_wait(1) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+            Ok(_) => {
+                let answer = uring.completion().next();
+                let code = answer.map(|entry| E::completion(&entry).1.code);
+                return Ok(code != Some(-libc::EINVAL));
+            }
+        }
+    }
 }
 
 /// The arena's extent if the kernel accepted it as a registered buffer.

@@ -50,7 +50,7 @@ impl FileDevice {
         let is_direct = choose_direct(&file, path, config.direct, config.block_size)?;
         let (buffers, io) = (config.registered_buffers, config.io);
         let (arena, rings) =
-            arena_and_rings(&file, buffers, io, config.rings, EntryKind::Transfers)?;
+            arena_and_rings(&[&file], buffers, io, config.rings, EntryKind::Transfers)?;
         let operations = Operations {
             zones: ZoneStates::new(ZoneTable::new(&geometry, ZoneState::Unknown)),
             zeros: IoBuf::zeroed(geometry.block_size as usize).freeze(),

@@ -24,7 +24,7 @@ pub(crate) fn io_error(path: &Path, source: io::Error) -> OpenDeviceError {
         Some(libc::EISDIR) => OpenDeviceError::IsDirectory(path),
         Some(libc::ENOENT | libc::ENOTDIR) => OpenDeviceError::NoDirectory(path),
         Some(libc::EACCES | libc::EPERM | libc::EROFS) => OpenDeviceError::Permission(path),
-        Some(libc::EBUSY) => OpenDeviceError::InUse(path),
+        Some(libc::EBUSY | libc::EWOULDBLOCK) => OpenDeviceError::InUse(path),
         _ => OpenDeviceError::Io { path, source },
     }
 }
@@ -64,7 +64,7 @@ pub(crate) fn open_file(path: &Path, access: Access) -> Result<File, OpenDeviceE
         Err(error) => return Err(io_error(path, error)),
     }
     options.custom_flags(flags);
-    let file = options.open(path).map_err(|error| io_error(path, error))?;
+    let file = patiently(|| options.open(path)).map_err(|error| io_error(path, error))?;
     let metadata = file.metadata().map_err(|error| io_error(path, error))?;
     check_kind(metadata.file_type(), path)?;
     // With O_NONBLOCK, io_uring returns EAGAIN where it would have to wait.
@@ -99,29 +99,33 @@ fn say_where_link_leads(path: &Path) {
     }
 }
 
-/// Locks the file, exclusively unless it is only read. Waits a little: the kernel
-/// unlocks a killed process's file only after its writes in flight, which could
+/// Tries again for a little while what fails because a file or device is in use: the
+/// kernel releases those of a killed process only after its writes in flight, which could
 /// overwrite ours.
-pub(crate) fn lock(file: &File, path: &Path, access: Access) -> Result<(), OpenDeviceError> {
+pub(crate) fn patiently<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     const PATIENCE: Duration = Duration::from_secs(2);
     const STEP: Duration = Duration::from_millis(10);
+    let began = Instant::now();
+    loop {
+        match attempt() {
+            Err(error)
+                if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EWOULDBLOCK))
+                    && began.elapsed() < PATIENCE =>
+            {
+                std::thread::sleep(STEP);
+            }
+            ended => return ended,
+        }
+    }
+}
+
+/// Locks the file, exclusively unless it is only read.
+pub(crate) fn lock(file: &File, path: &Path, access: Access) -> Result<(), OpenDeviceError> {
     let operation = match access {
         Access::Read => FlockOperation::NonBlockingLockShared,
         Access::Write | Access::Create => FlockOperation::NonBlockingLockExclusive,
     };
-    let began = Instant::now();
-    loop {
-        match rustix::fs::flock(file, operation) {
-            Ok(()) => return Ok(()),
-            Err(rustix::io::Errno::WOULDBLOCK) if began.elapsed() < PATIENCE => {
-                std::thread::sleep(STEP);
-            }
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(OpenDeviceError::InUse(path.to_owned()));
-            }
-            Err(error) => return Err(io_error(path, error.into())),
-        }
-    }
+    patiently(|| Ok(rustix::fs::flock(file, operation)?)).map_err(|error| io_error(path, error))
 }
 
 /// Bytes of a block device.
@@ -203,32 +207,33 @@ fn make_arena(bytes: ByteSize) -> Option<Arc<Arena>> {
     }
 }
 
-/// An arena of so many bytes, if memory allows it, and the rings of a file.
+/// An arena of so many bytes, if memory allows it, and the rings of the first file. They
+/// hold the others, too, until the last request has ended.
 pub(crate) fn arena_and_rings(
-    file: &File,
+    files: &[&File],
     registered_buffers: ByteSize,
     io: IoChoice,
     rings: RingChoice,
     entries: EntryKind,
 ) -> Result<(Option<Arc<Arena>>, Option<Rings>), OpenDeviceError> {
     let arena = make_arena(registered_buffers);
-    let rings = choose_rings(file, arena.as_deref(), io, rings, entries)?;
+    let rings = choose_rings(files, arena.as_deref(), io, rings, entries)?;
     Ok((arena, rings))
 }
 
-/// The rings of a file; none where threads execute its requests.
+/// The rings of the first file; none where threads execute its requests.
 fn choose_rings(
-    file: &File,
+    files: &[&File],
     arena: Option<&Arena>,
     io: IoChoice,
     rings: RingChoice,
     entries: EntryKind,
 ) -> Result<Option<Rings>, OpenDeviceError> {
-    let new = || Rings::new(file, arena, rings, entries);
+    let new = || Rings::new(files, arena, rings, entries);
     match io {
         IoChoice::Threads => Ok(None),
         // On tmpfs every io_uring request is punted to a kernel thread.
-        IoChoice::Auto if is_tmpfs(file) => Ok(None),
+        IoChoice::Auto if is_tmpfs(files[0]) => Ok(None),
         IoChoice::Uring => new().map(Some).map_err(OpenDeviceError::UringBlocked),
         IoChoice::Auto => match new() {
             Ok(rings) => Ok(Some(rings)),

@@ -53,6 +53,8 @@ pub(crate) struct OpenFile {
     pub(crate) counters: Counters,
     pub(crate) arena: Option<Arc<Arena>>,
     pub(crate) file: File,
+    /// Another file that keeps others from using the device while requests are in flight.
+    pub(crate) claim: Option<File>,
 }
 
 impl OpenFile {
@@ -67,7 +69,13 @@ impl OpenFile {
             counters: Counters::default(),
             arena,
             file,
+            claim: None,
         }
+    }
+
+    /// The file of the requests, and the claim if there is one.
+    pub(crate) fn files(&self) -> Vec<&File> {
+        [&self.file].into_iter().chain(&self.claim).collect()
     }
 
     pub(crate) fn reject<T: Send + 'static>(

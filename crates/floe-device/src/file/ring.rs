@@ -14,8 +14,9 @@
 //! therefore count as in flight, since most waiters start another operation.
 
 use std::fmt;
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
@@ -329,10 +330,10 @@ impl Ring {
         }
     }
 
-    /// Releases the file, and lets the drivers end. Called when the device is
+    /// Releases the files, and lets the drivers end. Called when the device is
     /// dropped and no request is in flight.
     fn close(&self) {
-        self.core.lock().release_file();
+        self.core.lock().release_files();
         self.notify_all();
     }
 }
@@ -409,14 +410,14 @@ struct OwnRing {
 }
 
 impl Family {
-    /// Creates the shared ring on `file`, with `arena` registered if the kernel
+    /// Creates the shared ring on the first of `files`, with `arena` registered if the kernel
     /// allows it. The others are created on demand.
     pub(super) fn new(
-        file: &impl AsRawFd,
+        files: &[&File],
         arena: Option<&Arena>,
         entries: EntryKind,
     ) -> io::Result<Arc<Self>> {
-        let uring = Uring::new(file, arena, entries)?;
+        let uring = Uring::new(files, arena, entries)?;
         Ok(Arc::new_cyclic(|family| Family {
             shared: Ring::new(uring, family),
             own: Mutex::default(),
@@ -442,7 +443,7 @@ impl Family {
             return Arc::clone(&self.shared);
         }
         let open = threads.owner.open_file();
-        match Uring::new(&open.file, open.arena.as_deref(), self.entries) {
+        match Uring::new(&open.files(), open.arena.as_deref(), self.entries) {
             Ok(uring) => {
                 let ring = Ring::new(uring, &Arc::downgrade(self));
                 own.push(OwnRing {

@@ -6,8 +6,8 @@
 //! has ended.
 
 use std::cell::RefCell;
+use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
@@ -39,9 +39,9 @@ thread_local! {
 }
 
 impl Rings {
-    /// Creates the shared ring. The others are created on demand.
+    /// Creates the shared ring on the first of `files`. The others are created on demand.
     pub(crate) fn new(
-        file: &impl AsRawFd,
+        files: &[&File],
         arena: Option<&Arena>,
         choice: RingChoice,
         entries: EntryKind,
@@ -50,7 +50,7 @@ impl Rings {
         Ok(Rings {
             device: DEVICES.fetch_add(1, Relaxed),
             choice,
-            family: Family::new(file, arena, entries)?,
+            family: Family::new(files, arena, entries)?,
         })
     }
 

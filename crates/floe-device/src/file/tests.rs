@@ -1,13 +1,27 @@
+use std::fs::File;
 use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::Arc;
 
 use floe_core::ByteSize;
 use floe_core::hash::HashSeed;
 use floe_core::layout::{CacheId, FormatPlan, Superblock, ZoneLayout};
+use parking_lot::Mutex;
 use proptest::prelude::*;
+use rustix::fs::FlockOperation;
 
 use super::contents::{CacheShape, Contents, Medium};
+use super::entries::EntryKind;
 use super::open::whole_block_of;
+use super::opening::{lock, patiently};
+use super::owner::{OpenFile, Owner};
+use super::request::{Aftermath, BlockJob, Job, Request, Transfer};
+use super::rings::Rings;
 use super::signatures::{MAGIC_BYTES_MAX, SIGNATURES};
+use super::threads::Threads;
+use crate::config::RingChoice;
+use crate::contract::OpFuture;
+use crate::error::DeviceErrorKind;
 
 const MIB: u64 = 1 << 20;
 const LEN: u64 = 80 * MIB + 12_800;
@@ -127,6 +141,70 @@ fn the_block_size_is_the_largest_atomic_write_of_the_drive() {
     assert_eq!(queue(&[]), None, "the kernel does not tell");
     assert_eq!(queue(&[("logical_block_size", "512\n")]), None);
     assert_eq!(queue(&blocks("512\n", "none\n")), None);
+}
+
+/// The kernel keeps the files of a ring open until its requests have ended, so that nothing
+/// else uses a drive meanwhile.
+#[test]
+fn a_ring_holds_the_claim_of_its_device() {
+    let file = tempfile::tempfile().unwrap();
+    let claimed = tempfile::NamedTempFile::new().unwrap();
+    let try_lock = |file: &File| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive);
+    for entries in [EntryKind::Transfers, EntryKind::Commands] {
+        let claim = claimed.reopen().unwrap();
+        lock(&claim, claimed.path(), super::opening::Access::Write).unwrap();
+        let rings = Rings::new(&[&file, &claim], None, RingChoice::Shared, entries);
+        let Ok(rings) = rings else {
+            eprintln!("SKIPPED: no io_uring here");
+            return;
+        };
+        drop(claim);
+        let other = claimed.reopen().unwrap();
+        assert_eq!(try_lock(&other), Err(rustix::io::Errno::WOULDBLOCK));
+        rings.close();
+        patiently(|| Ok(try_lock(&other)?)).unwrap();
+    }
+}
+
+/// A device of which only the outcomes of its requests are kept.
+struct Outcomes {
+    open: OpenFile,
+    all: Mutex<Vec<Result<(), DeviceErrorKind>>>,
+}
+
+impl Owner for Outcomes {
+    fn open_file(&self) -> &OpenFile {
+        &self.open
+    }
+
+    fn finished(&self, _: Request, result: Result<(), DeviceErrorKind>) -> Aftermath {
+        self.all.lock().push(result);
+        let (waker, next) = (None, None);
+        Aftermath { waker, next }
+    }
+}
+
+/// As for a waiting reset, whose writer ends on the thread that drains a ring.
+#[test]
+fn what_follows_a_request_needs_no_runtime() {
+    let file = tempfile::tempfile().unwrap();
+    let outcomes = Arc::new(Outcomes {
+        open: OpenFile::new(Path::new("test"), file, false, None),
+        all: Mutex::default(),
+    });
+    let threads = Arc::new(Threads::new(Arc::<Outcomes>::clone(&outcomes)));
+    let request = || {
+        let (completer, _) = OpFuture::pending();
+        Request::new(Transfer::Sync, 0, Job::Blocks(BlockJob::Flush(completer)))
+    };
+    threads.follow(request());
+    threads.submit(request());
+    threads.drain();
+    let all = outcomes.all.lock();
+    assert!(
+        matches!(all[..], [Ok(()), Err(DeviceErrorKind::Io(_))]),
+        "{all:?}"
+    );
 }
 
 proptest! {

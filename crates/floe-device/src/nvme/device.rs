@@ -1,7 +1,6 @@
 //! A namespace as a device.
 
 use std::fmt;
-use std::fs::File;
 use std::sync::Arc;
 
 use floe_core::ssd::{Programmed, Statistics};
@@ -30,24 +29,16 @@ pub struct NvmeDevice {
     engine: Engine,
     operations: Arc<Operations>,
     description: String,
-    /// The block device, which no one else can mount or use exclusively while it is open.
-    _claim: File,
 }
 
 impl NvmeDevice {
-    pub(super) fn over(
-        operations: Operations,
-        rings: Option<Rings>,
-        kind: &str,
-        claim: File,
-    ) -> Self {
+    pub(super) fn over(operations: Operations, rings: Option<Rings>, kind: &str) -> Self {
         let description = format!("{kind} {}", operations.open.path.display());
         let operations = Arc::new(operations);
         NvmeDevice {
             engine: Engine::new(Arc::<Operations>::clone(&operations), rings),
             operations,
             description,
-            _claim: claim,
         }
     }
 
@@ -138,7 +129,6 @@ impl Device for NvmeDevice {
     fn reset(&self, zone: ZoneId) -> OpFuture<()> {
         let operations = &*self.operations;
         let home = self.engine.home();
-        let home = self.engine.home();
         self.start(Operation::Reset, zone, || {
             check_zone(&operations.geometry, zone)?;
             let (future, reset) = operations.zones.request_reset(zone, home)?;
@@ -148,6 +138,7 @@ impl Device for NvmeDevice {
 
     fn finish(&self, zone: ZoneId) -> OpFuture<()> {
         let operations = &*self.operations;
+        let home = self.engine.home();
         self.start(Operation::Finish, zone, || {
             check_zone(&operations.geometry, zone)?;
             let zones = &operations.zones;

@@ -18,7 +18,7 @@ use crate::contract::ZoneState;
 use crate::file::contents::{CacheShape, Contents, Medium, judge};
 use crate::file::entries::EntryKind;
 use crate::file::open::fitted;
-use crate::file::opening::{Access, arena_and_rings, io_error, lock};
+use crate::file::opening::{Access, arena_and_rings, io_error, lock, patiently};
 use crate::file::owner::OpenFile;
 use crate::file::states::ZoneStates;
 use crate::zones::ZoneTable;
@@ -57,8 +57,9 @@ impl NvmeDevice {
         };
         let table = table(&geometry, &drive, &zones)?;
         let (buffers, io) = (config.registered_buffers, config.io);
+        let files = [&drive.file, &claim];
         let (arena, rings) =
-            arena_and_rings(&drive.file, buffers, io, config.rings, EntryKind::Commands)?;
+            arena_and_rings(&files, buffers, io, config.rings, EntryKind::Commands)?;
         let kind = drive.interface().name();
         let kind = kind.strip_prefix("a ").unwrap_or(kind);
         let deallocates = config.discard && drive.controller().has_deallocate;
@@ -70,9 +71,12 @@ impl NvmeDevice {
             zeros: IoBuf::zeroed(geometry.block_size as usize).freeze(),
             zones: ZoneStates::new(table),
             geometry,
-            open: OpenFile::new(&path, file, true, arena),
+            open: OpenFile {
+                claim: Some(claim),
+                ..OpenFile::new(&path, file, true, arena)
+            },
         };
-        Ok(NvmeDevice::over(operations, rings, kind, claim))
+        Ok(NvmeDevice::over(operations, rings, kind))
     }
 }
 
@@ -89,7 +93,7 @@ fn unusable(drive: &Drive, why: impl Into<String>) -> OpenDeviceError {
 fn claim(path: &Path) -> Result<File, OpenDeviceError> {
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(libc::O_EXCL);
-    let file = options.open(path).map_err(|error| io_error(path, error))?;
+    let file = patiently(|| options.open(path)).map_err(|error| io_error(path, error))?;
     let dropped = rustix::fs::fsync(&file)
         .and_then(|()| rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed));
     dropped.map_err(|error| io_error(path, error.into()))?;

@@ -97,7 +97,7 @@ impl ZonedDevice {
         }
         let (buffers, io) = (config.registered_buffers, config.io);
         let (arena, rings) =
-            arena_and_rings(&file, buffers, io, config.rings, EntryKind::Transfers)?;
+            arena_and_rings(&[&file], buffers, io, config.rings, EntryKind::Transfers)?;
         let operations = Arc::new(Operations {
             start: drive.zones[0].start,
             zones: ZoneStates::new(table),
