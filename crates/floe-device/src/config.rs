@@ -434,10 +434,10 @@ pub enum OpenDeviceError {
         /// The setting that fits.
         kind: &'static str,
     },
-    /// Floe cannot use the NVMe namespace.
+    /// Floe cannot use the NVMe namespace or zoned block device, or not with these settings.
     #[error("`{path}` cannot be used: {why}")]
     Unusable {
-        /// The namespace.
+        /// The namespace or block device.
         path: PathBuf,
         /// The reason, and the cure if there is one.
         why: String,
@@ -522,14 +522,6 @@ pub enum OpenDeviceError {
          kernel.io_uring_disabled, the container's seccomp profile, Linux 5.19 or later)"
     )]
     UringBlocked(std::io::Error),
-    /// A zoned block device does not fit Floe or the settings.
-    #[error("the zoned device `{path}` cannot be used: {why}")]
-    Zoned {
-        /// The device.
-        path: PathBuf,
-        /// The reason.
-        why: String,
-    },
     /// A setting of the simulated SSD is invalid.
     #[error("{0}")]
     Sim(String),

@@ -19,6 +19,7 @@ pub mod config;
 pub mod conformance;
 pub mod contract;
 pub mod counters;
+mod drive_zones;
 pub mod error;
 pub mod faulty;
 pub mod file;

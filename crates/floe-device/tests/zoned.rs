@@ -269,7 +269,7 @@ fn many_zones_fill_at_the_limit_of_active_zones() {
 #[ignore = "needs a scratch zoned block device in FLOE_TEST_ZONED_DEVICE"]
 fn unfit_settings_and_uses_are_refused() {
     let zoned = |config: DeviceConfig| match open(&config, &Clock::real()) {
-        Err(OpenDeviceError::Zoned { why, .. }) => why,
+        Err(OpenDeviceError::Unusable { why, .. }) => why,
         other => panic!("not refused: {other:?}"),
     };
     let why = zoned(DeviceConfig {

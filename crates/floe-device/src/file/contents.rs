@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 
 use floe_core::layout::tiny::TinySuperblock;
 use floe_core::layout::{Identified, Superblock, identify};
@@ -13,6 +14,7 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
 use super::signatures::{self, SIGNATURES};
+use crate::config::OpenDeviceError;
 
 /// The unit of inspection; no structure that identifies a Floe cache is longer.
 const BLOCK: u64 = 4096;
@@ -46,6 +48,24 @@ pub(crate) enum Contents {
         /// Name of the foreign contents, with an article.
         what: &'static str,
     },
+}
+
+impl Contents {
+    /// The cache on the device at `path`, if it is not empty.
+    ///
+    /// # Errors
+    /// If its contents are foreign.
+    pub(crate) fn cache(self, path: &Path) -> Result<Option<CacheShape>, OpenDeviceError> {
+        match self {
+            Contents::Empty => Ok(None),
+            Contents::Cache(shape) => Ok(shape),
+            Contents::Foreign { offset, what } => Err(OpenDeviceError::ForeignData {
+                path: path.to_owned(),
+                offset,
+                what,
+            }),
+        }
+    }
 }
 
 /// The shape of the device that a cache was created for.
@@ -205,23 +225,19 @@ impl Medium<'_> {
     }
 }
 
-/// The cache that the block at byte `start` of a zone claims; `None` if it claims none.
-pub(crate) fn zone_contents(file: &File, start: u64) -> io::Result<Option<Contents>> {
-    let mut block = vec![0; BLOCK as usize];
-    file.read_exact_at(&mut block, start)?;
-    let claims = matches!(identify(&block), Identified::Claims(_));
-    Ok(claims.then(|| Contents::Cache(shape_in(&block))))
+/// The cache that a block claims; `None` if it claims none.
+pub(crate) fn cache_in(block: &[u8]) -> Option<Contents> {
+    let claims = matches!(identify(block), Identified::Claims(_));
+    claims.then(|| Contents::Cache(shape_in(block)))
 }
 
 /// The contents that the block at `offset` implies; `None` if it is all zeros.
-pub(crate) fn judge((offset, block): (u64, &[u8])) -> Option<Contents> {
+fn judge((offset, block): (u64, &[u8])) -> Option<Contents> {
+    let what = "data that is not Floe's";
+    let foreign = Contents::Foreign { offset, what };
     match identify(block) {
         Identified::Blank => None,
-        Identified::Claims(_) => Some(Contents::Cache(shape_in(block))),
-        Identified::Foreign => Some(Contents::Foreign {
-            offset,
-            what: "data that is not Floe's",
-        }),
+        _ => Some(cache_in(block).unwrap_or(foreign)),
     }
 }
 

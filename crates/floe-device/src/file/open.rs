@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use rustix::fs::FallocateFlags;
 
 use super::FileDevice;
-use super::contents::{CacheShape, Contents, Medium};
+use super::contents::{CacheShape, Medium};
 use super::entries::EntryKind;
 use super::opening::{
     Access, arena_and_rings, block_device_size, choose_direct, io_error, lock, open_file,
@@ -120,13 +120,8 @@ fn cache_on(
         Ok((len, medium.contents(config.zone_size.map(ByteSize::bytes))?))
     };
     let (len, contents) = look().map_err(|error| io_error(path, error))?;
-    match (contents, config.size) {
-        (Contents::Foreign { offset, what }, _) => Err(OpenDeviceError::ForeignData {
-            path: path.to_owned(),
-            offset,
-            what,
-        }),
-        (Contents::Cache(Some(shape)), Some(wanted))
+    match (contents.cache(path)?, config.size) {
+        (Some(shape), Some(wanted))
             if wanted.bytes() > len && shape.size + shape.zone_size <= wanted.bytes() =>
         {
             Err(OpenDeviceError::OtherSize {
@@ -135,8 +130,7 @@ fn cache_on(
                 wanted,
             })
         }
-        (Contents::Cache(shape), _) => Ok(shape),
-        (Contents::Empty, _) => Ok(None),
+        (shape, _) => Ok(shape),
     }
 }
 

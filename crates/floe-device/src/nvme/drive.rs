@@ -25,8 +25,12 @@ use crate::file::opening::io_error;
 const MEMORY_PAGE_BYTES: u64 = 4096;
 /// Most bytes of a transfer where the kernel tells no limit of its own.
 const UNTOLD_TRANSFER_BYTES: u64 = 128 << 10;
+/// Most zones of one report.
+const REPORTED_MAX: usize = 1 << 14;
 /// Most blocks of one command.
 const BLOCKS_MAX: u64 = 1 << 16;
+/// Most bytes of a block that Floe can use.
+const BLOCK_BYTES_MAX: u32 = 1 << 16;
 
 /// An open NVMe namespace.
 #[derive(Debug)]
@@ -162,35 +166,23 @@ impl Drive {
                 return Err(DecodeError("a namespace of an unknown command set").into());
             }
         };
-        let max_transfer_bytes = max_transfer_bytes(&controller, &namespace, &found);
+        let kernel = found.block_path.as_deref().and_then(kernel_transfer_bytes);
+        let max_transfer_bytes = max_transfer_bytes(&controller, &namespace, kernel);
         let mut drive = Drive {
             file,
             found,
             number,
             controller,
+            interface: interface(&namespace, zoned.as_ref(), max_transfer_bytes)?,
             namespace,
-            interface: Interface::Conventional,
             max_transfer_bytes,
         };
-        drive.interface = match (zoned, drive.placement()?) {
-            (Some((zoned, append)), _) => Interface::Zoned(drive.zones_of(&zoned, append)?),
-            (None, Some(placement)) => Interface::Placement(placement),
-            (None, None) => Interface::Conventional,
-        };
+        if zoned.is_none()
+            && let Some(placement) = drive.placement()?
+        {
+            drive.interface = Interface::Placement(placement);
+        }
         Ok(drive)
-    }
-
-    fn zones_of(&self, zoned: &ZonedNamespace, append: Option<u8>) -> Result<Zones, DecodeError> {
-        let zone_blocks = zoned.zone_blocks(self.namespace.format)?;
-        let append_bytes = append.map_or(u64::MAX, pages_bytes);
-        let transfer = u64::from(self.max_transfer_bytes);
-        Ok(Zones {
-            zone_blocks,
-            count: self.namespace.blocks / zone_blocks,
-            max_open: zoned.max_open_zones,
-            max_active: zoned.max_active_zones,
-            max_append_bytes: append_bytes.min(transfer) as u32,
-        })
     }
 
     /// The data placement, if it is turned on.
@@ -275,12 +267,17 @@ impl Drive {
         self.max_transfer_bytes
     }
 
-    /// Bytes that a write leaves whole even if power fails.
+    /// Bytes, a power of two, that an aligned write of them leaves whole even if power
+    /// fails.
     pub fn atomic_bytes(&self) -> u64 {
-        let blocks = self.namespace.atomic_blocks;
+        let namespace = &self.namespace;
+        let blocks = namespace.atomic_blocks;
         let blocks = blocks.unwrap_or(self.controller.atomic_blocks);
-        let boundary = self.namespace.atomic_boundary_blocks.unwrap_or(u32::MAX);
-        u64::from(blocks.min(boundary)) * u64::from(self.namespace.block_bytes)
+        let boundary = namespace.atomic_boundary_blocks.unwrap_or(0);
+        // No boundary lies inside an aligned range whose length divides all of them.
+        let divides = boundary | u32::from(namespace.atomic_boundary_start);
+        let log2 = blocks.ilog2().min(divides.trailing_zeros());
+        u64::from(namespace.block_bytes) << log2
     }
 
     /// The reason why Floe cannot use the namespace, if there is one.
@@ -292,8 +289,14 @@ impl Drive {
                  (`nvme format`), which erases it",
             );
         }
+        if namespace.block_bytes > BLOCK_BYTES_MAX {
+            return Some("its blocks have more than 64 KiB");
+        }
         match &self.interface {
             Interface::Zoned(zones) if zones.count == 0 => Some("it has no zone"),
+            Interface::Zoned(zones) if zones.count > u64::from(u32::MAX) => {
+                Some("it has 2^32 zones or more")
+            }
             _ => None,
         }
     }
@@ -309,9 +312,10 @@ impl Drive {
         let mut all: Vec<ZoneDescriptor> = Vec::new();
         while (all.len() as u64) < zones.count {
             let left = (zones.count - all.len() as u64) as usize;
-            let len = report_bytes(left).min(self.max_transfer_bytes as usize);
+            let len = report_bytes(left.min(REPORTED_MAX)).min(self.max_transfer_bytes as usize);
             let start = all.len() as u64 * zones.zone_blocks;
-            let part = report(&self.file, self.number, start, len)?;
+            let mut part = report(&self.file, self.number, start, len)?;
+            part.truncate(left);
             let is_next = |(index, zone): (u64, &ZoneDescriptor)| {
                 zone.start == start + index * zones.zone_blocks
                     && zone.capacity <= zones.zone_blocks
@@ -418,6 +422,32 @@ impl Drive {
             && ioctl::admin(&self.file, &feature, &mut []).map_or(true, |value| value & 1 != 0)
     }
 
+    /// A drive that identified itself so, without one.
+    #[cfg(test)]
+    pub(super) fn imagined(
+        controller: Controller,
+        namespace: Namespace,
+        zoned: Option<&(ZonedNamespace, Option<u8>)>,
+    ) -> Result<Self, DecodeError> {
+        let max_transfer_bytes = max_transfer_bytes(&controller, &namespace, None);
+        let path = PathBuf::from("/dev/null");
+        Ok(Drive {
+            file: File::open(&path).expect("every machine has it"),
+            found: Found {
+                path,
+                block_path: None,
+                serial: controller.serial.clone(),
+                model: controller.model.clone(),
+                namespace: 1,
+            },
+            number: 1,
+            controller,
+            interface: interface(&namespace, zoned, max_transfer_bytes)?,
+            namespace,
+            max_transfer_bytes,
+        })
+    }
+
     /// Its file and the path of that, for a device.
     pub(super) fn into_file(self) -> (File, PathBuf) {
         (self.file, self.found.path)
@@ -495,17 +525,36 @@ pub(super) fn placement_statistics(
 }
 
 fn pages_bytes(log2: u8) -> u64 {
-    MEMORY_PAGE_BYTES
-        .checked_shl(u32::from(log2))
-        .unwrap_or(u64::MAX)
+    let pages = 1_u64.checked_shl(log2.into());
+    let bytes = pages.and_then(|pages| pages.checked_mul(MEMORY_PAGE_BYTES));
+    bytes.unwrap_or(u64::MAX)
+}
+
+/// The interface of a namespace, if it has no data placement.
+fn interface(
+    namespace: &Namespace,
+    zoned: Option<&(ZonedNamespace, Option<u8>)>,
+    max_transfer_bytes: u32,
+) -> Result<Interface, DecodeError> {
+    let Some((zoned, append)) = zoned else {
+        return Ok(Interface::Conventional);
+    };
+    let zone_blocks = zoned.zone_blocks(namespace.format)?;
+    let append_bytes = append.map_or(u64::MAX, pages_bytes);
+    Ok(Interface::Zoned(Zones {
+        zone_blocks,
+        count: namespace.blocks / zone_blocks,
+        max_open: zoned.max_open_zones,
+        max_active: zoned.max_active_zones,
+        max_append_bytes: append_bytes.min(max_transfer_bytes.into()) as u32,
+    }))
 }
 
 /// The lowest of the limits of the drive, of the kernel for its queue, and of a command.
-fn max_transfer_bytes(controller: &Controller, namespace: &Namespace, found: &Found) -> u32 {
+fn max_transfer_bytes(controller: &Controller, namespace: &Namespace, kernel: Option<u64>) -> u32 {
     let drive = controller
         .max_transfer_log2_pages
         .map_or(u64::MAX, pages_bytes);
-    let kernel = found.block_path.as_deref().and_then(kernel_transfer_bytes);
     let block = u64::from(namespace.block_bytes);
     let most = drive
         .min(kernel.unwrap_or(UNTOLD_TRANSFER_BYTES))
@@ -527,6 +576,6 @@ fn kernel_transfer_bytes(block_path: &Path) -> Option<u64> {
             .parse()
             .ok()
     };
-    let sectors = number("max_hw_sectors_kb")? << 10;
-    Some(sectors.min(number("max_segments")? * MEMORY_PAGE_BYTES))
+    let sectors = number("max_hw_sectors_kb")?.saturating_mul(1 << 10);
+    Some(sectors.min(number("max_segments")?.saturating_mul(MEMORY_PAGE_BYTES)))
 }

@@ -84,6 +84,8 @@ pub struct Namespace {
     pub atomic_blocks: Option<u32>,
     /// Blocks between boundaries that an atomic write must not cross.
     pub atomic_boundary_blocks: Option<u32>,
+    /// The block at which the first of these boundaries lies.
+    pub atomic_boundary_start: u16,
     /// The endurance group; zero for none.
     pub endurance_group: u16,
 }
@@ -101,8 +103,8 @@ impl Namespace {
     /// Decodes the identify namespace structure of the NVM command set.
     ///
     /// # Errors
-    /// If there are fewer than [`IDENTIFY_BYTES`], or the format in use is none that a
-    /// drive can have.
+    /// If there are fewer than [`IDENTIFY_BYTES`], or the format in use or the size is none
+    /// that a drive can have.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let fields = Fields::new(
             bytes,
@@ -126,11 +128,17 @@ impl Namespace {
             block_bytes,
             metadata_bytes,
         } = in_use.ok_or(DecodeError("a namespace without a block format"))?;
+        let blocks = fields.u64(0);
+        // The kernel counts bytes in 63 bits.
+        let bytes = blocks.checked_mul(u64::from(block_bytes));
+        if bytes.is_none_or(|bytes| i64::try_from(bytes).is_err()) {
+            return Err(DecodeError("a namespace of more bytes than there can be"));
+        }
         let features = fields.u8(24);
         let has_own_atomicity = features & 1 << 1 != 0;
         let boundary = fields.u16(44);
         Ok(Namespace {
-            blocks: fields.u64(0),
+            blocks,
             block_bytes,
             metadata_bytes,
             format,
@@ -140,8 +148,14 @@ impl Namespace {
             atomic_blocks: has_own_atomicity.then(|| u32::from(fields.u16(36)) + 1),
             atomic_boundary_blocks: (has_own_atomicity && boundary != 0)
                 .then(|| u32::from(boundary) + 1),
+            atomic_boundary_start: fields.u16(42),
             endurance_group: fields.u16(102),
         })
+    }
+
+    /// Its size.
+    pub fn bytes(&self) -> u64 {
+        self.blocks * u64::from(self.block_bytes)
     }
 }
 

@@ -9,13 +9,14 @@ use floe_core::{ByteSize, Geometry, ZoneId};
 
 use super::command::ZoneAction;
 use super::device::NvmeDevice;
-use super::drive::{Drive, Interface, Zones};
+use super::drive::{Drive, DriveError, Interface, Zones};
 use super::operations::{Limits, Operations};
 use super::zone_report::ZoneDescriptor;
 use crate::buffer::IoBuf;
 use crate::config::{DeviceConfig, DeviceKind, OpenDeviceError, lower};
 use crate::contract::ZoneState;
-use crate::file::contents::{CacheShape, Contents, Medium, judge};
+use crate::drive_zones::{self, DriveZone};
+use crate::file::contents::{CacheShape, Medium};
 use crate::file::entries::EntryKind;
 use crate::file::open::fitted;
 use crate::file::opening::{Access, arena_and_rings, io_error, lock, patiently};
@@ -49,13 +50,13 @@ impl NvmeDevice {
         let zones = drive.zones().map_err(|error| error.at(&path))?;
         let cache = match config.accept_foreign {
             true => None,
-            false => cache_on(&drive, &zones, &claim)?,
+            false => cache_on(config, &drive, &zones, &claim)?,
         };
-        let geometry = match drive.interface() {
+        let mut geometry = match drive.interface() {
             Interface::Zoned(shape) => zoned_geometry(config, &drive, shape, &zones, cache)?,
             Interface::Placement(_) | Interface::Conventional => geometry(config, &drive, cache)?,
         };
-        let table = table(&geometry, &drive, &zones)?;
+        let table = table(&mut geometry, &drive, zones)?;
         let (buffers, io) = (config.registered_buffers, config.io);
         let files = [&drive.file, &claim];
         let (arena, rings) =
@@ -63,7 +64,7 @@ impl NvmeDevice {
         let kind = drive.interface().name();
         let kind = kind.strip_prefix("a ").unwrap_or(kind);
         let deallocates = config.discard && drive.controller().has_deallocate;
-        let limits = limits(&drive);
+        let limits = limits(&drive, &geometry);
         let (file, path) = drive.into_file();
         let operations = Operations {
             limits,
@@ -127,58 +128,36 @@ fn check_kind(kind: DeviceKind, drive: &Drive) -> Result<(), OpenDeviceError> {
 /// # Errors
 /// If it has foreign data.
 fn cache_on(
+    config: &DeviceConfig,
     drive: &Drive,
     zones: &[ZoneDescriptor],
     block_device: &File,
 ) -> Result<Option<CacheShape>, OpenDeviceError> {
     let contents = match drive.interface() {
-        Interface::Zoned(_) => zoned_contents(drive, zones)?,
+        Interface::Zoned(_) => {
+            let block_bytes = drive.namespace().block_bytes;
+            let block = u64::from(block_bytes);
+            let in_bytes = |zone: &ZoneDescriptor| DriveZone {
+                start: zone.start * block,
+                state: zone.state,
+                written: zone.written.unwrap_or(zone.capacity) * block,
+            };
+            let zones: Vec<_> = zones.iter().map(in_bytes).collect();
+            let read = |start: u64, buf: &mut [u8]| drive.read(start / block, buf);
+            let found = drive_zones::contents(&zones, block_bytes, read);
+            found.map_err(|error| DriveError::from(error).at(drive.path()))?
+        }
         Interface::Placement(_) | Interface::Conventional => {
-            let namespace = drive.namespace();
             let medium = Medium {
                 file: block_device,
-                len: namespace.blocks * u64::from(namespace.block_bytes),
+                len: drive.namespace().bytes(),
                 is_block_device: true,
             };
-            let found = medium.contents(None);
+            let found = medium.contents(config.zone_size.map(ByteSize::bytes));
             found.map_err(|error| io_error(drive.path(), error))?
         }
     };
-    match contents {
-        Contents::Empty => Ok(None),
-        Contents::Cache(shape) => Ok(shape),
-        Contents::Foreign { offset, what } => Err(OpenDeviceError::ForeignData {
-            path: drive.path().to_owned(),
-            offset,
-            what,
-        }),
-    }
-}
-
-/// The contents of zones: foreign if a zone is written and none begins as those of a
-/// cache do.
-fn zoned_contents(drive: &Drive, zones: &[ZoneDescriptor]) -> Result<Contents, OpenDeviceError> {
-    const START_BYTES: usize = 4096;
-    let block_bytes = drive.namespace().block_bytes as usize;
-    let is_written = |zone: &&ZoneDescriptor| match zone.state {
-        ZoneState::Empty | ZoneState::Offline => false,
-        _ => zone.written != Some(0),
-    };
-    let mut contents = Contents::Empty;
-    let mut start = IoBuf::zeroed(START_BYTES.max(block_bytes));
-    for zone in zones.iter().filter(is_written) {
-        let read = drive.read(zone.start, &mut start);
-        read.map_err(|error| super::drive::DriveError::from(error).at(drive.path()))?;
-        let offset = zone.start * block_bytes as u64;
-        if let Some(found @ Contents::Cache(_)) = judge((offset, &start[..])) {
-            return Ok(found);
-        }
-        if contents == Contents::Empty {
-            let what = "a written zone";
-            contents = Contents::Foreign { offset, what };
-        }
-    }
-    Ok(contents)
+    contents.cache(drive.path())
 }
 
 /// The geometry of a namespace without zones: regions of the configured size.
@@ -187,11 +166,8 @@ fn geometry(
     drive: &Drive,
     cache: Option<CacheShape>,
 ) -> Result<Geometry, OpenDeviceError> {
-    let namespace = drive.namespace();
-    let available = ByteSize(namespace.blocks * u64::from(namespace.block_bytes));
-    let whole = drive.atomic_bytes().max(u64::from(namespace.block_bytes));
-    let whole = ByteSize(1 << whole.ilog2());
-    let config = &fitted(config, cache, || Some(whole));
+    let available = ByteSize(drive.namespace().bytes());
+    let config = &fitted(config, cache, || Some(ByteSize(drive.atomic_bytes())));
     check_block_size(config.block_size, drive)?;
     let mut geometry = config.geometry(wanted_size(config, drive, available)?)?;
     if let Interface::Placement(placement) = drive.interface() {
@@ -215,17 +191,8 @@ fn zoned_geometry(
         return Err(unusable(drive, "its zones differ in capacity"));
     }
     let (zone_size, zone_capacity) = (shape.zone_blocks * block, capacity * block);
-    let is_own = |setting: Option<ByteSize>, own| setting.is_none_or(|it| it == ByteSize(own));
-    if !is_own(config.zone_size_of_drive(), zone_size)
-        || !is_own(config.zone_capacity, zone_capacity)
-    {
-        let (size, capacity) = (ByteSize(zone_size), ByteSize(zone_capacity));
-        let why = format!(
-            "its zones have {size}, of which {capacity} can be written; leave zone_size and \
-             zone_capacity unset"
-        );
-        return Err(unusable(drive, why));
-    }
+    drive_zones::check_settings(config, zone_size, zone_capacity)
+        .map_err(|why| unusable(drive, why))?;
     let block_size = match cache.filter(|_| config.fits_block_size) {
         Some(cache) => ByteSize(cache.block_size.into()),
         None => config.block_size,
@@ -289,31 +256,33 @@ fn wanted_size(
 }
 
 /// The states of the zones. Those that an earlier process left open are closed, so that
-/// they do not count against the limit of open zones.
+/// they do not count against the limit of open zones. Those that are active behind the
+/// device lower its limit of active zones.
 fn table(
-    geometry: &Geometry,
+    geometry: &mut Geometry,
     drive: &Drive,
-    zones: &[ZoneDescriptor],
+    mut zones: Vec<ZoneDescriptor>,
 ) -> Result<ZoneTable, OpenDeviceError> {
-    if zones.is_empty() {
+    let Interface::Zoned(shape) = drive.interface() else {
         return Ok(ZoneTable::new(geometry, ZoneState::Unknown));
-    }
-    let block = u64::from(drive.namespace().block_bytes);
-    let mut table = ZoneTable::new(geometry, ZoneState::Empty);
+    };
     if zones.iter().any(|zone| zone.state == ZoneState::Open) {
         let closed = drive.change_zones(None, ZoneAction::Close);
-        closed.map_err(|error| super::drive::DriveError::from(error).at(drive.path()))?;
+        let closed = closed.map_err(DriveError::from);
+        // The drive tells whether a zone without data is still active.
+        zones = closed
+            .and_then(|()| drive.zones())
+            .map_err(|error| error.at(drive.path()))?;
     }
-    for (zone, found) in geometry.zones().zip(zones) {
-        // A zone that was opened and not written is empty after it is closed.
-        let state = match (found.state, found.written) {
-            (ZoneState::Open, Some(0)) => ZoneState::Empty,
-            (ZoneState::Open, _) => ZoneState::Closed,
-            (state, _) => state,
-        };
-        say_if_withdrawn(drive, zone, state);
+    let states = zones.iter().map(|zone| zone.state);
+    drive_zones::leave_active(geometry, shape.max_active, states)
+        .map_err(|why| unusable(drive, why))?;
+    let block = u64::from(drive.namespace().block_bytes);
+    let mut table = ZoneTable::new(geometry, ZoneState::Empty);
+    for (zone, found) in geometry.zones().zip(&zones) {
+        say_if_withdrawn(drive, zone, found.state);
         let written = found.written.unwrap_or(found.capacity);
-        table.restore(zone, state, written * block);
+        table.restore(zone, found.state, written * block);
     }
     Ok(table)
 }
@@ -324,7 +293,10 @@ fn say_if_withdrawn(drive: &Drive, zone: ZoneId, state: ZoneState) {
     }
 }
 
-fn limits(drive: &Drive) -> Limits {
+fn limits(drive: &Drive, geometry: &Geometry) -> Limits {
+    // No command ends inside a block of Floe, which is written whole.
+    let block = geometry.block_size;
+    let part_bytes = drive.max_transfer_bytes() / block * block;
     let (placements, group) = match drive.interface() {
         Interface::Placement(placement) => {
             let handles = placement.handles.iter();
@@ -338,11 +310,181 @@ fn limits(drive: &Drive) -> Limits {
     Limits {
         namespace: drive.number(),
         block_bytes: u64::from(drive.namespace().block_bytes),
-        part_bytes: drive.max_transfer_bytes() as usize,
+        part_bytes: part_bytes as usize,
         is_zoned: matches!(drive.interface(), Interface::Zoned(_)),
         placements,
         group,
         has_write_cache: drive.has_write_cache(),
         unwritten_reads_zero: drive.namespace().unwritten_reads_zero,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::identify::{
+        Controller, IDENTIFY_BYTES, Namespace, ZonedNamespace, max_append_log2_pages,
+    };
+    use super::*;
+
+    /// A little-endian number: its offset, length and value.
+    type Field = (usize, usize, u64);
+
+    /// Zeros with numbers.
+    fn page(fields: &[Field]) -> Vec<u8> {
+        let mut page = vec![0; IDENTIFY_BYTES];
+        for &(at, len, value) in fields {
+            page[at..at + len].copy_from_slice(&value.to_le_bytes()[..len]);
+        }
+        page
+    }
+
+    fn drive(
+        controller: &[Field],
+        namespace: &[Field],
+        zoned: Option<(&[Field], u8)>,
+    ) -> Option<Drive> {
+        let controller = Controller::decode(&page(controller)).unwrap();
+        let namespace = Namespace::decode(&page(namespace)).ok()?;
+        let zoned = zoned.map(|(fields, append)| {
+            let append = max_append_log2_pages(&[append]).unwrap();
+            (ZonedNamespace::decode(&page(fields)).unwrap(), append)
+        });
+        Drive::imagined(controller, namespace, zoned.as_ref()).ok()
+    }
+
+    const MAX_TRANSFER: usize = 77;
+    const ATOMIC: usize = 528;
+    const BLOCKS: usize = 0;
+    const FEATURES: usize = 24;
+    const OWN_ATOMIC: usize = 36;
+    const BOUNDARY_START: usize = 42;
+    const BOUNDARY: usize = 44;
+    const BLOCK_LOG2: usize = 130;
+    const ZONE_BLOCKS: usize = 2816;
+
+    #[test]
+    fn atomic_writes_cross_no_boundary() {
+        let whole = |atomic: u64, boundary, start| {
+            let namespace = [
+                (BLOCKS, 8, 1 << 20),
+                (FEATURES, 1, 2),
+                (OWN_ATOMIC, 2, atomic - 1),
+                (BOUNDARY_START, 2, start),
+                (BOUNDARY, 2, boundary),
+                (BLOCK_LOG2, 1, 9),
+            ];
+            drive(&[], &namespace, None).unwrap().atomic_bytes() / 512
+        };
+        assert_eq!(whole(1, 0, 0), 1);
+        assert_eq!(whole(33, 0, 0), 32, "a power of two");
+        assert_eq!(whole(32, 8 - 1, 0), 8, "as long as the boundary");
+        assert_eq!(whole(32, 24 - 1, 0), 8, "boundaries at 24, 48 and 72");
+        assert_eq!(whole(32, 16 - 1, 4), 4, "boundaries at 4, 20 and 36");
+        let of_controller = [(BLOCKS, 8, 1 << 20), (BLOCK_LOG2, 1, 12)];
+        let drive = drive(&[(ATOMIC, 2, 3)], &of_controller, None).unwrap();
+        assert_eq!(drive.atomic_bytes(), 16384);
+    }
+
+    #[test]
+    fn no_command_ends_inside_a_block() {
+        // 16 pages of 4096 bytes, and Floe's block of 4096 bytes is 8 of the drive's.
+        let namespace = [(BLOCKS, 8, 1 << 20), (BLOCK_LOG2, 1, 9)];
+        let drive = drive(&[(MAX_TRANSFER, 1, 4)], &namespace, None).unwrap();
+        let geometry = geometry(&DeviceConfig::default(), &drive, None).unwrap();
+        let odd = Geometry {
+            block_size: 48 << 10,
+            ..geometry
+        };
+        assert_eq!(limits(&drive, &geometry).part_bytes, 64 << 10);
+        assert_eq!(limits(&drive, &odd).part_bytes, 48 << 10);
+    }
+
+    /// Numbers at the ends of their range are as likely as all others.
+    fn extreme() -> impl Strategy<Value = u64> {
+        let power = (0..64_u32, -1..=1_i64)
+            .prop_map(|(log2, step)| (1_u64 << log2).wrapping_add_signed(step));
+        prop_oneof![power, any::<u64>(), Just(0), Just(u64::MAX)]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4096))]
+
+        /// Whatever a drive says of itself, opening it has a geometry inside its limits, or
+        /// an error.
+        #[test]
+        fn hostile_drives_are_opened_or_rejected(
+            transfer in any::<u8>(),
+            append in any::<u8>(),
+            sizes in (extreme(), extreme(), prop_oneof![9..13_u8, any::<u8>()]),
+            zoned in any::<bool>(),
+            limits_of_zones in (any::<u32>(), any::<u32>()),
+            atomic in (any::<u8>(), any::<u16>(), any::<u16>(), any::<u16>()),
+            zones in prop::collection::vec((extreme(), extreme(), 0..6_usize), 0..4),
+            size in prop::option::of(extreme()),
+        ) {
+            let (blocks, zone_blocks, log2) = sizes;
+            let controller = [(MAX_TRANSFER, 1, transfer.into()), (ATOMIC, 2, atomic.1.into())];
+            let namespace = [
+                (BLOCKS, 8, blocks),
+                (FEATURES, 1, atomic.0.into()),
+                (OWN_ATOMIC, 2, atomic.1.into()),
+                (BOUNDARY_START, 2, atomic.2.into()),
+                (BOUNDARY, 2, atomic.3.into()),
+                (BLOCK_LOG2, 1, log2.into()),
+            ];
+            let shape = [
+                (4, 4, limits_of_zones.0.into()),
+                (8, 4, limits_of_zones.1.into()),
+                (ZONE_BLOCKS, 8, zone_blocks),
+            ];
+            let Some(drive) = drive(&controller, &namespace, zoned.then_some((&shape, append)))
+            else {
+                return Ok(());
+            };
+            prop_assert!(drive.atomic_bytes().is_power_of_two());
+            if drive.unusable().is_some() {
+                return Ok(());
+            }
+            let states = [
+                ZoneState::Empty,
+                ZoneState::Closed,
+                ZoneState::Full,
+                ZoneState::ReadOnly,
+                ZoneState::Offline,
+                ZoneState::Closed,
+            ];
+            // As the drive's report is checked.
+            let found: Vec<_> = (0..).zip(&zones).map(|(number, &(capacity, written, state))| {
+                let capacity = capacity % zone_blocks.max(1).saturating_add(1);
+                ZoneDescriptor {
+                    state: states[state],
+                    start: zone_blocks.wrapping_mul(number),
+                    capacity,
+                    written: (state < 2).then_some(written.min(capacity)),
+                }
+            }).collect();
+            let config = DeviceConfig {
+                size: size.map(ByteSize),
+                ..DeviceConfig::default()
+            };
+            let opened = match drive.interface() {
+                Interface::Zoned(shape) => zoned_geometry(&config, &drive, shape, &found, None),
+                _ => geometry(&config, &drive, None),
+            };
+            let Ok(mut geometry) = opened else {
+                return Ok(());
+            };
+            prop_assert!(geometry.validate().is_ok());
+            let all = geometry.zone_size * u64::from(geometry.zone_count);
+            prop_assert!(all <= drive.namespace().bytes());
+            if geometry.zone_count < 1 << 16 && table(&mut geometry, &drive, found).is_err() {
+                return Ok(());
+            }
+            let part = limits(&drive, &geometry).part_bytes;
+            prop_assert!(part > 0 && part.is_multiple_of(geometry.block_size as usize));
+            prop_assert!(part <= drive.max_transfer_bytes() as usize);
+        }
     }
 }

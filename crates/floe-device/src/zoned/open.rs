@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use floe_core::{ByteSize, Geometry, ZoneId};
+use floe_core::{ByteSize, Geometry};
 use parking_lot::Mutex;
 
 use super::ZonedDevice;
@@ -14,7 +15,8 @@ use super::lanes::Lanes;
 use super::operations::Operations;
 use crate::config::{DeviceConfig, Direct, OpenDeviceError, lower};
 use crate::contract::ZoneState;
-use crate::file::contents::{Contents, zone_contents};
+use crate::drive_zones::{self, DriveZone};
+use crate::file::contents::Contents;
 use crate::file::engine::Engine;
 use crate::file::entries::EntryKind;
 use crate::file::open::whole_block;
@@ -38,7 +40,7 @@ impl ZonedDevice {
     /// See [`OpenDeviceError`].
     pub fn open(config: &DeviceConfig) -> Result<Self, OpenDeviceError> {
         let path = config.required_path()?;
-        let unfit = |why: String| OpenDeviceError::Zoned {
+        let unfit = |why: String| OpenDeviceError::Unusable {
             path: path.to_owned(),
             why,
         };
@@ -47,20 +49,9 @@ impl ZonedDevice {
         let file = open_file(path, Access::Write)?;
         lock(&file, path, Access::Write)?;
         let drive = Drive::of(&file).map_err(failed)?.map_err(unfit)?;
-        let contents = match config.accept_foreign {
-            true => Contents::Empty,
-            false => drive.contents(&file).map_err(failed)?,
-        };
-        let cache = match contents {
-            Contents::Foreign { offset, what } => {
-                return Err(OpenDeviceError::ForeignData {
-                    path: path.to_owned(),
-                    offset,
-                    what,
-                });
-            }
-            Contents::Cache(shape) => shape,
-            Contents::Empty => None,
+        let cache = match config.accept_foreign {
+            true => None,
+            false => drive.contents(&file).map_err(failed)?.cache(path)?,
         };
         let whole = match (config.fits_block_size, cache) {
             (false, _) => None,
@@ -76,7 +67,7 @@ impl ZonedDevice {
                 logical: ByteSize(logical.into()),
             });
         }
-        let geometry = drive.geometry(config, block_size, &queue).map_err(unfit)?;
+        let mut geometry = drive.geometry(config, block_size, &queue).map_err(unfit)?;
         geometry.validate().map_err(OpenDeviceError::Geometry)?;
         if config.direct == Direct::Off {
             return Err(unfit(
@@ -85,14 +76,20 @@ impl ZonedDevice {
         }
         // The kernel may write pages of its cache in any order.
         let is_direct = choose_direct(&file, path, Direct::On, block_size)?;
-        let zones = &drive.zones[..geometry.zone_count as usize];
+        let mut zones = Vec::new();
+        for (number, zone) in (0..).zip(&drive.zones) {
+            let will_be_wiped = config.accept_foreign && number < geometry.zone_count;
+            zones.push(settle(&file, zone, will_be_wiped).map_err(failed)?);
+        }
+        let state = |zone: &KernelZone| zone.state.unwrap_or(ZoneState::Unknown);
+        let most = queue.limit("max_active_zones");
+        drive_zones::leave_active(&mut geometry, most, zones.iter().map(state)).map_err(unfit)?;
         let mut table = ZoneTable::new(&geometry, ZoneState::Empty);
-        for (number, zone) in (0..).zip(zones) {
-            let state = settle(&file, zone, config.accept_foreign).map_err(failed)?;
+        for (zone, found) in geometry.zones().zip(&zones) {
             table.restore(
-                ZoneId(number),
-                state,
-                zone.written.min(geometry.zone_capacity),
+                zone,
+                state(found),
+                found.written.min(geometry.zone_capacity),
             );
         }
         let (buffers, io) = (config.registered_buffers, config.io);
@@ -113,24 +110,16 @@ impl ZonedDevice {
 }
 
 /// Frees the place of an open zone, which another program may have left: closes it, or
-/// finishes it if its data will be wiped. Returns the zone's state.
-fn settle(file: &File, zone: &KernelZone, will_be_wiped: bool) -> io::Result<ZoneState> {
-    let change = |change| kernel::change(file, zone.start, zone.len, change);
-    Ok(match zone.state.unwrap_or(ZoneState::Unknown) {
-        ZoneState::Open | ZoneState::Closed if will_be_wiped => {
-            change(Change::Finish)?;
-            ZoneState::Full
-        }
-        ZoneState::Open => {
-            change(Change::Close)?;
-            // A zone without data becomes empty.
-            match zone.written {
-                0 => ZoneState::Empty,
-                _ => ZoneState::Closed,
-            }
-        }
-        state => state,
-    })
+/// finishes it if its data will be wiped. Returns the zone as it is then; the drive tells
+/// whether one without data is still active.
+fn settle(file: &File, zone: &KernelZone, will_be_wiped: bool) -> io::Result<KernelZone> {
+    let needed = match zone.state {
+        Some(ZoneState::Open | ZoneState::Closed) if will_be_wiped => Change::Finish,
+        Some(ZoneState::Open) => Change::Close,
+        _ => return Ok(*zone),
+    };
+    kernel::change(file, zone.start, zone.len, needed)?;
+    kernel::report_one(file, zone.start)
 }
 
 /// The zones of a drive that Floe uses.
@@ -178,22 +167,17 @@ impl Drive {
         }
     }
 
-    /// Identifies the contents by the first blocks of the first two zones. Any other
-    /// written zone is foreign.
     fn contents(&self, file: &File) -> io::Result<Contents> {
-        for zone in self.zones.iter().take(2) {
-            if let Some(found) = zone_contents(file, zone.start)? {
-                return Ok(found);
-            }
-        }
-        let written = self
-            .zones
-            .iter()
-            .find(|zone| zone.state != Some(ZoneState::Empty));
-        Ok(written.map_or(Contents::Empty, |zone| Contents::Foreign {
-            offset: zone.start,
-            what: "a written zone that is not Floe's",
-        }))
+        let known = |zone: &KernelZone| DriveZone {
+            start: zone.start,
+            state: zone.state.unwrap_or(ZoneState::Unknown),
+            written: zone.written,
+        };
+        let zones: Vec<_> = self.zones.iter().map(known).collect();
+        let block_bytes = logical_block_bytes(file)?;
+        drive_zones::contents(&zones, block_bytes, |start, buf| {
+            file.read_exact_at(buf, start)
+        })
     }
 
     /// The shape of the device. Settings may lower the drive's limits.
@@ -204,17 +188,7 @@ impl Drive {
         queue: &Queue,
     ) -> Result<Geometry, String> {
         let KernelZone { len, capacity, .. } = self.zones[0];
-        for (setting, wanted, found) in [
-            ("zone_size", config.zone_size_of_drive(), len),
-            ("zone_capacity", config.zone_capacity, capacity),
-        ] {
-            if let Some(wanted) = wanted.filter(|wanted| wanted.bytes() != found) {
-                return Err(format!(
-                    "its zones have a {setting} of {}, not the configured {wanted}; leave it unset",
-                    ByteSize(found)
-                ));
-            }
-        }
+        drive_zones::check_settings(config, len, capacity)?;
         let available = self.zones.len() as u64;
         let zones = config.size.map_or(available, |size| size.bytes() / len);
         if zones == 0 || zones > available {
