@@ -43,6 +43,13 @@ pub enum ZoneState {
     Unknown,
 }
 
+impl ZoneState {
+    /// True if the drive has made the zone read-only or offline: it takes no data any more.
+    pub fn is_unwritable(self) -> bool {
+        matches!(self, ZoneState::ReadOnly | ZoneState::Offline)
+    }
+}
+
 /// One zone of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneReport {

@@ -4,6 +4,7 @@ use std::io;
 
 use floe_core::ZoneId;
 
+use crate::contract::ZoneState;
 use crate::nvme::Status;
 
 /// A device operation, for messages and counters.
@@ -66,6 +67,9 @@ pub enum DeviceErrorKind {
     /// Another open or active zone would exceed the device's limit.
     #[error("too many zones are open or active; the device allows {0}")]
     TooManyZones(u32),
+    /// The drive has made the zone read-only or offline, for good.
+    #[error("the drive has made the zone {}", unwritable_name(*.0))]
+    ZoneUnwritable(ZoneState),
     /// The device cannot do this operation at all.
     #[error("not supported by this device: {0}")]
     Unsupported(&'static str),
@@ -124,9 +128,25 @@ impl DeviceError {
         matches!(self.kind, DeviceErrorKind::NoSpace)
     }
 
+    /// The zone's state, if the operation failed because it is read-only or offline.
+    pub fn unwritable(&self) -> Option<ZoneState> {
+        match &self.kind {
+            DeviceErrorKind::ZoneUnwritable(state) => Some(*state),
+            DeviceErrorKind::Nvme(status) => status.fault().unwritable(),
+            _ => None,
+        }
+    }
+
     /// Wraps a system error, recognizing a full disk.
     pub fn io(operation: Operation, zone: impl Into<Option<ZoneId>>, error: io::Error) -> Self {
         DeviceError::new(operation, zone, DeviceErrorKind::from_io(error))
+    }
+}
+
+fn unwritable_name(state: ZoneState) -> &'static str {
+    match state {
+        ZoneState::ReadOnly => "read-only",
+        _ => "offline",
     }
 }
 

@@ -13,9 +13,10 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::buffer::{IoBuf, IoData};
 use crate::clock::Clock;
-use crate::contract::{Device, OpFuture, Placement, ZoneReport, answered_below};
+use crate::contract::{Device, OpFuture, Placement, ZoneReport, ZoneState, answered_below};
 use crate::counters::Counters;
 use crate::error::{DeviceError, DeviceErrorKind, Operation};
+use crate::nvme::Status;
 
 /// Kinds of faults and their rates. A rate is a probability per operation from
 /// 0 to 1, and applies to every operation of the kind.
@@ -48,17 +49,25 @@ pub struct Faults {
     pub delay_max: Duration,
     /// Number of operations after which every operation fails.
     pub fail_after: Option<u64>,
+    /// The status of injected failures; an I/O error by default. One that makes a zone unwritable
+    /// does so for good, as [`Faulty::fail_zone`].
+    pub status: Option<Status>,
+    /// Operations that fail, counted by kind from the call of [`Faulty::set`] on.
+    pub script: Vec<Script>,
     /// Every operation on these zones fails.
     pub bad_zones: Vec<ZoneId>,
     /// The next operation of this kind is carried out, and then its future panics.
     pub panic_after: Option<Operation>,
-    /// Operations on these zones get no random faults.
+    /// Operations on these zones get no random faults, and the script does not count them.
     pub spared_zones: Vec<ZoneId>,
     /// Space of all zones together, as for a sparse file on a full disk. An
     /// append beyond it fails, and a reset frees the bytes appended to its
     /// zone. Counted from the first operation; writes in place do not count.
     pub space_bytes: Option<u64>,
 }
+
+/// The status of the operation of this kind with this number, counted from zero.
+pub type Script = (Operation, u64, Status);
 
 /// A device or block device with [`Faults`], which may change during use. The same seed and
 /// order of operations give the same faults.
@@ -70,6 +79,10 @@ pub struct Faulty<D: ?Sized = dyn Device> {
     random: Mutex<Xoshiro256PlusPlus>,
     enabled: AtomicBool,
     started: AtomicU64,
+    /// Operations of each kind that the script counts.
+    of_kind: Mutex<HashMap<Operation, u64>>,
+    /// Zones that are read-only or offline.
+    failed_zones: Mutex<HashMap<ZoneId, ZoneState>>,
     injected: AtomicU64,
     /// The space that each zone takes.
     taken: Mutex<HashMap<ZoneId, Taken>>,
@@ -87,6 +100,8 @@ struct Taken {
 pub(crate) struct Fate {
     delay: Option<Duration>,
     fails: bool,
+    /// The status of the failure.
+    status: Option<Status>,
     /// For writes: the write is not executed.
     pub(crate) is_lost: bool,
     /// For writes: the share of blocks that are written before the write fails.
@@ -104,6 +119,8 @@ impl<D: ?Sized> Faulty<D> {
             random: Mutex::new(Xoshiro256PlusPlus::seed_from_u64(seed)),
             enabled: AtomicBool::new(true),
             started: AtomicU64::new(0),
+            of_kind: Mutex::default(),
+            failed_zones: Mutex::default(),
             injected: AtomicU64::new(0),
             taken: Mutex::default(),
         }
@@ -113,6 +130,7 @@ impl<D: ?Sized> Faulty<D> {
     pub fn set(&self, faults: Faults) {
         *self.faults.lock() = faults;
         self.started.store(0, Relaxed);
+        self.of_kind.lock().clear();
     }
 
     /// Turns all faults on or off.
@@ -148,6 +166,10 @@ impl<D: ?Sized> Faulty<D> {
         // change the outcomes of the others.
         let draws: [f64; 5] = std::array::from_fn(|_| random.random());
         let is_spared = zone.is_some_and(|zone| faults.spared_zones.contains(&zone));
+        let scripted = match is_spared {
+            true => None,
+            false => self.scripted(operation, &faults.script),
+        };
         let (errors, spoils, lost) = match is_spared {
             true => (0.0, 0.0, 0.0),
             false => (errors, spoils, faults.lost_writes),
@@ -159,13 +181,24 @@ impl<D: ?Sized> Faulty<D> {
         let fate = Fate {
             is_lost: writes && (errors..errors + lost).contains(&draws[2]),
             delay: (draws[0] < faults.delays).then(|| faults.delay_max.mul_f64(draws[1])),
-            fails: doomed || draws[2] < errors,
+            fails: doomed || draws[2] < errors || scripted.is_some(),
+            status: scripted.or(faults.status),
             spoils: (draws[3] < spoils).then_some(draws[4]),
         };
         if fate.fails || fate.is_lost || fate.spoils.is_some() {
             self.injected.fetch_add(1, Relaxed);
         }
         fate
+    }
+
+    /// The status that the script has for the next operation of this kind.
+    fn scripted(&self, operation: Operation, script: &[Script]) -> Option<Status> {
+        let mut counts = self.of_kind.lock();
+        let count = counts.entry(operation).or_default();
+        let nth = std::mem::replace(count, *count + 1);
+        let mut script = script.iter();
+        let found = script.find(|(kind, at, _)| (*kind, *at) == (operation, nth))?;
+        Some(found.2)
     }
 
     /// Takes space for an append of `bytes`; false if there is too little.
@@ -204,7 +237,7 @@ impl<D: ?Sized> Faulty<D> {
     ) -> OpFuture<T> {
         let future = if fate.fails {
             Counters::add(&counters.errors, 1);
-            OpFuture::ready(Err(injected(operation, zone)))
+            OpFuture::ready(Err(injected(operation, zone, fate.status)))
         } else {
             start()
         };
@@ -236,9 +269,14 @@ pub(crate) fn torn(len: usize, block_bytes: u32, share: f64) -> usize {
     ((len / block) as f64 * share) as usize * block
 }
 
-pub(crate) fn injected(operation: Operation, zone: Option<ZoneId>) -> DeviceError {
-    let error = io::Error::other("injected fault");
-    DeviceError::new(operation, zone, DeviceErrorKind::Io(error))
+pub(crate) fn injected(
+    operation: Operation,
+    zone: Option<ZoneId>,
+    status: Option<Status>,
+) -> DeviceError {
+    let io = || DeviceErrorKind::Io(io::Error::other("injected fault"));
+    let kind = status.map_or_else(io, DeviceErrorKind::Nvme);
+    DeviceError::new(operation, zone, kind)
 }
 
 /// Waits for the partial operation, then fails.
@@ -249,7 +287,7 @@ pub(crate) fn fail_after<T: Send + 'static, U: Send + 'static>(
 ) -> OpFuture<T> {
     OpFuture::new(async move {
         half.await?;
-        Err(injected(operation, zone))
+        Err(injected(operation, zone, None))
     })
 }
 
@@ -267,6 +305,26 @@ pub(crate) fn flip_bit(read: OpFuture<IoBuf>, place: Option<f64>) -> OpFuture<Io
 }
 
 impl<D: Device + ?Sized> Faulty<D> {
+    /// Makes a zone read-only or offline for good, as a worn drive does: from now on it
+    /// takes no append, write, reset or finish, and an offline one no read.
+    pub fn fail_zone(&self, zone: ZoneId, state: ZoneState) {
+        self.failed_zones.lock().insert(zone, state);
+        // Such a zone is not active. Whether the finish succeeds does not matter.
+        drop(self.below.finish(zone));
+    }
+
+    /// The opposite of [`fail_zone`](Self::fail_zone): the drive is back.
+    pub fn restore_zone(&self, zone: ZoneId) {
+        self.failed_zones.lock().remove(&zone);
+    }
+
+    /// The failure of an operation on such a zone.
+    fn zone_failure(&self, operation: Operation, zone: Option<ZoneId>) -> Option<DeviceError> {
+        let state = *self.failed_zones.lock().get(&zone?)?;
+        let fails = operation != Operation::Read || state == ZoneState::Offline;
+        fails.then(|| DeviceError::new(operation, zone, DeviceErrorKind::ZoneUnwritable(state)))
+    }
+
     fn start<T: Send + 'static>(
         &self,
         operation: Operation,
@@ -274,7 +332,18 @@ impl<D: Device + ?Sized> Faulty<D> {
         fate: Fate,
         start: impl FnOnce() -> OpFuture<T>,
     ) -> OpFuture<T> {
-        self.start_counting(operation, zone, fate, self.below.counters(), start)
+        let counters = self.below.counters();
+        if let Some(error) = self.zone_failure(operation, zone) {
+            Counters::add(&counters.errors, 1);
+            return OpFuture::ready(Err(error));
+        }
+        let state = fate.status.and_then(|status| status.fault().unwritable());
+        if fate.fails
+            && let (Some(zone), Some(state)) = (zone, state)
+        {
+            self.fail_zone(zone, state);
+        }
+        self.start_counting(operation, zone, fate, counters, start)
     }
 }
 
@@ -317,7 +386,7 @@ impl<D: Device + ?Sized> Device for Faulty<D> {
                 _ if fate.is_lost => OpFuture::ready(Ok(())),
                 None => self.below.write(at, data, placement),
                 Some(share) => match torn(data.len(), self.below.geometry().block_size, share) {
-                    0 => OpFuture::ready(Err(injected(Operation::Write, Some(at.zone)))),
+                    0 => OpFuture::ready(Err(injected(Operation::Write, Some(at.zone), None))),
                     kept => {
                         let half = self.below.write(at, data.slice(0..kept), placement);
                         fail_after(half, Operation::Write, Some(at.zone))
@@ -353,6 +422,13 @@ impl<D: Device + ?Sized> Device for Faulty<D> {
     }
 
     fn report(&self) -> OpFuture<Vec<ZoneReport>> {
-        self.below.report()
+        let (report, failed) = (self.below.report(), self.failed_zones.lock().clone());
+        OpFuture::new(async move {
+            let mut report = report.await?;
+            for zone in &mut report {
+                zone.state = *failed.get(&zone.zone).unwrap_or(&zone.state);
+            }
+            Ok(report)
+        })
     }
 }

@@ -119,10 +119,9 @@ impl ZoneTable {
                         .to_owned(),
                 ));
             }
-            ZoneState::ReadOnly => {
-                return Err(DeviceErrorKind::Unsupported("the zone is read-only"));
+            ZoneState::ReadOnly | ZoneState::Offline => {
+                return Err(DeviceErrorKind::ZoneUnwritable(slot.state));
             }
-            ZoneState::Offline => return Err(DeviceErrorKind::Unsupported("the zone is offline")),
         }
         let left = match slot.state {
             ZoneState::Full => 0,
@@ -233,12 +232,8 @@ impl ZoneTable {
     /// Requests a reset of the zone.
     pub(crate) fn reset_start(&mut self, zone: ZoneId) -> Result<Turn, DeviceErrorKind> {
         let slot = &mut self.zones[zone.index()];
-        match slot.state {
-            ZoneState::ReadOnly => {
-                return Err(DeviceErrorKind::Unsupported("the zone is read-only"));
-            }
-            ZoneState::Offline => return Err(DeviceErrorKind::Unsupported("the zone is offline")),
-            _ => {}
+        if slot.state.is_unwritable() {
+            return Err(DeviceErrorKind::ZoneUnwritable(slot.state));
         }
         if slot.writers > 0 || slot.resetting {
             slot.waiting_resets += 1;
@@ -279,8 +274,7 @@ impl ZoneTable {
 
     fn check_finish(&self, zone: ZoneId) -> Result<(), DeviceErrorKind> {
         match self.zones[zone.index()].state {
-            ZoneState::ReadOnly => Err(DeviceErrorKind::Unsupported("the zone is read-only")),
-            ZoneState::Offline => Err(DeviceErrorKind::Unsupported("the zone is offline")),
+            state if state.is_unwritable() => Err(DeviceErrorKind::ZoneUnwritable(state)),
             _ if self.is_being_reset(zone) => Err(being_reset()),
             _ => Ok(()),
         }

@@ -67,7 +67,7 @@ impl<D: BlockDevice + ?Sized> Faulty<D> {
             _ if fate.is_lost => OpFuture::ready(Ok(())),
             None => change(len),
             Some(share) => match torn(len, self.below.block_bytes(), share) {
-                0 => OpFuture::ready(Err(injected(operation, None))),
+                0 => OpFuture::ready(Err(injected(operation, None, None))),
                 kept => fail_after(change(kept), operation, None),
             },
         })

@@ -149,6 +149,14 @@ impl Answer {
         usize::try_from(self.code).map_err(|_| io::Error::from_raw_os_error(-self.code))
     }
 
+    /// True if the drive may execute the same NVMe command if it is repeated.
+    fn is_transient(self) -> bool {
+        const DO_NOT_RETRY: u32 = 0x4000;
+        let status = u32::try_from(self.code).unwrap_or(0);
+        let found = Status::from_result(status);
+        status & DO_NOT_RETRY == 0 && found.is_some_and(|status| status.fault().is_transient())
+    }
+
     /// True if the kernel did not pass an NVMe command to the drive.
     fn is_not_started(self) -> bool {
         matches!(-self.code, libc::EAGAIN | libc::ECANCELED)
@@ -231,7 +239,9 @@ impl Request {
         let Transfer::Passthrough(passthrough) = &mut self.transfer else {
             return self.advance(answer.moved());
         };
-        if answer.is_not_started() && self.retries < RETRIES_MAX {
+        let repeats =
+            answer.is_not_started() || answer.is_transient() && passthrough.command.is_repeatable();
+        if repeats && self.retries < RETRIES_MAX {
             self.retries += 1;
             return Verdict::Again;
         }

@@ -15,13 +15,17 @@ use super::entries::EntryKind;
 use super::open::whole_block_of;
 use super::opening::{lock, patiently};
 use super::owner::{OpenFile, Owner};
-use super::request::{Aftermath, BlockJob, Job, Request, Transfer};
+use super::request::{
+    Aftermath, Answer, BlockJob, Job, Passthrough, PassthroughData, Request, Transfer, Verdict,
+    ZonedJob,
+};
 use super::rings::Rings;
 use super::signatures::{MAGIC_BYTES_MAX, SIGNATURES};
 use super::threads::Threads;
 use crate::config::RingChoice;
 use crate::contract::OpFuture;
 use crate::error::DeviceErrorKind;
+use crate::nvme::command::Command;
 
 const MIB: u64 = 1 << 20;
 const LEN: u64 = 80 * MIB + 12_800;
@@ -205,6 +209,33 @@ fn what_follows_a_request_needs_no_runtime() {
         matches!(all[..], [Ok(()), Err(DeviceErrorKind::Io(_))]),
         "{all:?}"
     );
+}
+
+/// A drive that is not ready may be soon. An append may have landed, so it is not repeated.
+#[test]
+fn transient_statuses_repeat_commands_that_may_be_repeated() {
+    const NOT_READY: i32 = 0x082;
+    const DO_NOT_RETRY: i32 = 0x4000;
+    const WRITE_FAULT: i32 = 0x280;
+    let outcome = |command: Command, code| {
+        let passthrough = Passthrough::new(command, PassthroughData::None, 0..0);
+        let transfer = Transfer::Passthrough(Box::new(passthrough));
+        let (completer, _) = OpFuture::pending();
+        let job = Job::Zoned(ZonedJob::Flush(completer));
+        let mut request = Request::new(transfer, 0, job);
+        let repeats = |_: &i32| {
+            let answer = Answer { code, value: 0 };
+            matches!(request.answered(answer), Verdict::Again)
+        };
+        (0..100).take_while(repeats).count()
+    };
+    let read = Command::read(1, 0, 1);
+    let repeated = outcome(read, NOT_READY);
+    assert!((1..100).contains(&repeated), "not for ever: {repeated}");
+    assert_eq!(outcome(Command::flush(1), NOT_READY), repeated);
+    assert_eq!(outcome(read, NOT_READY | DO_NOT_RETRY), 0);
+    assert_eq!(outcome(read, WRITE_FAULT), 0);
+    assert_eq!(outcome(Command::append(1, 0, 1), NOT_READY), 0);
 }
 
 proptest! {

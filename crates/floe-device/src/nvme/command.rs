@@ -145,6 +145,11 @@ impl Command {
         self
     }
 
+    /// True if the command has the same effect when it is executed twice.
+    pub(crate) fn is_repeatable(&self) -> bool {
+        self.opcode != opcode::ZONE_APPEND
+    }
+
     /// True for a [`deallocate`](Self::deallocate) command.
     pub(super) fn is_deallocate(&self) -> bool {
         self.opcode == opcode::DATASET_MANAGEMENT

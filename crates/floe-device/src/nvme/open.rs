@@ -288,7 +288,7 @@ fn table(
 }
 
 fn say_if_withdrawn(drive: &Drive, zone: ZoneId, state: ZoneState) {
-    if let ZoneState::ReadOnly | ZoneState::Offline = state {
+    if state.is_unwritable() {
         tracing::warn!(device = %drive.path().display(), %zone, ?state, "the drive has withdrawn a zone");
     }
 }

@@ -300,8 +300,6 @@ impl Operations {
             Fault::ZoneFull => DeviceErrorKind::ZoneFull { wanted, left: 0 },
             Fault::TooManyActiveZones => limit(self.geometry.max_active_zones),
             Fault::TooManyOpenZones => limit(self.geometry.max_open_zones),
-            Fault::ZoneReadOnly => DeviceErrorKind::Unsupported("the zone is read-only"),
-            Fault::ZoneOffline => DeviceErrorKind::Unsupported("the zone is offline"),
             _ => DeviceErrorKind::Nvme(status),
         }
     }
@@ -334,7 +332,9 @@ impl Operations {
             (PassthroughData::Read(buf), Ok(())) => self.found_in(zone, buf),
             _ => None,
         };
-        if let Some((state @ (ZoneState::ReadOnly | ZoneState::Offline), _)) = found {
+        if let Some((state, _)) = found
+            && state.is_unwritable()
+        {
             tracing::warn!(
                 device = %self.open.path.display(), %zone, ?state,
                 "the drive has withdrawn a zone"

@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use crate::contract::ZoneState;
+
 /// The status of a failed command: the type in bits 8 to 10, the code in bits 0 to 7.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Status(u16);
@@ -110,7 +112,28 @@ const NAMES: &str = "\
 370 host pathing error
 371 command aborted by host";
 
+impl Fault {
+    /// True if the same command may succeed later, on the same zone.
+    pub fn is_transient(self) -> bool {
+        matches!(self, Fault::NotReady | Fault::Aborted | Fault::Internal)
+    }
+
+    /// The state of a zone that takes no data any more.
+    pub fn unwritable(self) -> Option<ZoneState> {
+        match self {
+            Fault::ZoneReadOnly => Some(ZoneState::ReadOnly),
+            Fault::ZoneOffline => Some(ZoneState::Offline),
+            _ => None,
+        }
+    }
+}
+
 impl Status {
+    /// Every status that has a name.
+    pub fn named() -> impl Iterator<Item = Self> {
+        NAMES.lines().filter_map(row).map(|(code, _)| Status(code))
+    }
+
     /// The status in the kernel's result of a command; `None` if that is success. Bits for
     /// retries and more information are dropped.
     pub fn from_result(result: u32) -> Option<Self> {
