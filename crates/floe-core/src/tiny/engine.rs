@@ -369,6 +369,13 @@ pub trait Engine {
         now_seconds: u32,
     );
 
+    /// Stops using zones that are read-only or offline: they are neither written nor reset
+    /// any more. Their objects are read as long as they are readable. An engine that does
+    /// nothing here learns it from the tasks that fail.
+    fn retire_zones(&mut self, is_unwritable: &dyn Fn(u32) -> bool) {
+        let _ = is_unwritable;
+    }
+
     /// Predicts if [`next_task`](Engine::next_task) would hand out a task, at less
     /// cost than a call.
     fn due(&self, stripe: &Self::Stripe) -> Due {

@@ -84,6 +84,12 @@ fn writes(samples: &mut Samples, stats: &TinyStats) {
         &[],
         stats.fences_lookups,
     );
+    samples.gauge(
+        "floe_tiny_zones_unwritable",
+        "Zones for tiny objects that the drive has made read-only or offline",
+        &[],
+        stats.zones_unwritable as f64,
+    );
 }
 
 fn searches(samples: &mut Samples, stats: &TinyStats) {

@@ -257,6 +257,10 @@ impl Engine for AnyEngine {
         each!(self, engine, stripe => engine.complete(stripe, id, outcome, now_seconds));
     }
 
+    fn retire_zones(&mut self, is_unwritable: &dyn Fn(u32) -> bool) {
+        each!(self, engine => engine.retire_zones(is_unwritable));
+    }
+
     fn due(&self, stripe: &AnyStripe) -> Due {
         each!(self, engine, stripe => engine.due(stripe))
     }

@@ -44,6 +44,11 @@ pub(super) enum WriteError {
 }
 
 impl WriteError {
+    /// True if the zone is read-only or offline.
+    pub(super) fn is_unwritable(&self) -> bool {
+        matches!(self, WriteError::Device(error) if error.unwritable().is_some())
+    }
+
     /// True if the storage below the device is full.
     pub(super) fn is_no_space(&self) -> bool {
         matches!(self, WriteError::Device(error) if error.is_no_space())
@@ -60,6 +65,8 @@ pub(super) struct Medium {
     pub(super) life: u64,
     pub(super) first_zone: u32,
     pub(super) flash: Flash,
+    /// Zones that are read-only or offline, as far as that is known.
+    pub(super) unwritable: AtomicU32,
     /// Resets of each zone in this life, plus one if the zone was empty at the
     /// start. 0 means that the zone may hold old data.
     pub(super) lives: Box<[AtomicU32]>,
@@ -104,6 +111,25 @@ impl Medium {
     fn version(&self, page: PageAddress) -> u16 {
         let version = self.versions.get(page.index());
         version.map_or(0, |version| version.load(SeqCst))
+    }
+
+    /// Says how many zones are read-only or offline, if they are more than `known`.
+    pub(super) fn say_unwritable(&self, known: u32) {
+        let zones = self.unwritable.load(SeqCst);
+        if zones > known {
+            tracing::warn!(
+                device = self.device.describe(),
+                first_zone = self.first_zone,
+                zones,
+                "the drive has made zones read-only or offline; they take no more tiny objects"
+            );
+        }
+    }
+
+    /// The number in this instance of a zone of the device; `None` if it is another's.
+    pub(super) fn zone_here(&self, zone: ZoneId) -> Option<u32> {
+        let here = zone.0.checked_sub(self.first_zone)?;
+        (here < self.flash.zones).then_some(here)
     }
 
     /// Decodes a page that had `label` when the search began. A write in place

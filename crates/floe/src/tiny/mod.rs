@@ -98,6 +98,9 @@ pub struct TinyStats {
     pub fences_lookups: u64,
     /// Memory of the fences in force and their tables.
     pub fences_bytes: u64,
+    /// Zones out of use because the drive has made them read-only or offline, as far as
+    /// that is known.
+    pub zones_unwritable: u64,
     /// The device, since it was opened.
     pub device: CounterSnapshot,
 }
@@ -370,6 +373,7 @@ impl Tiny {
             stats.fences_delays += state.fences.delays;
             stats.fences_lookups += state.fences.lookups;
             stats.fences_bytes += state.fences.memory_bytes();
+            stats.zones_unwritable += u64::from(instance.medium.unwritable.load(SeqCst));
             stats.memory.other_bytes += state.ram.table_bytes() + instance.medium.memory_bytes();
             if let Some(policy) = &state.admission {
                 stats.admission += policy.statistics();

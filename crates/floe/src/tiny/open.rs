@@ -56,13 +56,17 @@ pub(super) async fn open(
     } else {
         find(&device, plan).await?
     };
-    match (found, plan.engine.recovery()) {
+    let opened = match (found, plan.engine.recovery()) {
         (None, _) => format(device, clock, plan, config).await,
         (Some(found), Some(nemo)) if !found.damaged => {
             recover(device, clock, plan, nemo, found).await
         }
         (Some(found), _) => start_empty(device, clock, plan, config, &found).await,
+    }?;
+    for instance in &*opened.instances {
+        instance.medium.say_unwritable(0);
     }
+    Ok(opened)
 }
 
 /// Finds the cache on the device; `None` if the device is blank.
@@ -192,7 +196,8 @@ async fn begin_empty(
         .map(|at| {
             let medium = medium(&device, plan, &superblock, &zones, at);
             let fences = Fences::new(plan.fences);
-            let engine = plan.engine.engine();
+            let mut engine = plan.engine.engine();
+            engine.retire_zones(&|zone| zones.is_unwritable(&medium, zone));
             let stripe = engine.stripe();
             instance(plan, at, (engine, stripe), fences, medium)
         })
@@ -235,7 +240,7 @@ async fn recover(
     let mut entries = Vec::new();
     for at in 0..plan.instances {
         let medium = medium(&device, plan, &superblock, &zones, at);
-        let extents = read_summaries(nemo, &medium).await;
+        let extents = read_summaries(nemo, &medium, &zones).await;
         let known = known(&found.records, at);
         let mut accepted = Recovery::new(extents.survivors, known);
         read_filters(nemo, &medium, &mut accepted).await;
@@ -246,7 +251,9 @@ async fn recover(
         // a later recovery might accept it. Others are reset when written.
         let needs_reset =
             |zone| extents.may_have_summary[zone as usize] || zones.is_active(&medium, zone);
-        let engine = Nemo::recover(nemo.clone(), &accepted, needs_reset);
+        let mut engine = Nemo::recover(nemo.clone(), &accepted, needs_reset);
+        // The notes below reject what these zones hold beyond what is accepted.
+        engine.retire_zones(&|zone| zones.is_unwritable(&medium, zone));
         let mut stripe = engine.stripe();
         let held = held_fences(plan, &found.records, at, engine.durable());
         for fence in &held {
@@ -354,6 +361,9 @@ fn medium(
 ) -> Medium {
     let first_zone = plan.first_zone(at);
     let of_instance = first_zone..first_zone + plan.flash.zones;
+    let of_device = zones.0.iter().skip(first_zone as usize);
+    let here = of_device.take(plan.flash.zones as usize);
+    let unwritable = here.filter(|state| state.is_unwritable()).count() as u32;
     let is_empty = |zone: u32| zones.0.get(zone as usize) == Some(&ZoneState::Empty);
     Medium {
         device: Arc::clone(device),
@@ -362,6 +372,7 @@ fn medium(
         life: superblock.epoch,
         first_zone,
         flash: plan.flash,
+        unwritable: AtomicU32::new(unwritable),
         lives: of_instance
             .map(|zone| AtomicU32::new(u32::from(is_empty(zone))))
             .collect(),
@@ -425,6 +436,11 @@ impl Zones {
             .map(|(zone, _)| ZoneId(zone))
     }
 
+    fn is_unwritable(&self, medium: &Medium, zone: u32) -> bool {
+        let state = self.0.get(medium.zone(zone).index());
+        state.is_some_and(|state| state.is_unwritable())
+    }
+
     fn is_active(&self, medium: &Medium, zone: u32) -> bool {
         let state = self.0.get(medium.zone(zone).index());
         matches!(state, Some(ZoneState::Open | ZoneState::Closed))
@@ -439,11 +455,15 @@ struct Extents {
     may_have_summary: Vec<bool>,
 }
 
-/// Reads the first summary page of every extent.
-async fn read_summaries(plan: &NemoPlan, medium: &Medium) -> Extents {
+/// Reads the first summary page of every extent, except on zones that are offline.
+async fn read_summaries(plan: &NemoPlan, medium: &Medium, zones: &Zones) -> Extents {
     let read: Vec<(u32, Option<Summary>)> = futures::stream::iter(0..plan.extents())
         .map(async |extent| {
             let page = PageAddress(extent * plan.extent_pages() + plan.sets());
+            let zone = medium.zone(medium.flash.zone_of(page));
+            if zones.0.get(zone.index()) == Some(&ZoneState::Offline) {
+                return Some((extent, None));
+            }
             let Ok(bytes) = medium.read(page).await else {
                 return Some((extent, None));
             };

@@ -1,5 +1,6 @@
 //! Runs the tasks that an engine issues.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -182,11 +183,29 @@ impl Instance {
         }
     }
 
+    /// Stops using all zones that are read-only or offline, after a task on `failed` has shown
+    /// one.
+    async fn leave_unwritable(&self, failed: Option<u32>) {
+        let report = self.medium.device.report().await.unwrap_or_default();
+        let unwritable = report.iter().filter(|zone| zone.state.is_unwritable());
+        let here = unwritable.filter_map(|zone| self.medium.zone_here(zone.zone));
+        let zones: BTreeSet<u32> = here.chain(failed).collect();
+        let known = self.medium.unwritable.swap(zones.len() as u32, SeqCst);
+        self.medium.say_unwritable(known);
+        let engine = &mut self.state.lock().engine;
+        engine.retire_zones(&|zone| zones.contains(&zone));
+    }
+
     async fn outcome(&self, work: Work, labels: &[Label]) -> Outcome {
         let medium = &self.medium;
         let written = match &work {
             Work::Append { first, .. } | Work::Seal { first, .. } => Some(*first),
             Work::Read(_) | Work::Write { .. } | Work::Reset(_) => None,
+        };
+        let zone = match &work {
+            Work::Write { at, .. } => Some(medium.flash.zone_of(*at)),
+            Work::Reset(zone) => Some(*zone),
+            _ => written.map(|first| medium.flash.zone_of(first)),
         };
         let done = match work {
             Work::Read(pages) => {
@@ -220,6 +239,10 @@ impl Instance {
         };
         match done {
             Ok(()) => Outcome::Done,
+            Err(error) if error.is_unwritable() => {
+                self.leave_unwritable(zone).await;
+                Outcome::Failed
+            }
             Err(error) => {
                 let no_space = error.is_no_space();
                 tracing::warn!(%error, no_space, "tiny objects could not be written; their extent stays unused");

@@ -133,11 +133,25 @@ impl Extents {
         for zone in self.zones(extent) {
             self.retired[zone as usize] = true;
         }
-        let flash = self.flash;
-        let (pages, retired) = (self.pages, &self.retired);
-        self.free
-            .retain(|other| !zones_of(flash, pages, *other).any(|zone| retired[zone as usize]));
+        self.leave_retired();
         self.release(extent);
+    }
+
+    /// Stops using zones that are read-only or offline. What they hold may stay readable:
+    /// until flash records that it is gone, it counts as unsettled.
+    pub(super) fn retire_zones(&mut self, is_unwritable: &dyn Fn(u32) -> bool) {
+        for (zone, retired) in (0..).zip(&mut self.retired) {
+            *retired |= is_unwritable(zone);
+        }
+        self.leave_retired();
+        let retired = &self.retired;
+        self.dead_zones.retain(|zone| !retired[*zone as usize]);
+    }
+
+    fn leave_retired(&mut self) {
+        let (flash, pages, retired) = (self.flash, self.pages, &self.retired);
+        self.free
+            .retain(|extent| !zones_of(flash, pages, *extent).any(|zone| retired[zone as usize]));
     }
 
     /// Handles a write that failed for want of space: no more extents fit than

@@ -226,6 +226,10 @@ impl Engine for Nemo {
         self.flush_task_over(stripe, id, outcome, now_seconds);
     }
 
+    fn retire_zones(&mut self, is_unwritable: &dyn Fn(u32) -> bool) {
+        self.extents.retire_zones(is_unwritable);
+    }
+
     fn due(&self, stripe: &NemoStripe) -> Due {
         match self.is_flushing(stripe) || self.extents.waits_for_readers() {
             true => Due::Yes,
