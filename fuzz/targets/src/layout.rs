@@ -393,6 +393,7 @@ pub(crate) fn journal_seeds() -> Vec<Vec<u8>> {
         Note::UseNoted {
             sequence: Sequence(7),
         },
+        Note::ZoneDropped { life: LIFE },
     ];
     let mut chain = JournalChain::new(ID, EPOCH);
     let mut out = vec![0; 1536];

@@ -254,6 +254,9 @@ impl ZoneTable {
 
     /// The zone is full: its summary is written, or cannot be.
     pub fn closed(&mut self, zone: ZoneId) {
+        if self.zones[zone.index()].info.phase == ZonePhase::Retired {
+            self.zones[zone.index()].info.in_flight = 0;
+        }
         if self.zones[zone.index()].info.phase == ZonePhase::Closing {
             self.closing -= 1;
             self.fills += 1;
@@ -291,18 +294,19 @@ impl ZoneTable {
         false
     }
 
-    /// Retires a zone. Its values stay readable.
-    pub fn retire(&mut self, zone: ZoneId) {
+    /// Retires a zone; false if it was before. Its values stay readable.
+    pub fn retire(&mut self, zone: ZoneId) -> bool {
         self.open.retain(|&z| z != zone);
         self.free.retain(|&z| z != zone);
         let info = &mut self.zones[zone.index()].info;
         match info.phase {
-            ZonePhase::Retired => return,
+            ZonePhase::Retired => return false,
             ZonePhase::Closing => self.closing -= 1,
             _ => {}
         }
         info.phase = ZonePhase::Retired;
         self.retired += 1;
+        true
     }
 
     /// Number of free zones.
@@ -387,9 +391,12 @@ impl ZoneTable {
         info.phase = ZonePhase::Evicting;
     }
 
-    /// The zone was reset and is free.
+    /// The zone was reset and is free, unless it was retired meanwhile.
     pub fn end_evict(&mut self, zone: ZoneId) {
         let entry = &mut self.zones[zone.index()];
+        if entry.info.phase == ZonePhase::Retired {
+            return;
+        }
         entry.has_space = true;
         entry.info.phase = ZonePhase::Empty;
         entry.info.used_bytes = 0;

@@ -14,14 +14,14 @@
 //!
 //! and a note:
 //!
-//! | offset | bytes | zone full | tombstone | checkpoint end | generation floor | zone closed | slot use | use noted |
-//! |---|---|---|---|---|---|---|---|---|
-//! | 0 | 4 | 1 | 2 | 3 | 4 | 5 | 6 | 7 |
-//! | 4 | 4 | zone | zone | zero | zero | zone | zone | zero |
-//! | 8 | 4 | generation | generation | zero | zero | generation | generation | zero |
-//! | 12 | 4 | record count | zero | zero | zero | zero | first slot | zero |
-//! | 16 | 8 | summary offset | key hash | number of notes before it | generation | end offset | low bits | sequence |
-//! | 24 | 8 | zero | sequence | zero | zero | zero | high bits | zero |
+//! | offset | bytes | zone full | tombstone | checkpoint end | generation floor | zone closed | slot use | use noted | zone dropped |
+//! |---|---|---|---|---|---|---|---|---|---|
+//! | 0 | 4 | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 |
+//! | 4 | 4 | zone | zone | zero | zero | zone | zone | zero | zone |
+//! | 8 | 4 | generation | generation | zero | zero | generation | generation | zero | generation |
+//! | 12 | 4 | record count | zero | zero | zero | zero | first slot | zero | zero |
+//! | 16 | 8 | summary offset | key hash | number of notes before it | generation | end offset | low bits | sequence | zero |
+//! | 24 | 8 | zero | sequence | zero | zero | zero | high bits | zero | zero |
 //!
 //! Blocks behind the checkpoint, and its end, are written twice. A reader
 //! recognises the next block by its link, in its first copy or the second, and
@@ -130,6 +130,13 @@ pub enum Note {
         /// The highest sequence that they cover.
         sequence: Sequence,
     },
+    /// Nothing of this life of a zone, or of an earlier one, counts any more: the
+    /// cache has dropped its values, but could not reset the zone. They must not be
+    /// served if the zone becomes readable again. Void once the zone has a later life.
+    ZoneDropped {
+        /// The zone's life.
+        life: ZoneLife,
+    },
 }
 
 /// Slots that one note covers.
@@ -229,6 +236,7 @@ impl Note {
                 uses,
             } => (6, Some(life), first_slot, uses.low, uses.high),
             Note::UseNoted { sequence } => (7, None, 0, sequence.0, 0),
+            Note::ZoneDropped { life } => (8, Some(life), 0, 0, 0),
         };
         put_u32(bytes, 0, kind);
         put_u32(bytes, 4, life.map_or(0, |life| life.zone.0));
@@ -241,7 +249,7 @@ impl Note {
     fn read(bytes: &[u8; NOTE_BYTES]) -> Option<Self> {
         let life = ZoneLife::new(ZoneId(u32_at(bytes, 4)), Generation(u32_at(bytes, 8)));
         match u32_at(bytes, 0) {
-            1 | 2 | 5 | 6 if life.generation < Generation::FIRST => None,
+            1 | 2 | 5 | 6 | 8 if life.generation < Generation::FIRST => None,
             1 => Some(Note::ZoneFull {
                 life,
                 summary_offset: u64_at(bytes, 16),
@@ -273,6 +281,7 @@ impl Note {
             7 => Some(Note::UseNoted {
                 sequence: Sequence(u64_at(bytes, 16)),
             }),
+            8 => Some(Note::ZoneDropped { life }),
             _ => None,
         }
     }

@@ -211,8 +211,7 @@ impl Contents for Notes {
         &mut self,
         written: Vec<Note>,
     ) -> impl IntoIterator<Item = Note, IntoIter: Send> + Send {
-        let current = |life: &ZoneLife| self.states.life(life.zone).generation == life.generation;
-        filter_notes(written, current)
+        filter_notes(written, |zone| self.states.life(zone).generation)
     }
 
     fn written(&mut self, notes: &[Note], result: &Result<Written, LogError>) {
@@ -242,8 +241,24 @@ impl Contents for Notes {
     }
 }
 
-/// Drops notes of lives that are over and tombstones that a later one covers.
-pub(crate) fn filter_notes(notes: Vec<Note>, current: impl Fn(&ZoneLife) -> bool) -> Vec<Note> {
+/// Drops notes of lives that are over or dropped, and tombstones that a later one covers.
+/// `generation_of` returns the generation of a zone's current life.
+pub(crate) fn filter_notes(
+    notes: Vec<Note>,
+    generation_of: impl Fn(ZoneId) -> Generation,
+) -> Vec<Note> {
+    let mut dropped = BTreeMap::new();
+    for note in &notes {
+        if let Note::ZoneDropped { life } = *note
+            && generation_of(life.zone) <= life.generation
+        {
+            let last = dropped.entry(life.zone).or_insert(life.generation);
+            *last = life.generation.max(*last);
+        }
+    }
+    let current = |life: &ZoneLife| {
+        generation_of(life.zone) == life.generation && !dropped.contains_key(&life.zone)
+    };
     let mut floor = None;
     let mut closed = HashMap::new();
     let mut tombstones = HashMap::new();
@@ -295,6 +310,10 @@ pub(crate) fn filter_notes(notes: Vec<Note>, current: impl Fn(&ZoneLife) -> bool
             .into_iter()
             .map(|(life, end_offset)| Note::ZoneClosed { life, end_offset }),
     );
+    let dropped = dropped.iter();
+    kept.extend(dropped.map(|(&zone, &generation)| Note::ZoneDropped {
+        life: ZoneLife::new(zone, generation),
+    }));
     kept.extend(tombstones);
     kept.extend(slot_uses.into_values());
     kept.extend(use_noted.map(|sequence| Note::UseNoted { sequence }));

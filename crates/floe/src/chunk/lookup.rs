@@ -241,7 +241,10 @@ impl Engine {
         let bytes = match self.read_payload(entry).await {
             Ok(bytes) => bytes,
             Err(error) => {
-                tracing::warn!(%error, "a value could not be read; it is now a miss");
+                // A read-only or offline zone is said once.
+                if !self.zones.note_unwritable(entry.place.zone, &error) {
+                    tracing::warn!(%error, "a value could not be read; it is now a miss");
+                }
                 add(&self.env.counters.read_errors, 1);
                 self.placement.quarantine(&self.index, hash, entry);
                 return None;

@@ -48,6 +48,7 @@ mod stats;
 #[cfg(test)]
 mod tests;
 mod tombstones;
+mod unwritable;
 mod value_stream;
 mod write_buffer;
 mod write_error;

@@ -9,6 +9,7 @@ use floe_core::ZoneId;
 use floe_core::chunk::{Entry, Found, Plan, ZoneInfo, ZonePhase, ZoneTable};
 use floe_core::hash::KeyHash;
 use floe_core::layout::{SMALL_MAX_BYTES, Sequence};
+use floe_device::ZoneState;
 use tokio::task::JoinHandle;
 
 use super::index::Index;
@@ -73,6 +74,14 @@ impl Placement {
         match self {
             Placement::Log(log) => log.append_batch(records).await,
             Placement::Slots(store) => store.write_batch(records).await,
+        }
+    }
+
+    /// Retires all unwritable zones, of which `zone` is one.
+    pub(crate) async fn retire_unwritable(&self, zone: ZoneId, state: ZoneState) {
+        match self {
+            Placement::Log(log) => log.retire_unwritable(zone, state).await,
+            Placement::Slots(store) => store.retire_unwritable(zone, state).await,
         }
     }
 

@@ -8,7 +8,7 @@
 mod find;
 mod slots;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use floe_core::ZoneId;
@@ -35,6 +35,8 @@ use super::reclaim::zones_at_once;
 use super::scan::{JournalState, ZoneContent, place, read_zone};
 use super::shard::Shard;
 use super::slots::SlotStore;
+use super::stats::add;
+use super::unwritable::{say_unwritable, unwritable_in};
 use super::zone_state::ZoneStates;
 use super::zones::Zones;
 use super::{AdmissionControl, Engine, RamPlan};
@@ -42,6 +44,9 @@ use crate::metadata_log::{METADATA, Start, other};
 
 /// Zones whose headers or summaries are read concurrently.
 const PARALLEL: usize = 16;
+
+/// Added to the id of a cache whose journal was damaged, above the bits of its creation.
+const DAMAGED_ID_STEP: u128 = 1 << 100;
 
 impl Engine {
     /// Opens the cache on `device`; formats a blank device.
@@ -54,6 +59,7 @@ impl Engine {
         options: OpenOptions,
     ) -> Result<(Arc<Engine>, RecoveryReport), OpenError> {
         let mut recovery = Recovery::new(device, clock, plan, ram, admission_control);
+        recovery.ask_the_device().await?;
         match recovery.find_superblock(options).await? {
             Some((zone, superblock, notes)) => recovery.recover(zone, superblock, notes).await,
             None => recovery.format(options).await,
@@ -78,7 +84,10 @@ struct Recovery {
     losers: Vec<Note>,
     /// Zones that the device counts as active.
     still_active: HashSet<ZoneId>,
-    /// Zones whose header is neither valid nor blank.
+    /// Zones that are read-only or offline.
+    unwritable: BTreeMap<ZoneId, ZoneState>,
+    /// Zones whose values must not come back: the header is neither valid nor blank, or
+    /// the values were dropped.
     suspect: Vec<ZoneId>,
     /// Offsets of records and their sequences, by zone.
     sequences: HashMap<ZoneId, Vec<(u32, Sequence)>>,
@@ -127,11 +136,23 @@ impl Recovery {
             epoch_max: 0,
             losers: Vec::new(),
             still_active: HashSet::new(),
+            unwritable: BTreeMap::new(),
             suspect: Vec::new(),
             sequences: HashMap::new(),
             compared: None,
             slots,
         }
+    }
+
+    /// Learns the states of the device's zones.
+    async fn ask_the_device(&mut self) -> Result<(), OpenError> {
+        let report = self.device.report().await?;
+        let active = report
+            .iter()
+            .filter(|zone| matches!(zone.state, ZoneState::Open | ZoneState::Closed));
+        self.still_active = active.map(|zone| zone.zone).collect();
+        self.unwritable = unwritable_in(report);
+        Ok(())
     }
 
     async fn format(
@@ -170,29 +191,30 @@ impl Recovery {
         superblock: Superblock,
         notes: Vec<Note>,
     ) -> Result<(Arc<Engine>, RecoveryReport), OpenError> {
+        let mut superblock = superblock;
         let lives = if self.report.journal_damaged {
+            // Nothing of a zone whose reset fails can be read under another id.
+            let id = u128::from_le_bytes(superblock.id.0).wrapping_add(DAMAGED_ID_STEP);
+            superblock.id = CacheId(id.to_le_bytes());
             Vec::new()
         } else {
-            self.read_headers(superblock.id).await?
+            self.read_headers(superblock.id, &dropped_in(&notes))
+                .await?
         };
         if let Some(geometry) = self.plan.slots {
             return self
                 .recover_slots(geometry, zone, superblock, &notes, lives)
                 .await;
         }
-        let active = |state| matches!(state, ZoneState::Open | ZoneState::Closed);
-        let report = self.device.report().await?;
-        self.still_active = report
-            .into_iter()
-            .filter(|r| active(r.state))
-            .map(|r| r.zone)
-            .collect();
         let Digest {
             full,
             closed,
             tombstones,
         } = self.digest(&notes);
-        let current: HashSet<ZoneLife> = lives.iter().map(|header| header.life).collect();
+        let lives_by_zone = lives.iter().map(|header| header.life);
+        let current: HashMap<ZoneId, Generation> = lives_by_zone
+            .map(|life| (life.zone, life.generation))
+            .collect();
         let mut filled = Vec::new();
         let mut contents = futures::stream::iter(lives)
             .map(|header| {
@@ -223,7 +245,11 @@ impl Recovery {
                 content.records.len() as u32,
             ));
         }
-        let kept = filter_notes(notes, |life| current.contains(life));
+        // Zones that are dropped still, or again, are noted when resets were tried.
+        let notes = notes.into_iter();
+        let notes = notes.filter(|note| !matches!(note, Note::ZoneDropped { .. }));
+        let generation_of = |zone| current.get(&zone).copied().unwrap_or(Generation(0));
+        let kept = filter_notes(notes.collect(), generation_of);
         // Higher than an abandoned attempt's epoch too: a reset may leave its
         // blocks after the new ones.
         let superblock = Superblock {
@@ -233,12 +259,31 @@ impl Recovery {
         self.start(other(zone), superblock, kept, filled).await
     }
 
-    /// This cache's zone headers, in the order in which the zones were opened.
-    async fn read_headers(&mut self, id: CacheId) -> Result<Vec<ZoneHeader>, OpenError> {
+    /// True if the zone is read: not if it is offline, nor over slots if it is read-only,
+    /// because its tables could not change.
+    fn is_read(&self, zone: ZoneId) -> bool {
+        match self.unwritable.get(&zone) {
+            Some(ZoneState::ReadOnly) => self.plan.slots.is_none(),
+            Some(_) => false,
+            None => true,
+        }
+    }
+
+    /// This cache's zone headers, in the order in which the zones were opened, without
+    /// those of lives that were dropped.
+    async fn read_headers(
+        &mut self,
+        id: CacheId,
+        dropped: &HashMap<ZoneId, Generation>,
+    ) -> Result<Vec<ZoneHeader>, OpenError> {
         let block_size = self.plan.geometry.block_size as usize;
         let device = &self.device;
+        let is_read = |zone| self.is_read(zone);
         let headers: Vec<_> = futures::stream::iter(self.plan.data_zones())
             .map(|zone| async move {
+                if !is_read(zone) {
+                    return Err(false);
+                }
                 match device
                     .read(Address::new(zone, 0), device.allocate(block_size))
                     .await
@@ -255,11 +300,16 @@ impl Recovery {
         for (zone, header) in self.plan.data_zones().zip(headers) {
             match header {
                 Ok(header) => {
-                    self.next_generation = self
-                        .next_generation
-                        .max(header.life.generation.0.saturating_add(1));
+                    let generation = header.life.generation;
+                    self.next_generation = self.next_generation.max(generation.0.saturating_add(1));
                     self.next_sequence = self.next_sequence.max(header.opened_sequence.0);
-                    lives.push(header);
+                    match dropped.get(&zone) {
+                        Some(&last) if generation <= last => {
+                            self.states.mark_unknown(zone);
+                            self.suspect.push(zone);
+                        }
+                        _ => lives.push(header),
+                    }
                 }
                 Err(blank) => {
                     self.states.mark_unknown(zone);
@@ -309,7 +359,7 @@ impl Recovery {
                 Note::UseNoted { sequence } => {
                     self.next_sequence = self.next_sequence.max(sequence.0.saturating_add(1));
                 }
-                Note::CheckpointEnd { .. } | Note::SlotUse { .. } => {}
+                Note::CheckpointEnd { .. } | Note::SlotUse { .. } | Note::ZoneDropped { .. } => {}
             }
         }
         Digest {
@@ -443,19 +493,11 @@ impl Recovery {
         filled: Vec<(ZoneLife, u64, u32)>,
     ) -> Result<(Arc<Engine>, RecoveryReport), OpenError> {
         if self.report.journal_damaged {
-            for zone in self.plan.data_zones() {
-                self.device.reset(zone).await?;
-            }
-        }
-        // A header that is unreadable now may be readable the next time, which
-        // would bring back its zone.
-        for &zone in &self.suspect {
-            if let Err(error) = self.device.reset(zone).await {
-                tracing::warn!(%error, %zone, "a zone with an unreadable header could not be reset");
-            }
+            self.suspect = self.plan.data_zones().collect();
         }
         notes.append(&mut self.losers);
         let floor = Generation(self.next_generation);
+        self.reset_suspect(&mut notes).await;
         notes.retain(|note| !matches!(note, Note::GenerationFloor { .. }));
         notes.push(Note::GenerationFloor { generation: floor });
         let (id, seed) = (superblock.id, superblock.hash_seed);
@@ -474,7 +516,13 @@ impl Recovery {
             },
         )
         .await?;
-        let zones = self.zone_table(floor, filled);
+        let mut zones = self.zone_table(floor, filled);
+        for &zone in self.unwritable.keys() {
+            zones.retire(zone);
+        }
+        if !self.unwritable.is_empty() {
+            say_unwritable(&self.device.describe(), &self.unwritable);
+        }
         let env = Arc::new(Environment::new(
             self.device,
             self.clock,
@@ -482,11 +530,16 @@ impl Recovery {
             (id, seed),
             self.next_sequence,
         ));
+        add(&env.counters.zones_retired, self.unwritable.len() as u64);
         let index = Index::new(Arc::clone(&env), self.shards, self.states, self.ram);
         let base = Base {
             index: Arc::new(index),
             journal: Arc::new(journal),
-            zones: Arc::new(Zones::new(Arc::clone(&env), zones)),
+            zones: Arc::new(Zones::new(
+                Arc::clone(&env),
+                zones,
+                self.unwritable.keys().copied().collect(),
+            )),
             env,
         };
         let placement = match self.slots {
@@ -496,6 +549,26 @@ impl Recovery {
         let admission = self.admission_control;
         let engine = Engine::start(base, placement, admission, journal_task);
         Ok((engine, self.report))
+    }
+
+    /// Resets the zones whose values must not come back: a header that is unreadable now may
+    /// be readable the next time. Those that cannot be reset are noted as dropped, with
+    /// every generation that may have been used.
+    async fn reset_suspect(&mut self, notes: &mut Vec<Note>) {
+        for zone in std::mem::take(&mut self.suspect) {
+            if !self.unwritable.contains_key(&zone) {
+                let Err(error) = self.device.reset(zone).await else {
+                    continue;
+                };
+                tracing::warn!(%error, %zone, "a zone with an unreadable header could not be reset; its values are dropped");
+            }
+            self.states.mark_unknown(zone);
+            let last = Generation(self.next_generation - 1);
+            if last >= Generation::FIRST {
+                let life = ZoneLife::new(zone, last);
+                notes.push(Note::ZoneDropped { life });
+            }
+        }
     }
 
     /// The zone table, with records in the zones of `filled`.
@@ -521,6 +594,18 @@ impl Recovery {
         }
         zones
     }
+}
+
+/// The last lives of zones that were dropped.
+fn dropped_in(notes: &[Note]) -> HashMap<ZoneId, Generation> {
+    let mut dropped = HashMap::new();
+    for note in notes {
+        if let Note::ZoneDropped { life } = *note {
+            let last = dropped.entry(life.zone).or_insert(life.generation);
+            *last = life.generation.max(*last);
+        }
+    }
+    dropped
 }
 
 /// The journal's notes about zones and records.

@@ -1,7 +1,7 @@
 //! Errors of writes to flash.
 
 use floe_core::layout::LayoutError;
-use floe_device::DeviceError;
+use floe_device::{DeviceError, ZoneState};
 
 use crate::slots::TableError;
 
@@ -19,6 +19,14 @@ pub(crate) enum WriteError {
 }
 
 impl WriteError {
+    /// The zone's state, if it is read-only or offline.
+    pub(crate) fn unwritable(&self) -> Option<ZoneState> {
+        match self {
+            WriteError::Device(error) => error.unwritable(),
+            _ => None,
+        }
+    }
+
     /// True if the storage below the device is full.
     pub(crate) fn is_no_space(&self) -> bool {
         matches!(self, WriteError::Device(error) if error.is_no_space())

@@ -14,12 +14,14 @@ use std::time::Duration;
 
 use floe_core::chunk::ZoneTable;
 use floe_core::{Tick, ZoneId};
+use floe_device::{DeviceError, ZoneState};
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, Notify};
 
 use super::environment::Environment;
 use super::stats::add;
+use super::unwritable::Unwritable;
 
 /// How long zones without space below the device rest before another attempt.
 const WITHDRAWN_REST: Duration = Duration::from_secs(60);
@@ -35,16 +37,23 @@ pub(crate) struct Zones {
     short: Notify,
     /// Reclaims that freed nothing while nothing else was running.
     futile_reclaims: AtomicU64,
+    /// Zones that were retired because they are read-only or offline. Locked while the
+    /// device is asked for others.
+    unwritable: AsyncMutex<Unwritable>,
+    /// A zone with a failed operation that shows that it is unwritable.
+    shown: Mutex<Option<(ZoneId, ZoneState)>>,
 }
 
 impl Zones {
-    pub(crate) fn new(env: Arc<Environment>, table: ZoneTable) -> Self {
+    pub(crate) fn new(env: Arc<Environment>, table: ZoneTable, unwritable: Unwritable) -> Self {
         Zones {
             env,
             table: Mutex::new(table),
             changed: Notify::new(),
             short: Notify::new(),
             futile_reclaims: AtomicU64::new(0),
+            unwritable: AsyncMutex::new(unwritable),
+            shown: Mutex::default(),
         }
     }
 
@@ -98,9 +107,30 @@ impl Zones {
 
     /// Retires `zone` until the cache is reopened.
     pub(crate) fn retire(&self, zone: ZoneId) {
-        self.lock().retire(zone);
-        add(&self.env.counters.zones_retired, 1);
+        let is_new = self.lock().retire(zone);
+        add(&self.env.counters.zones_retired, u64::from(is_new));
         self.notify_changed();
+    }
+
+    /// Locks the zones that are known to be unwritable.
+    pub(crate) async fn unwritable(&self) -> AsyncMutexGuard<'_, Unwritable> {
+        self.unwritable.lock().await
+    }
+
+    /// Has the reclaimer retire unwritable zones if `error` of an operation on `zone` shows
+    /// one. Returns whether it does.
+    pub(crate) fn note_unwritable(&self, zone: ZoneId, error: &DeviceError) -> bool {
+        let Some(state) = error.unwritable() else {
+            return false;
+        };
+        *self.shown.lock() = Some((zone, state));
+        self.wake_reclaimer();
+        true
+    }
+
+    /// Takes a zone that was shown to be unwritable.
+    pub(crate) fn take_unwritable(&self) -> Option<(ZoneId, ZoneState)> {
+        self.shown.lock().take()
     }
 
     /// Counts a failed write to `zone`; retires the zone after too many.

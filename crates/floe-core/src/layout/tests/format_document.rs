@@ -223,7 +223,7 @@ fn thousands(number: u64) -> String {
 
 #[test]
 fn every_note_kind_is_documented_by_its_number() {
-    let kinds = "kind: 1 zone full, 2 tombstone, 3 checkpoint end, 4 generation floor, 5 zone closed, 6 slot use, 7 use noted |";
+    let kinds = "kind: 1 zone full, 2 tombstone, 3 checkpoint end, 4 generation floor, 5 zone closed, 6 slot use, 7 use noted, 8 zone dropped |";
     assert!(DOCUMENT.contains(kinds));
     let notes = [
         Note::ZoneFull {
@@ -252,6 +252,7 @@ fn every_note_kind_is_documented_by_its_number() {
         Note::UseNoted {
             sequence: Sequence(0),
         },
+        Note::ZoneDropped { life: LIFE },
     ];
     let mut out = [0; 512];
     JournalChain::new(ID, 1)

@@ -161,6 +161,7 @@ fn notes() -> impl Strategy<Value = Note> {
         }),
         (life.clone(), any::<u64>())
             .prop_map(|(life, end_offset)| Note::ZoneClosed { life, end_offset }),
+        life.clone().prop_map(|life| Note::ZoneDropped { life }),
         (life.clone(), any::<u32>(), any::<u64>(), any::<u64>()).prop_map(
             |(life, first_slot, low, high)| Note::SlotUse {
                 life,

@@ -24,6 +24,7 @@ use super::environment::Environment;
 use super::index::Index;
 use super::placement::Placement;
 use super::write_buffer::WriteBuffer;
+use super::zones::Zones;
 use descriptors::DescriptorCache;
 use reads::Reads;
 use stream_scheduler::StreamScheduler;
@@ -36,6 +37,7 @@ pub(crate) use writer::LargeWriter;
 pub(crate) struct LargeValues {
     env: Arc<Environment>,
     index: Arc<Index>,
+    zones: Arc<Zones>,
     placement: Placement,
     buffer: Arc<WriteBuffer>,
     scheduler: Arc<StreamScheduler>,
@@ -45,7 +47,9 @@ pub(crate) struct LargeValues {
 
 impl LargeValues {
     pub(crate) fn new(base: &Base, placement: &Placement, buffer: &Arc<WriteBuffer>) -> Arc<Self> {
-        let Base { env, index, .. } = base.clone();
+        let Base {
+            env, index, zones, ..
+        } = base.clone();
         Arc::new(LargeValues {
             placement: placement.clone(),
             buffer: Arc::clone(buffer),
@@ -54,6 +58,7 @@ impl LargeValues {
             reads: Reads::new(&env),
             env,
             index,
+            zones,
         })
     }
 

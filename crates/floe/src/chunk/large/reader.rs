@@ -17,7 +17,7 @@ use floe_device::Address;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::LargeValues;
-use super::reads::{PART_BYTES, Room, SharedBytes};
+use super::reads::{PART_BYTES, ReadError, Room, SharedBytes};
 use crate::chunk::flash_value::FlashValue;
 use crate::chunk::stats::add;
 use crate::chunk::zone_state::ZoneStates;
@@ -113,7 +113,14 @@ impl LargeReader {
         let mut bytes = match shared.done.await {
             Ok(bytes) => bytes,
             Err(error) => {
-                tracing::warn!(%error, "a piece could not be read; its value is now a miss");
+                let zones = &self.values.zones;
+                let is_noted = match &error {
+                    ReadError::Device(error) => zones.note_unwritable(self.life.zone, error),
+                    ReadError::Ended => false,
+                };
+                if !is_noted {
+                    tracing::warn!(%error, "a piece could not be read; its value is now a miss");
+                }
                 add(&self.values.env.counters.read_errors, 1);
                 return Some(Err(self.fault()));
             }
@@ -275,7 +282,9 @@ impl LargeValues {
         let buf = match read.await {
             Ok(buf) => buf,
             Err(error) => {
-                tracing::warn!(%error, "a large value's descriptor could not be read; the value is now a miss");
+                if !self.zones.note_unwritable(entry.place.zone, &error) {
+                    tracing::warn!(%error, "a large value's descriptor could not be read; the value is now a miss");
+                }
                 add(&env.counters.read_errors, 1);
                 self.quarantine(hash, entry);
                 return None;

@@ -18,7 +18,8 @@ impl Log {
     /// Appends a batch, retrying in other zones, and publishes its records.
     /// Returns the records that no zone accepted.
     pub(crate) async fn append_batch(self: &Arc<Self>, mut records: Batch) -> Batch {
-        for _ in 0..ATTEMPTS {
+        let mut attempts = 0;
+        while attempts < ATTEMPTS {
             self.base.index.retain_newest(&mut records);
             if records.is_empty() {
                 break;
@@ -43,7 +44,11 @@ impl Log {
                     }
                     return Vec::new();
                 }
-                Err(error) => self.append_failed(&records, reservation, &error).await,
+                Err(error) => {
+                    self.append_failed(&records, reservation, &error).await;
+                    // All unwritable zones are retired now, so the next attempt meets none.
+                    attempts += usize::from(!self.leave_unwritable(life.zone, &error).await);
+                }
             }
         }
         records

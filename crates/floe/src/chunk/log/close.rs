@@ -62,6 +62,9 @@ impl Log {
             Err(error) => {
                 tracing::warn!(%error, "a zone has no summary; the next start scans it");
                 add(&self.base.env.counters.write_errors, 1);
+                if let WriteError::Device(error) = &error {
+                    self.base.zones.note_unwritable(zone, error);
+                }
             }
         }
         abandoned.done();

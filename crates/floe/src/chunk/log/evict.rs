@@ -70,7 +70,8 @@ impl Log {
 
     /// Resets zones that are being evicted. Until a zone is durably reset its
     /// entries stay in the index as ghosts, so that a write or delete of their
-    /// keys adds a tombstone. False if a reset failed.
+    /// keys adds a tombstone. A zone whose reset failed is retired, and its values are
+    /// dropped. False if there is one.
     async fn empty_zones(self: &Arc<Self>, victims: &[ZoneId]) -> bool {
         if victims.is_empty() {
             return true;
@@ -90,19 +91,22 @@ impl Log {
             Durability::Power => self.base.env.device.flush().await,
             _ => Ok(()),
         };
-        let mut all_emptied = true;
+        let mut lost = Vec::new();
         for (zone, reset) in resets {
             match reset.as_ref().and(flushed.as_ref()) {
                 Ok(()) => self.zone_emptied(zone),
                 Err(error) => {
-                    tracing::warn!(%error, %zone, "a zone could not be reset and is retired");
-                    all_emptied = false;
+                    if !self.base.zones.note_unwritable(zone, error) {
+                        tracing::warn!(%error, %zone, "a zone could not be reset and is retired");
+                    }
                     self.base.zones.retire(zone);
                     self.close_ready_zones();
+                    lost.push(zone);
                 }
             }
         }
-        all_emptied
+        self.base.drop_zones(&lost).await;
+        lost.is_empty()
     }
 
     fn zone_emptied(&self, zone: ZoneId) {

@@ -26,10 +26,12 @@ use floe_core::ZoneId;
 use floe_core::chunk::Found;
 use floe_core::hash::KeyHash;
 use floe_core::layout::{Note, Sequence, SummaryEntry, ZoneLife};
+use floe_device::ZoneState;
 use parking_lot::Mutex;
 
 use super::base::Base;
 use super::shard::{Shard, has_expired};
+use super::write_error::WriteError;
 use crate::error::CacheError;
 use relocation::RelocatingZones;
 
@@ -104,6 +106,22 @@ impl Log {
             return Ok(());
         }
         self.base.journal.commit(notes).await
+    }
+
+    /// Retires unwritable zones if `error` of a write to `zone` shows one. Returns whether
+    /// it does.
+    async fn leave_unwritable(self: &Arc<Self>, zone: ZoneId, error: &WriteError) -> bool {
+        let state = error.unwritable();
+        if let Some(state) = state {
+            self.retire_unwritable(zone, state).await;
+        }
+        state.is_some()
+    }
+
+    /// Retires all unwritable zones, of which `zone` is one.
+    pub(crate) async fn retire_unwritable(self: &Arc<Self>, zone: ZoneId, state: ZoneState) {
+        self.base.retire_unwritable(zone, state, true).await;
+        self.close_ready_zones();
     }
 
     /// Adds records for `zone`'s summary.

@@ -178,7 +178,9 @@ impl Log {
             Err(error) => {
                 tracing::warn!(%error, zone = %reservation.life.zone, "a zone could not be opened");
                 add(&self.base.env.counters.write_errors, 1);
+                let zone = reservation.life.zone;
                 reservation.fail(&error);
+                self.leave_unwritable(zone, &error).await;
                 None
             }
         }

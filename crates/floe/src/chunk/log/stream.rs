@@ -98,6 +98,10 @@ impl LogStream {
         tracing::warn!(%error, "a large value could not be written");
         add(&self.log.base.env.counters.write_errors, 1);
         if let Some(reservation) = self.reservation.take() {
+            if let WriteError::Device(error) = error {
+                let zone = reservation.life().zone;
+                self.log.base.zones.note_unwritable(zone, error);
+            }
             reservation.fail(error);
         }
     }

@@ -53,6 +53,9 @@ impl Reclaimer {
                 () = self.base.journal.pressure().until_high() => {}
                 () = self.wait_until(retry_at) => {}
             }
+            if let Some((zone, state)) = self.base.zones.take_unwritable() {
+                self.placement.retire_unwritable(zone, state).await;
+            }
             retry_at = self.base.zones.restore_withdrawn(retry_at);
             if self.base.journal.pressure().take_out_of_space() {
                 self.base.zones.journal_out_of_space();

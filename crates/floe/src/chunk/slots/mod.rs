@@ -40,7 +40,7 @@ use floe_core::chunk::{Durability, Entry, Found, Place, Plan, ZonePhase, ZoneTab
 use floe_core::hash::KeyHash;
 use floe_core::layout::{Sequence, SlotEntry, SlotGeometry, ValueKind};
 use floe_core::slots::{SlotId, SlotMap, slot_at};
-use floe_device::{Address, Placement as Handle};
+use floe_device::{Address, Placement as Handle, ZoneState};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
@@ -156,6 +156,21 @@ impl SlotStore {
                 map.give_back(slot);
             }
         }
+        self.base.zones.notify_changed();
+    }
+
+    /// Retires all unwritable zones, of which `zone` is one. Their tables cannot change, so
+    /// that read-only ones do not serve either.
+    pub(crate) async fn retire_unwritable(&self, zone: ZoneId, state: ZoneState) {
+        let lost = self.base.retire_unwritable(zone, state, false).await;
+        {
+            let mut map = self.map.lock();
+            for zone in lost {
+                let blocks = 0..self.geometry.table_blocks;
+                blocks.for_each(|block| map.withdraw_block(zone, block));
+            }
+        }
+        // A write may wait for a slot that will never be free.
         self.base.zones.notify_changed();
     }
 

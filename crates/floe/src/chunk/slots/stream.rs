@@ -64,7 +64,11 @@ impl SlotStream {
         if let Some(mut hold) = self.slot.take() {
             hold.held = None;
             self.store.map.lock().withdraw(hold.slot);
-            self.store.base.zones.notify_changed();
+            let zones = &self.store.base.zones;
+            zones.notify_changed();
+            if let WriteError::Device(error) = error {
+                zones.note_unwritable(hold.slot.zone, error);
+            }
             self.store.note_shortage(error.is_no_space());
         }
     }

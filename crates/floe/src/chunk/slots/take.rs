@@ -96,6 +96,9 @@ impl SlotStore {
                     tracing::warn!(%error, %zone, "a zone could not be divided into slots and is not used");
                     add(&store.base.env.counters.write_errors, 1);
                     store.dividing_failed(zone);
+                    if let Some(state) = error.unwritable() {
+                        store.retire_unwritable(zone, state).await;
+                    }
                 }
             }
         });

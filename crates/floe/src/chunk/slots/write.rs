@@ -42,10 +42,13 @@ impl Drop for HeldSlots<'_> {
 impl SlotStore {
     /// Writes small values into slots. Returns the records that no slot accepted.
     pub(crate) async fn write_batch(self: &Arc<Self>, mut records: Batch) -> Batch {
-        for _ in 0..ATTEMPTS {
+        let mut attempts = 0;
+        while attempts < ATTEMPTS && !records.is_empty() {
             records = self.write_once(records).await;
-            if records.is_empty() {
-                break;
+            // All unwritable zones are retired now, so the next attempt meets none.
+            match self.base.zones.take_unwritable() {
+                Some((zone, state)) => self.retire_unwritable(zone, state).await,
+                None => attempts += 1,
             }
         }
         // The caller's write permit is returned only now, which bounds the
@@ -128,7 +131,9 @@ impl SlotStore {
         records: &[Arc<Pending>],
     ) -> Result<(), DeviceError> {
         for _ in 1..TRIES {
-            if let Err(error) = &written {
+            if let Err(error) = &written
+                && error.unwritable().is_none()
+            {
                 tracing::warn!(%error, zone = %first.zone, "a write into slots failed and is retried");
                 add(&self.base.env.counters.write_errors, 1);
                 written = self.start_write(first, records).await;
@@ -145,6 +150,7 @@ impl SlotStore {
             let mut map = self.map.lock();
             slots.iter().for_each(|&slot| map.withdraw(slot));
         }
+        self.base.zones.note_unwritable(slots[0].zone, error);
         self.note_shortage(error.is_no_space());
         // A write may wait for a slot that will never be free.
         self.base.zones.notify_changed();

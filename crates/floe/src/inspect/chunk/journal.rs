@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use floe_core::layout::{Note, ZoneLife};
+use floe_core::ZoneId;
+use floe_core::layout::{Generation, Note, ZoneLife};
 
 /// The note of a full zone.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +18,8 @@ pub(crate) struct Journal {
     pub(super) full: HashMap<ZoneLife, FullNote>,
     /// The end of the valid batches of a closed life.
     pub(super) closed: HashMap<ZoneLife, u64>,
+    /// The last life of a zone that was dropped.
+    pub(super) dropped: HashMap<ZoneId, Generation>,
     /// The highest dead sequence, by life of the zone and key hash.
     pub(super) tombstones: HashMap<(ZoneLife, u64), u64>,
     pub(super) full_notes: u64,
@@ -50,6 +53,10 @@ impl Journal {
             Note::ZoneClosed { life, end_offset } => {
                 let end = self.closed.entry(life).or_insert(end_offset);
                 *end = end_offset.min(*end);
+            }
+            Note::ZoneDropped { life } => {
+                let dropped = self.dropped.entry(life.zone).or_insert(life.generation);
+                *dropped = life.generation.max(*dropped);
             }
             Note::GenerationFloor { .. }
             | Note::SlotUse { .. }

@@ -118,8 +118,11 @@ impl Walk<'_, '_> {
 
     /// True if this cache wrote a zone without a valid header, according to the
     /// journal or to the bytes after the header. Otherwise its bytes are from
-    /// before the cache was formatted.
+    /// before the cache was formatted, or were dropped.
     async fn is_in_use(&mut self, zone: ZoneId) -> bool {
+        if self.journal.dropped.contains_key(&zone) {
+            return false;
+        }
         let noted = self.journal.full.keys().chain(self.journal.closed.keys());
         if noted.into_iter().any(|life| life.zone == zone) {
             return true;

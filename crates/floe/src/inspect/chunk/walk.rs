@@ -152,11 +152,16 @@ impl<'d> Walk<'_, 'd> {
         }
     }
 
-    /// True if a tombstone in the journal covers this record.
+    /// True if a tombstone in the journal covers this record, or its zone was dropped.
     fn noted_dead(&self, life: ZoneLife, hash: u64, sequence: u64) -> bool {
-        self.journal
-            .tombstones
-            .get(&(life, hash))
-            .is_some_and(|dead| sequence <= *dead)
+        let Journal {
+            tombstones,
+            dropped,
+            ..
+        } = &self.journal;
+        let buried = tombstones.get(&(life, hash));
+        let dropped = dropped.get(&life.zone);
+        buried.is_some_and(|dead| sequence <= *dead)
+            || dropped.is_some_and(|&up_to| life.generation <= up_to)
     }
 }
