@@ -10,7 +10,7 @@
 //! nothing of its life counts any more. Until then its values are ghosts: misses, which
 //! a delete buries as it does those on flash.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use floe_core::ZoneId;
 use floe_core::chunk::METADATA_ZONES;
@@ -95,6 +95,3 @@ impl Base {
         }
     }
 }
-
-/// Zones that are known to be unwritable.
-pub(crate) type Unwritable = HashSet<ZoneId>;

@@ -8,6 +8,7 @@
 //! A panic under the table's lock leaves it usable; at worst one zone keeps its
 //! phase until the cache is reopened.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
@@ -21,10 +22,12 @@ use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, Notify};
 
 use super::environment::Environment;
 use super::stats::add;
-use super::unwritable::Unwritable;
 
 /// How long zones without space below the device rest before another attempt.
 const WITHDRAWN_REST: Duration = Duration::from_secs(60);
+
+/// Zones that are known to be read-only or offline.
+pub(crate) type Unwritable = HashSet<ZoneId>;
 
 /// All data zones of a cache.
 #[derive(Debug)]

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use floe_device::block::BlockDevice;
+use floe_device::nvme::Status;
 use floe_device::{
     DeviceError, DeviceErrorKind, Faults, Faulty, IoBuf, IoData, OpFuture, Operation, virtual_time,
 };
@@ -201,6 +202,32 @@ fn faults_of_a_device_give_no_wrong_answer() {
         }
     }
     assert!(injected > 1000, "{injected} faults");
+}
+
+/// Every NVMe status, on either side.
+#[test]
+fn no_status_of_a_drive_gives_a_wrong_answer() {
+    let modes = Mode::ALL.into_iter().cycle();
+    let sides = [Side::Cache, Side::Backing, Side::Backing]
+        .into_iter()
+        .cycle();
+    for ((status, mode), side) in Status::named().zip(modes).zip(sides) {
+        let case = Case {
+            mode,
+            fill: Fill::Sector,
+            side,
+            faults: Faults {
+                read_errors: 0.05,
+                write_errors: 0.02,
+                flush_errors: 0.1,
+                status: Some(status),
+                ..Faults::default()
+            },
+            seed: u64::from(status.code()),
+        };
+        let injected = virtual_time::run(case.seed, |clock| fail(clock, case.clone()));
+        assert!(injected > 0, "{case:?}");
+    }
 }
 
 /// A cache device that cannot be written when it is opened still answers reads, with
