@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use crate::buffer::{IoBuf, IoData};
 use crate::counters::Counters;
 use crate::error::{DeviceError, DeviceErrorKind, Operation};
+pub use crate::zone_state::ZoneState;
 
 /// A shared device.
 pub type SharedDevice = Arc<dyn Device>;
@@ -22,33 +23,6 @@ pub type SharedDevice = Arc<dyn Device>;
 /// above [`Geometry::placement_handles`] is taken modulo that number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Placement(pub u16);
-
-/// A zone's state as the device sees it (NVMe ZNS, "Zone State Machine").
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ZoneState {
-    /// Nothing was written since the last reset.
-    Empty,
-    /// Written, and accepts more.
-    Open,
-    /// Active but not open; accepts more.
-    Closed,
-    /// Accepts nothing until reset.
-    Full,
-    /// Readable, never writable again.
-    ReadOnly,
-    /// Neither readable nor writable.
-    Offline,
-    /// The medium has no zone states (a file after reopening). Only reading the
-    /// zone shows what it holds.
-    Unknown,
-}
-
-impl ZoneState {
-    /// True if the drive has made the zone read-only or offline: it takes no data any more.
-    pub fn is_unwritable(self) -> bool {
-        matches!(self, ZoneState::ReadOnly | ZoneState::Offline)
-    }
-}
 
 /// One zone of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

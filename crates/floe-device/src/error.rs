@@ -4,8 +4,8 @@ use std::io;
 
 use floe_core::ZoneId;
 
-use crate::contract::ZoneState;
 use crate::nvme::Status;
+use crate::zone_state::ZoneState;
 
 /// A device operation, for messages and counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -37,6 +37,7 @@ mod sim_config;
 pub mod sim_media;
 mod virtual_clock;
 pub mod virtual_time;
+mod zone_state;
 pub mod zoned;
 mod zones;
 

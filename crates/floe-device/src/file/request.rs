@@ -213,6 +213,8 @@ pub(crate) enum Verdict {
 
 /// Consecutive results such as `EAGAIN` after which a request fails.
 const RETRIES_MAX: u8 = 100;
+/// Most times that an NVMe command is repeated because the drive could not execute it then.
+const REPEATS_MAX: u8 = 3;
 
 impl Request {
     pub(crate) fn new(transfer: Transfer, position: u64, job: Job) -> Self {
@@ -239,9 +241,12 @@ impl Request {
         let Transfer::Passthrough(passthrough) = &mut self.transfer else {
             return self.advance(answer.moved());
         };
-        let repeats =
-            answer.is_not_started() || answer.is_transient() && passthrough.command.is_repeatable();
-        if repeats && self.retries < RETRIES_MAX {
+        let retries_max = match answer.is_transient() && passthrough.command.is_repeatable() {
+            true => REPEATS_MAX,
+            false if answer.is_not_started() => RETRIES_MAX,
+            false => 0,
+        };
+        if self.retries < retries_max {
             self.retries += 1;
             return Verdict::Again;
         }

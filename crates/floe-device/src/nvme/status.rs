@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use crate::contract::ZoneState;
+use crate::zone_state::ZoneState;
 
 /// The status of a failed command: the type in bits 8 to 10, the code in bits 0 to 7.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

@@ -19,8 +19,8 @@ pub(super) struct Operations {
     /// Byte offset of zone 0, behind the drive's conventional zones.
     pub(super) start: u64,
     pub(super) zones: ZoneStates,
-    /// Locked before the zones where both are. Whoever ends an operation keeps it locked
-    /// until the lane knows, so that no append starts beside another.
+    /// Locked before the zones where both are. It stays locked from the end of an operation
+    /// until its lane knows of that, so that no append starts beside another.
     pub(super) lanes: Mutex<Lanes<Request>>,
     pub(super) open: OpenFile,
 }
