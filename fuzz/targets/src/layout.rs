@@ -7,12 +7,13 @@
 use floe_core::ZoneId;
 use floe_core::hash::{HashSeed, KeyHash};
 use floe_core::layout::{
-    BatchHeader, BatchKind, CacheId, FormatPlan, Generation, JournalChain, JournalRecord,
-    KEY_MAX_BYTES, LARGE_MAX_BYTES, LargeDescriptor, NewRecord, Note, PieceHeader, RecordFlags,
-    Sequence, SlotEntry, SlotGeometry, SlotUses, SmallBatch, SmallBatchEncoder, SmallBatchPlan,
-    Structure, SummaryEntry, SummaryPage, SummaryShape, Superblock, UNIT_BYTES, ValueKind,
-    ZoneHeader, ZoneLayout, ZoneLife, decode_slot_block, encode_piece_header, encode_slot_block,
-    encode_summary, identify, large_descriptor_bytes, summary_bytes, unit_checksum,
+    ARRAY_LABEL_BYTES, ArrayLabel, BatchHeader, BatchKind, CacheId, FormatPlan, Generation,
+    JournalChain, JournalRecord, KEY_MAX_BYTES, LARGE_MAX_BYTES, LargeDescriptor, NewRecord, Note,
+    PieceHeader, RecordFlags, Sequence, SlotEntry, SlotGeometry, SlotUses, SmallBatch,
+    SmallBatchEncoder, SmallBatchPlan, Structure, SummaryEntry, SummaryPage, SummaryShape,
+    Superblock, UNIT_BYTES, ValueKind, ZoneHeader, ZoneLayout, ZoneLife, decode_slot_block,
+    encode_piece_header, encode_slot_block, encode_summary, identify, large_descriptor_bytes,
+    summary_bytes, unit_checksum,
 };
 
 use crate::sealed::{sealed, sealed_batch};
@@ -80,6 +81,41 @@ fn sample_superblock() -> Superblock {
 pub(crate) fn superblock_seeds() -> Vec<Vec<u8>> {
     let mut out = vec![0; 512];
     encoded(sample_superblock().encode(&mut out));
+    vec![out, vec![0; 512]]
+}
+
+pub(crate) fn array_label(data: &[u8]) {
+    let magic = Structure::ArrayLabel.magic();
+    for bytes in [data.to_vec(), sealed(&NO_ID.0, &magic, data)] {
+        let Ok(read) = ArrayLabel::decode(&bytes) else {
+            continue;
+        };
+        // Blocks of 2 GiB are valid, but too long to encode here.
+        if read.block_size > 1 << 20 {
+            continue;
+        }
+        let mut out = vec![0xee; ARRAY_LABEL_BYTES.next_multiple_of(read.block_size as usize)];
+        assert_eq!(read.encode(&mut out), Ok(out.len()));
+        assert_eq!(ArrayLabel::decode(&out), Ok(read));
+    }
+}
+
+pub(crate) fn array_label_seeds() -> Vec<Vec<u8>> {
+    let label = ArrayLabel {
+        array: [7; 16],
+        sequence: 9,
+        id: 11,
+        parent: 10,
+        epoch: 3,
+        block_size: 512,
+        zone_count: 16,
+        zone_size: 64 << 20,
+        zone_capacity: 48 << 20,
+        drive: 5,
+        slots: vec![Some(5), None, Some(6)],
+    };
+    let mut out = vec![0; 512];
+    encoded(label.encode(&mut out));
     vec![out, vec![0; 512]]
 }
 

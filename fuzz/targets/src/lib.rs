@@ -35,6 +35,11 @@ const TARGETS: &[Target] = &[
         seeds: layout::zone_header_seeds,
     },
     Target {
+        name: "array_label",
+        run: layout::array_label,
+        seeds: layout::array_label_seeds,
+    },
+    Target {
         name: "batch",
         run: layout::batch,
         seeds: layout::batch_seeds,

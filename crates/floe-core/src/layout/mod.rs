@@ -27,6 +27,7 @@
 //! damage from a newer format. The bytes from the covered length to the next
 //! block boundary are padding, written as zeros and never read.
 
+mod array_label;
 mod batch;
 mod checksum;
 mod error;
@@ -47,6 +48,7 @@ mod zone_header;
 #[cfg(test)]
 mod tests;
 
+pub use array_label::{ARRAY_DRIVES_MAX, ARRAY_LABEL_BYTES, ArrayLabel};
 pub use batch::{
     BATCH_HEADER_BYTES, BatchHeader, BatchKind, PieceHeader, encode_piece_header,
     piece_batch_bytes, piece_bytes_max,
@@ -75,7 +77,8 @@ pub use small::{
     SmallBatchEncoder, SmallBatchPlan, small_checksum,
 };
 pub use structure::{
-    FORMAT_VERSION, Identified, Structure, TINY_FORMAT_VERSION, VOLUME_FORMAT_VERSION, identify,
+    ARRAY_FORMAT_VERSION, FORMAT_VERSION, Identified, Structure, TINY_FORMAT_VERSION,
+    VOLUME_FORMAT_VERSION, identify,
 };
 pub use summary::{
     SUMMARY_ENTRY_BYTES, SUMMARY_HEADER_BYTES, SUMMARY_PAGE_BYTES, SummaryEntries, SummaryEntry,

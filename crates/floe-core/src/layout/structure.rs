@@ -10,6 +10,9 @@ pub const TINY_FORMAT_VERSION: u16 = 3;
 /// The format of caches of volumes that this build writes and reads.
 pub const VOLUME_FORMAT_VERSION: u16 = 1;
 
+/// The format of labels of drives of an array that this build writes and reads.
+pub const ARRAY_FORMAT_VERSION: u16 = 1;
+
 /// The structures that start at a block boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Structure {
@@ -38,6 +41,8 @@ pub enum Structure {
     BlockTable,
     /// The volumes that went on without such a cache.
     VolumeWitness,
+    /// The place of a drive in an array; the first block of its first two zones.
+    ArrayLabel,
 }
 
 crate::names! {
@@ -54,6 +59,7 @@ crate::names! {
         BlockLog => "block log",
         BlockTable => "block table",
         VolumeWitness => "volume witness",
+        ArrayLabel => "label of an array",
     }
 }
 
@@ -73,6 +79,7 @@ impl Structure {
             Structure::BlockLog => *b"FloeBlg\x9a",
             Structure::BlockTable => *b"FloeBtb\x9b",
             Structure::VolumeWitness => *b"FloeWit\x9c",
+            Structure::ArrayLabel => *b"FloeArr\x9d",
         }
     }
 
@@ -80,7 +87,10 @@ impl Structure {
     pub const fn is_superblock(self) -> bool {
         matches!(
             self,
-            Structure::Superblock | Structure::TinySuperblock | Structure::VolumeSuperblock
+            Structure::Superblock
+                | Structure::TinySuperblock
+                | Structure::VolumeSuperblock
+                | Structure::ArrayLabel
         )
     }
 
@@ -92,6 +102,7 @@ impl Structure {
             | Structure::BlockLog
             | Structure::BlockTable
             | Structure::VolumeWitness => VOLUME_FORMAT_VERSION,
+            Structure::ArrayLabel => ARRAY_FORMAT_VERSION,
             _ => FORMAT_VERSION,
         }
     }

@@ -31,7 +31,7 @@ use crate::hash::HashSeed;
 pub const SUPERBLOCK_BYTES: usize = 104;
 
 /// The id its own checksum is taken with.
-const NO_ID: CacheId = CacheId([0; 16]);
+pub(super) const NO_ID: CacheId = CacheId([0; 16]);
 
 /// The organisation of the zones for values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -210,7 +210,10 @@ impl<const BYTES: usize> Head<BYTES> {
 
 /// Opens a superblock, which is sealed with an id of zeros because a reader
 /// learns the id from it, in the first block of a metadata zone.
-fn open_superblock(structure: Structure, bytes: &[u8]) -> Result<Opened<'_>, LayoutError> {
+pub(super) fn open_superblock(
+    structure: Structure,
+    bytes: &[u8],
+) -> Result<Opened<'_>, LayoutError> {
     open(NO_ID, structure, bytes).map_err(|error| match error {
         // The buffer has a whole block, so the length field is wrong.
         LayoutError::TooShort { needed, available } if needed > FRAME_BYTES && available >= 512 => {

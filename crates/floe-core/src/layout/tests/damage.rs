@@ -31,6 +31,10 @@ fn decode_zone_header(id: CacheId, life: ZoneLife, bytes: &[u8]) -> Result<Strin
     Ok(format!("{header:?}"))
 }
 
+fn decode_array_label(_: CacheId, _: ZoneLife, bytes: &[u8]) -> Result<String, LayoutError> {
+    Ok(format!("{:?}", ArrayLabel::decode(bytes)?))
+}
+
 fn decode_small(id: CacheId, life: ZoneLife, bytes: &[u8]) -> Result<String, LayoutError> {
     let batch = SmallBatch::decode(id, life, BLOCK, bytes)?;
     for record in batch.records() {
@@ -101,6 +105,10 @@ fn samples() -> Vec<Sample> {
     };
     header.encode(ID, BLOCK, &mut zone_header).unwrap();
 
+    let mut label_bytes = vec![0; 1 << 17];
+    let len = sample(array_labels(), &mut runner).encode(&mut label_bytes);
+    label_bytes.truncate(len.unwrap().min(BLOCK as usize));
+
     // Payloads of whole blocks, so that they have no padding.
     let mut records = sample(prop::collection::vec(records(1), 3), &mut runner);
     for (i, record) in records.iter_mut().enumerate() {
@@ -152,6 +160,7 @@ fn samples() -> Vec<Sample> {
             decode_superblock as Decode,
         ),
         of(Structure::ZoneHeader, zone_header, decode_zone_header),
+        of(Structure::ArrayLabel, label_bytes, decode_array_label),
         of(Structure::Batch, small, decode_small),
         of(Structure::Batch, piece, decode_piece),
         of(Structure::Batch, large, decode_large),
@@ -227,7 +236,7 @@ fn other_caches_other_zones_and_earlier_lives_are_rejected() {
         decode,
     } in samples()
     {
-        if structure == Structure::Superblock {
+        if structure.is_superblock() {
             continue;
         }
         assert_eq!(
@@ -263,13 +272,11 @@ fn blank_foreign_and_newer_are_told_apart() {
             );
         }
         // Neither a newer nor an older format is readable.
-        for found in [FORMAT_VERSION + 1, FORMAT_VERSION - 1] {
+        let supported = sample.structure.version();
+        for found in [supported + 1, supported - 1] {
             assert_eq!(
                 decode(&resealed(sample, found)),
-                Err(LayoutError::UnsupportedVersion {
-                    found,
-                    supported: FORMAT_VERSION
-                })
+                Err(LayoutError::UnsupportedVersion { found, supported })
             );
         }
     }
@@ -287,7 +294,7 @@ fn resealed(sample: &Sample, version: u16) -> Vec<u8> {
     let mut bytes = sample.bytes.clone();
     let len = u32::from_le_bytes(*bytes[16..].first_chunk().unwrap()) as usize;
     let id = match sample.structure {
-        Structure::Superblock => CacheId([0; 16]),
+        structure if structure.is_superblock() => CacheId([0; 16]),
         _ => ID,
     };
     put_u16(first_mut::<24>(&mut bytes).unwrap(), 12, version);
@@ -371,7 +378,7 @@ proptest! {
             header[68..72].copy_from_slice(&sum.to_le_bytes());
         }
         let id = match sample.structure {
-            Structure::Superblock => CacheId([0; 16]),
+            structure if structure.is_superblock() => CacheId([0; 16]),
             _ => ID,
         };
         let frame = Frame { structure: sample.structure, kind, count };

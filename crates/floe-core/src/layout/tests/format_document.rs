@@ -70,6 +70,7 @@ fn the_tables_are_as_long_as_the_structures() {
         ("block table page", volume::TABLE_HEADER_BYTES),
         ("block table entry", volume::TABLE_ENTRY_BYTES),
         ("volume witness", volume::WITNESS_HEADER_BYTES),
+        ("array label", ARRAY_LABEL_BYTES),
     ];
     let tables = tables();
     let found: Vec<_> = tables.iter().map(|t| (t.title, t.bytes)).collect();
@@ -90,6 +91,7 @@ fn the_tables_leave_no_gap() {
         "block batch",
         "block table page",
         "volume witness",
+        "array label",
     ];
     for table in tables() {
         let mut at = if framed.contains(&table.title) {

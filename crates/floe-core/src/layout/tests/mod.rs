@@ -117,6 +117,36 @@ fn superblocks() -> impl Strategy<Value = Superblock> {
         )
 }
 
+fn array_labels() -> impl Strategy<Value = ArrayLabel> {
+    let drives = prop::collection::vec(prop::option::of(1u64..), 1..=ARRAY_DRIVES_MAX);
+    (
+        any::<[u8; 16]>(),
+        any::<[u64; 3]>(),
+        1u64..,
+        9u32..17,
+        drives,
+    )
+        .prop_map(
+            |(array, [sequence, parent, epoch], id, block_log2, mut slots)| {
+                let own = id as usize % slots.len();
+                slots[own] = Some(id);
+                ArrayLabel {
+                    array,
+                    sequence,
+                    id: id ^ 1 << 63 | 1,
+                    parent,
+                    epoch,
+                    block_size: 1 << block_log2,
+                    zone_count: 9,
+                    zone_size: 3 << block_log2,
+                    zone_capacity: 2 << block_log2,
+                    drive: id,
+                    slots,
+                }
+            },
+        )
+}
+
 fn kinds() -> impl Strategy<Value = ValueKind> {
     prop_oneof![Just(ValueKind::Small), Just(ValueKind::Large)]
 }

@@ -16,6 +16,13 @@ proptest! {
     }
 
     #[test]
+    fn array_labels_round_trip(label in array_labels()) {
+        let mut out = vec![0xee; ARRAY_LABEL_BYTES.next_multiple_of(label.block_size as usize)];
+        prop_assert_eq!(label.encode(&mut out), Ok(out.len()));
+        prop_assert_eq!(ArrayLabel::decode(&out), Ok(label));
+    }
+
+    #[test]
     fn zone_headers_round_trip(
         zone: u32, generation in 1u32.., sequence: u64, slots: bool, block_size in block_sizes(),
     ) {
