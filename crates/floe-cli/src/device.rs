@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use floe::inspect::Shape;
 use floe_core::ByteSize;
-use floe_core::layout::LayoutError;
+use floe_core::layout::{LayoutError, Structure};
 use floe_device::config::DeviceKind;
 use floe_device::nvme;
 use floe_device::{Clock, DeviceConfig, OpenDeviceError, SharedDevice};
@@ -42,16 +42,17 @@ impl Part {
     }
 }
 
-/// Opens a device; needs a tokio runtime.
+/// Opens a device, or an array of several.
 ///
 /// # Errors
 /// The cause and the remedy.
-pub(crate) fn open(
+pub(crate) async fn open(
     part: Part,
     config: &DeviceConfig,
     clock: &Clock,
 ) -> Result<SharedDevice, Failure> {
-    floe_device::open(config, clock).map_err(|error| explain(part, error))
+    let opened = floe_device::open_drives(config, clock).await;
+    opened.map_err(|error| explain(part, error))
 }
 
 /// As [`open`], but retries for a while if the device is in use: a killed
@@ -64,7 +65,7 @@ pub(crate) async fn open_patiently(
     config: &DeviceConfig,
     clock: &Clock,
 ) -> Result<SharedDevice, Failure> {
-    let opened = patiently(clock, || floe_device::open(config, clock)).await;
+    let opened = patiently(clock, || floe_device::open_drives(config, clock)).await;
     opened.map_err(|error| explain(part, error))
 }
 
@@ -72,15 +73,18 @@ pub(crate) async fn open_patiently(
 ///
 /// # Errors
 /// As `open`.
-pub(crate) async fn patiently<T>(
+pub(crate) async fn patiently<T, Opening>(
     clock: &Clock,
-    open: impl Fn() -> Result<T, OpenDeviceError>,
-) -> Result<T, OpenDeviceError> {
+    open: impl Fn() -> Opening,
+) -> Result<T, OpenDeviceError>
+where
+    Opening: Future<Output = Result<T, OpenDeviceError>>,
+{
     const PATIENCE: Duration = Duration::from_secs(10);
     let began = clock.now();
     let mut is_announced = false;
     loop {
-        match open() {
+        match open().await {
             Err(OpenDeviceError::InUse(path)) if clock.now().since(began) < PATIENCE => {
                 if !is_announced {
                     tracing::warn!(path = %path.display(), "the device is in use; waiting for it");
@@ -97,11 +101,19 @@ pub(crate) async fn patiently<T>(
 ///
 /// # Errors
 /// The cause and the remedy.
-pub(crate) fn open_existing(
+pub(crate) async fn open_existing(
     part: Part,
     config: &DeviceConfig,
     clock: &Clock,
 ) -> Result<SharedDevice, Failure> {
+    if !config.paths.is_empty() {
+        let config = DeviceConfig {
+            size: None,
+            read_only: true,
+            ..config.clone()
+        };
+        return open(part, &config, clock).await;
+    }
     let Some(path) = config.path.as_ref().filter(|_| config.kind.is_storage()) else {
         return Err(Failure::usage(
             "only a file, block device or NVMe namespace can be read offline",
@@ -114,13 +126,19 @@ pub(crate) fn open_existing(
     let error = match shape(&readable)? {
         Ok(shape) => {
             take_shape(part, &mut config, &readable, &shape)?;
-            return open(part, &config, clock);
+            return open(part, &config, clock).await;
         }
         Err(error) => error,
     };
+    if error == LayoutError::Unexpected(Structure::ArrayLabel) {
+        return Err(
+            Failure::environment(format!("`{}` is one drive of an array", path.display()))
+                .cure("name all its drives with --device-paths"),
+        );
+    }
     // A cache with damaged superblocks is read with the geometry of the settings.
     config.size = None;
-    let device = open(part, &config, clock);
+    let device = open(part, &config, clock).await;
     match error {
         LayoutError::Blank | LayoutError::Foreign => device.map_err(|_| {
             Failure::environment(format!("`{}` holds no Floe cache", path.display()))
@@ -248,7 +266,12 @@ pub fn explain(part: Part, error: OpenDeviceError) -> Failure {
         | E::NotNvme(_)
         | E::SeveralNamespaces(_)
         | E::OtherNamespace { .. }
+        | E::PathAndPaths
         | E::VirtualTime => Failure::usage(what).because(error),
+        E::Array(_) => Failure::environment(what).because(error).cure(format!(
+            "name the array's drives with --device-paths, and bring back those that are missing; or {}",
+            part.start_anew()
+        )),
         _ => Failure::environment(what).because(error),
     }
 }

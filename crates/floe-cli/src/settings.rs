@@ -2,7 +2,7 @@
 //! in one schema, with their flags.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
@@ -163,7 +163,8 @@ impl Plan {
         let tiny = tiny
             .tier(request.places.data_dir.join("tiny.floe"), TINY_SIZE)
             .filter(|_| server.memcached.is_some());
-        let path_is_default = device.kind == DeviceKind::File && !effective.is_given("device.path");
+        let path_is_given = effective.is_given("device.path") || effective.is_given("device.paths");
+        let path_is_default = device.kind == DeviceKind::File && !path_is_given;
         let plan = Plan {
             path_is_default,
             size_is_default: path_is_default && device.size.is_none(),
@@ -300,7 +301,7 @@ pub(crate) fn device(
     effective: &Effective<'_>,
 ) -> Result<DeviceConfig, Failure> {
     let mut device: DeviceConfig = effective.section("device")?;
-    if device.kind == DeviceKind::File && device.path.is_none() {
+    if device.kind == DeviceKind::File && device.all_paths().next().is_none() {
         device.path = Some(request.places.data_dir.join("cache.floe"));
     }
     Ok(device)
@@ -312,14 +313,15 @@ pub(crate) fn tiny_device(
     request: &Request,
     effective: &Effective<'_>,
 ) -> Result<Option<DeviceConfig>, Failure> {
-    if names_one_device(effective) && !effective.is_given("tiny.path") {
+    let is_given = effective.is_given("tiny.path") || effective.is_given("tiny.paths");
+    if names_one_device(effective) && !is_given {
         return Ok(None);
     }
     let tiny: TinySettings = effective.section("tiny")?;
     let tier = tiny.tier(request.places.data_dir.join("tiny.floe"), TINY_SIZE);
     Ok(tier
         .map(|tier| tier.device)
-        .filter(|device| device.path.as_ref().is_some_and(|path| path.exists())))
+        .filter(|device| device.all_paths().any(Path::exists)))
 }
 
 /// The file or device of the cache of volumes. `None` if it does not exist, or if a flag
@@ -338,8 +340,10 @@ pub(crate) fn volumes_path(
 
 /// True if a flag names the device of chunks.
 fn names_one_device(effective: &Effective<'_>) -> bool {
-    let entry = effective.get("device.path");
-    entry.is_some_and(|entry| matches!(entry.source, Source::Flag(_)))
+    ["device.path", "device.paths"].iter().any(|setting| {
+        let entry = effective.get(setting);
+        entry.is_some_and(|entry| matches!(entry.source, Source::Flag(_)))
+    })
 }
 
 /// Adds to `command` the flags of every section that `wanted` accepts, and the

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
+use std::future::ready;
 use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -278,7 +279,7 @@ async fn open_file(path: &Path, read_only: bool, clock: &Clock) -> Result<FileBl
         read_only,
         ..FileBlocksConfig::new(path)
     };
-    let opened = device::patiently(clock, || FileBlocks::open(&config)).await;
+    let opened = device::patiently(clock, || ready(FileBlocks::open(&config))).await;
     opened.map_err(|error| {
         Failure::environment(format!("`{}` cannot be opened", path.display())).because(error)
     })

@@ -55,6 +55,7 @@ fn every_metric_of_the_page_is_rendered() {
     let mut command = floe(folder.path());
     command.env("FLOE_MEMCACHED_LISTEN", "127.0.0.1:0");
     command.env("FLOE_TINY_SIZE", "32MiB");
+    command.env("FLOE_DEVICE_PATHS", "a.floe,b.floe");
     let serving = Serving::spawn(&mut command);
     let metrics = String::from_utf8(get(serving.admin, "/metrics").1).unwrap();
     let mut seen = 0;
@@ -372,6 +373,14 @@ const PROOFS: &[(&str, &str)] = &[
     (
         "| `floe_device_operations_abandoned_total`",
         "floe-device/tests/wrappers.rs:meters_count_latency_bytes_errors_and_operations_in_flight",
+    ),
+    (
+        "| `floe_device_drives` |",
+        "floe-cli/tests/array.rs:an_array_of_files_is_whole_or_refused",
+    ),
+    (
+        "| a drive of an array fails |",
+        "floe-device/tests/array.rs:a_drive_that_fails_is_dropped_and_stays_dropped floe/tests/array_oracle.rs:chunks_in_a_log",
     ),
     (
         "| `floe_tiny_live_objects`",

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use floe_core::{ByteSize, Geometry, GeometryError};
 use serde::{Deserialize, Serialize};
 
+use crate::array::ArrayError;
 use crate::sim_config::SimConfig;
 
 /// The kind of device to open.
@@ -94,6 +95,9 @@ pub struct DeviceConfig {
     /// `memory` nor `sim`. `nvme:SERIAL` is a namespace of the drive with that serial
     /// number, `nvme:SERIAL:2` its namespace 2.
     pub path: Option<PathBuf>,
+    /// Several of them, for an [`Array`](crate::Array); then `path` is unset, and `size`
+    /// is that of each drive.
+    pub paths: Vec<PathBuf>,
     /// Bytes to use. A file is created or extended (sparse) to this size and
     /// never shortened. Default: all of an existing file or block device; for a
     /// simulated SSD, the capacity of the simulated drive.
@@ -147,6 +151,10 @@ pub struct DeviceConfig {
     /// `zone_size` is a default, and a zoned drive has its own. Not a user setting.
     #[serde(skip)]
     pub fits_zone_size: bool,
+    /// Write no label of an array when it is opened. Not a user setting: set it for a
+    /// device that will only be read.
+    #[serde(skip)]
+    pub read_only: bool,
 }
 
 impl Default for DeviceConfig {
@@ -154,6 +162,7 @@ impl Default for DeviceConfig {
         DeviceConfig {
             kind: DeviceKind::File,
             path: None,
+            paths: Vec::new(),
             size: None,
             zone_size: None,
             zone_capacity: None,
@@ -172,6 +181,7 @@ impl Default for DeviceConfig {
             value_size: ByteSize(0),
             fits_block_size: false,
             fits_zone_size: false,
+            read_only: false,
         }
     }
 }
@@ -264,6 +274,11 @@ impl DeviceConfig {
             (None, DeviceKind::Sim) => ZONE_SIZE_MAX,
             (None, _) => fitting_zone_size(available, self.block_size, self.value_size),
         }
+    }
+
+    /// Every configured path.
+    pub fn all_paths(&self) -> impl Iterator<Item = &Path> {
+        self.path.iter().chain(&self.paths).map(PathBuf::as_path)
     }
 
     /// The configured path, for kinds that have one.
@@ -528,6 +543,14 @@ pub enum OpenDeviceError {
     /// A device with real latencies cannot run in virtual time.
     #[error("a device of this kind cannot run in virtual time; use kind `sim` or `memory`")]
     VirtualTime,
+    /// The settings name one drive and several.
+    #[error(
+        "device.path and device.paths exclude each other, and only drives have paths; unset one"
+    )]
+    PathAndPaths,
+    /// The drives are no array.
+    #[error(transparent)]
+    Array(ArrayError),
     /// Any other error from the operating system.
     #[error("cannot open `{path}`: {source}")]
     Io {

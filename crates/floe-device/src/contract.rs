@@ -24,6 +24,34 @@ pub type SharedDevice = Arc<dyn Device>;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Placement(pub u16);
 
+/// The standing of a drive in an [`Array`](crate::Array).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DriveStanding {
+    /// It belongs to the array.
+    Live,
+    /// It was blank, and has no complete copy of the metadata yet.
+    Joining,
+    /// It failed, or is missing, or an earlier opening dropped it.
+    Dropped,
+}
+
+floe_core::names! {
+    DriveStanding {
+        Live => "live",
+        Joining => "joining",
+        Dropped => "dropped",
+    }
+}
+
+/// A drive of an array, for operators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriveStatus {
+    /// Its path.
+    pub name: String,
+    /// Its standing.
+    pub standing: DriveStanding,
+}
+
 /// One zone of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneReport {
@@ -270,6 +298,11 @@ pub trait Device: Send + Sync + fmt::Debug + 'static {
     /// Counts of bytes and operations.
     fn counters(&self) -> &Counters;
 
+    /// The drives below an [`Array`](crate::Array), otherwise none.
+    fn drives(&self) -> Vec<DriveStatus> {
+        Vec::new()
+    }
+
     /// The medium's own writes and erases since the device exists, if it
     /// reports them: the source of [`Statistics::write_amplification`].
     fn media_statistics(&self) -> Option<Statistics> {
@@ -303,6 +336,10 @@ macro_rules! answered_below {
 
         fn geometry(&self) -> &floe_core::Geometry {
             self.below.geometry()
+        }
+
+        fn drives(&self) -> Vec<$crate::contract::DriveStatus> {
+            self.below.drives()
         }
 
         fn media_statistics(&self) -> Option<floe_core::ssd::Statistics> {

@@ -11,6 +11,7 @@
 //! Must not depend on keys, values and caches.
 
 mod arena;
+pub mod array;
 pub mod baseline;
 pub mod block;
 pub mod buffer;
@@ -41,6 +42,7 @@ mod zone_state;
 pub mod zoned;
 mod zones;
 
+pub use array::Array;
 pub use block::file::{FileBlocks, FileBlocksConfig};
 pub use block::flat::Flat;
 pub use block::memory::MemoryBlocks;
@@ -59,7 +61,7 @@ pub use medium::Keeping;
 pub use memory::MemoryDevice;
 pub use metered::Metered;
 pub use nvme::NvmeDevice;
-pub use open::open;
+pub use open::{open, open_drives};
 pub use power::PowerSwitch;
 pub use recorded::Recorded;
 pub use sim::{SimConfig, SimDevice, SimModel};

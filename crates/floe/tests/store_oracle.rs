@@ -4,52 +4,14 @@
 
 mod common;
 
-use std::ops::Range;
-
-use bytes::Bytes;
-use common::{Lives, Part, Put, Subject, drive, in_place, power_switch, zoned};
+use common::{Lives, drive, in_place, power_switch, zoned};
 use floe::admission::{AdmissionConfig, ProbabilisticConfig};
-use floe::{CacheError, PutOutcome, Store, StoreConfig};
+use floe::{Store, StoreConfig};
 use floe_core::chunk::{ChunkConfig, Eviction};
 use floe_core::{ByteSize, Geometry};
 use floe_device::Faults;
 use rand::RngExt;
 use rand::rngs::StdRng;
-
-impl Subject for Store {
-    const READS_PARTS: bool = true;
-
-    async fn get(&self, key: &[u8]) -> Result<Option<Bytes>, CacheError> {
-        let found = Store::get(self, key).await?;
-        Ok(found.map(|found| found.bytes))
-    }
-
-    async fn get_part(&self, key: &[u8], part: Range<u64>) -> Option<Part> {
-        let mut reader = self.read(key, part).await.ok()??;
-        let mut found = Part::default();
-        while let Some(bytes) = reader.next().await {
-            match bytes {
-                Ok(bytes) => found.bytes.extend_from_slice(&bytes),
-                Err(_) => found.is_cut = true,
-            }
-        }
-        Some(found)
-    }
-
-    async fn put(&self, put: Put<'_>) -> Result<bool, CacheError> {
-        let admission = Store::put(self, put.key, put.value, put.options).await?;
-        Ok(admission != PutOutcome::Dropped)
-    }
-
-    async fn delete(&self, key: &[u8]) -> Result<(), CacheError> {
-        Store::delete(self, key).await.map(drop)
-    }
-
-    async fn close(&self) {
-        // Fails if the power is off.
-        let _ = Store::close(self).await;
-    }
-}
 
 /// Bytes that a life can write before it must free space, if space is scarce.
 const SPACE_BELOW_BYTES: u64 = 25 << 20;

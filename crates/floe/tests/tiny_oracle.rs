@@ -4,36 +4,14 @@
 
 mod common;
 
-use bytes::Bytes;
-use common::{Lives, Put, Subject, drive, in_place, power_switch, zoned};
+use common::{Lives, drive, in_place, power_switch, zoned};
+use floe::Tiny;
 use floe::tiny::{TinyConfig, TinyEngine};
-use floe::{CacheError, Tiny};
 use floe_core::tiny::nemo::{FilterKind, NemoConfig};
 use floe_core::tiny::{KangarooConfig, LogConfig, SetConfig, SetPolicy, SetStorage};
 use floe_core::{ByteSize, Geometry};
 use floe_device::Faults;
 use rand::RngExt;
-
-impl Subject for Tiny {
-    async fn get(&self, key: &[u8]) -> Result<Option<Bytes>, CacheError> {
-        let found = Tiny::get(self, key).await?;
-        Ok(found.map(|found| found.bytes))
-    }
-
-    async fn put(&self, put: Put<'_>) -> Result<bool, CacheError> {
-        Tiny::put(self, put.key, &put.value, put.options).await?;
-        Ok(true)
-    }
-
-    async fn delete(&self, key: &[u8]) -> Result<(), CacheError> {
-        Tiny::delete(self, key).await
-    }
-
-    async fn close(&self) {
-        // Fails if the power is off.
-        let _ = Tiny::close(self).await;
-    }
-}
 
 const OPERATIONS: u64 = 14_000;
 

@@ -291,13 +291,11 @@ impl Scratch {
             origin_bandwidth_per_stream: cache.origin_bandwidth,
             ..CacheSpec::default()
         };
-        match &spec.device.path {
-            Some(path) if !cache.wipe => reject_to_wipe(path)?,
-            _ => {}
+        if !cache.wipe {
+            spec.device.all_paths().try_for_each(reject_to_wipe)?;
         }
-        if spec.device.size.is_none()
-            && (spec.device.path.is_none() || spec.device.kind != DeviceKind::File)
-        {
+        let has_path = spec.device.all_paths().next().is_some();
+        if spec.device.size.is_none() && (!has_path || spec.device.kind != DeviceKind::File) {
             spec.device.size = Some(BENCH_SIZE);
         }
         let object = object_bytes(cache, &spec);
@@ -322,8 +320,8 @@ impl Scratch {
 
     /// Runs, and returns the device's description too.
     fn run(&self, options: &BenchOptions) -> Result<(RunResult, String), Failure> {
-        let is_own_file =
-            self.spec.device.kind == DeviceKind::File && self.spec.device.path.is_none();
+        let device = &self.spec.device;
+        let is_own_file = device.kind == DeviceKind::File && device.all_paths().next().is_none();
         if is_own_file {
             std::fs::create_dir_all(&self.folder).map_err(|error| {
                 Failure::environment(format!("cannot create `{}`", self.folder.display()))

@@ -48,7 +48,7 @@ async fn format_chunks(plan: &Plan, force: bool) -> Result<String, Failure> {
         ..StoreConfig::default()
     };
     let clock = Clock::real();
-    let device = device::open(Part::Chunks, &to_format(&plan.device, force), &clock)?;
+    let device = device::open(Part::Chunks, &to_format(&plan.device, force), &clock).await?;
     plan.check_chunks(device.geometry())?;
     let description = device.describe();
     let store = Store::open(device, clock, &config)
@@ -70,7 +70,7 @@ async fn format_tiny(plan: &Plan, force: bool) -> Result<String, Failure> {
         ..tier.engine.clone()
     };
     let clock = Clock::real();
-    let device = device::open(Part::Tiny, &to_format(&tier.device, force), &clock)?;
+    let device = device::open(Part::Tiny, &to_format(&tier.device, force), &clock).await?;
     let description = device.describe();
     let tiny = Tiny::open(device, clock, &config)
         .await

@@ -171,7 +171,7 @@ fn walk(
 ) -> Result<Totals, Failure> {
     let runtime = super::runtime::small_runtime()?;
     runtime.block_on(async {
-        let device: SharedDevice = device::open_existing(part, config, &Clock::real())?;
+        let device: SharedDevice = device::open_existing(part, config, &Clock::real()).await?;
         inspect(&device, scope, visit)
             .await
             .map_err(|error| explain(part, error))

@@ -179,6 +179,27 @@ pub struct FdpStatistics {
     pub media_bytes_erased: u64,
 }
 
+/// The counters of several drives. Wear and the times of collections are those of none.
+impl<'a> std::iter::Sum<&'a Statistics> for Statistics {
+    fn sum<I: Iterator<Item = &'a Statistics>>(drives: I) -> Self {
+        drives.fold(Statistics::default(), |mut all, drive| {
+            all.host_written_bytes += drive.host_written_bytes;
+            all.host_read_bytes += drive.host_read_bytes;
+            all.programmed.add(&drive.programmed);
+            all.buffered.add(&drive.buffered);
+            all.discarded_bytes += drive.discarded_bytes;
+            all.die_operations += drive.die_operations;
+            all.dies.extend_from_slice(&drive.dies);
+            all.collection.victims += drive.collection.victims;
+            all.collection.moved_bytes += drive.collection.moved_bytes;
+            all.wear.erases += drive.wear.erases;
+            all.throttled_ns += drive.throttled_ns;
+            all.buffer_full_ns += drive.buffer_full_ns;
+            all
+        })
+    }
+}
+
 impl Statistics {
     /// Bytes that reached or will reach flash per byte that the host wrote;
     /// `None` before the first write.

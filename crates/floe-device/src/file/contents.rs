@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use floe_core::layout::tiny::TinySuperblock;
-use floe_core::layout::{Identified, Superblock, identify};
+use floe_core::layout::{ArrayLabel, Identified, Superblock, identify};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
@@ -241,7 +241,7 @@ fn judge((offset, block): (u64, &[u8])) -> Option<Contents> {
     }
 }
 
-/// The shape from a superblock of either kind of cache.
+/// The shape from a superblock of either kind of cache, or from the label of a drive of an array.
 fn shape_in(block: &[u8]) -> Option<CacheShape> {
     let chunks = || {
         let plan = Superblock::decode(block).ok()?.plan;
@@ -251,7 +251,11 @@ fn shape_in(block: &[u8]) -> Option<CacheShape> {
         let plan = TinySuperblock::decode(block).ok()?.plan;
         Some((plan.zone_size, plan.zone_count, plan.block_size))
     };
-    let (zone_size, zone_count, block_size) = chunks().or_else(tiny)?;
+    let of_array = || {
+        let label = ArrayLabel::decode(block).ok()?;
+        Some((label.zone_size, label.zone_count, label.block_size))
+    };
+    let (zone_size, zone_count, block_size) = chunks().or_else(tiny).or_else(of_array)?;
     Some(CacheShape {
         zone_size,
         size: zone_size.checked_mul(u64::from(zone_count))?,

@@ -96,7 +96,7 @@ impl CacheBuilder {
             None => {
                 let mut device = to_open(&config.device, config.store.format);
                 device.value_size = config.store.chunk.size;
-                floe_device::open(&device, &clock)?
+                floe_device::open_drives(&device, &clock).await?
             }
         };
         let Some(tier) = &config.tiny else {
@@ -130,7 +130,10 @@ async fn open_tier(
     let clock = store.clock();
     let device = match device {
         Some(device) => device,
-        None => floe_device::open(&to_open(&tier.device, tier.engine.format), clock)?,
+        None => {
+            let device = to_open(&tier.device, tier.engine.format);
+            floe_device::open_drives(&device, clock).await?
+        }
     };
     let mut engine = Tiny::open(Arc::clone(&device), clock.clone(), &tier.engine).await?;
     let is_paired = pairing::is_paired(store, engine.identity())

@@ -9,6 +9,7 @@
 mod device;
 mod lives;
 mod oracle;
+mod subjects;
 mod tiny;
 
 pub(crate) use device::{drive, in_place, memory, power_switch, zoned};

@@ -128,10 +128,10 @@ impl CacheSpec {
         scratch: &Path,
     ) -> Result<CacheUnderTest, EvalError> {
         let mut device = self.device.clone();
-        if device.kind == DeviceKind::File && device.path.is_none() {
+        if device.kind == DeviceKind::File && device.all_paths().next().is_none() {
             device.path = Some(scratch.join("cache.flash"));
         }
-        let below = floe_device::open(&device, clock)?;
+        let below = floe_device::open_drives(&device, clock).await?;
         let device = Arc::new(Metered::new(below, clock.clone()));
         let config = StoreConfig {
             chunk: self.chunk.clone(),

@@ -141,9 +141,14 @@ fn keys() -> Vec<Key> {
                 "The file, block device or NVMe namespace: `/dev/ng0n1`, or `nvme:SERIAL` by the drive's serial number, with `:NAMESPACE` where the drive has several. When not set, `cache.floe` in the data directory.",
             ),
             key(
+                "paths",
+                Kind::List,
+                "The drives of an array, instead of `device.path`: one cache over up to 32 files, block devices or namespaces of one kind (docs/devices.md). Their order does not matter. A drive that fails is dropped with its values.",
+            ),
+            key(
                 "size",
                 Kind::Size,
-                "Bytes to use. A file is created or extended (sparse) to this size and never shortened. When not set: all of an existing file or block device, and 4GiB for a new file in the data directory, less if the disk lacks room.",
+                "Bytes to use, of each drive if `device.paths` names several. A file is created or extended (sparse) to this size and never shortened. When not set: all of an existing file or block device, and 4GiB for a new file in the data directory, less if the disk lacks room.",
             )
             .limits(Limits::at_least(1)),
             key(

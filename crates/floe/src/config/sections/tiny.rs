@@ -68,6 +68,8 @@ pub struct TinySettings {
     pub engine: TinyEngine,
     /// File or block device.
     pub path: Option<PathBuf>,
+    /// The drives of an array, instead of `path`.
+    pub paths: Vec<PathBuf>,
     /// Size of the file; by default the whole block device.
     pub size: Option<ByteSize>,
     /// Size of a zone, and with `nemo` usually of a set-group. By default
@@ -110,6 +112,7 @@ impl Default for TinySettings {
             enabled: true,
             engine: TinyEngine::default(),
             path: None,
+            paths: Vec::new(),
             size: None,
             zone_size: None,
             block_size: None,
@@ -155,6 +158,11 @@ pub(super) fn section() -> Result<Section, String> {
                 "path",
                 Kind::Path,
                 "File or block device; without it, `tiny.floe` in the data directory.",
+            ),
+            key(
+                "paths",
+                Kind::List,
+                "The drives of an array, instead of `tiny.path`, as `device.paths`.",
             ),
             key(
                 "size",
@@ -210,11 +218,15 @@ impl TinySettings {
     pub fn tier(&self, path: PathBuf, default_size: ByteSize) -> Option<TinyTierConfig> {
         self.enabled.then(|| TinyTierConfig {
             device: DeviceConfig {
-                size: match &self.path {
-                    Some(_) => self.size,
-                    None => Some(self.size.unwrap_or(default_size)),
+                size: match self.path.is_some() || !self.paths.is_empty() {
+                    true => self.size,
+                    false => Some(self.size.unwrap_or(default_size)),
                 },
-                path: Some(self.path.clone().unwrap_or(path)),
+                path: match self.paths.is_empty() {
+                    true => Some(self.path.clone().unwrap_or(path)),
+                    false => self.path.clone(),
+                },
+                paths: self.paths.clone(),
                 zone_size: Some(self.zone_size.unwrap_or(ZONE_SIZE)),
                 fits_zone_size: self.zone_size.is_none(),
                 block_size: self.block_size.unwrap_or(BLOCK_SIZE_MAX),
