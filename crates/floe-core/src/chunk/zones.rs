@@ -384,11 +384,14 @@ impl ZoneTable {
         self.policy.choose(&candidates)
     }
 
-    /// The zone is being evicted.
-    pub fn begin_evict(&mut self, zone: ZoneId) {
+    /// The zone is being evicted. False if it is not full: it was retired meanwhile.
+    pub fn begin_evict(&mut self, zone: ZoneId) -> bool {
         let info = &mut self.zones[zone.index()].info;
-        debug_assert_eq!(info.phase, ZonePhase::Full);
-        info.phase = ZonePhase::Evicting;
+        let is_full = info.phase == ZonePhase::Full;
+        if is_full {
+            info.phase = ZonePhase::Evicting;
+        }
+        is_full
     }
 
     /// The zone was reset and is free, unless it was retired meanwhile.

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use floe_core::ZoneId;
-use floe_core::chunk::METADATA_ZONES;
+use floe_core::chunk::{Eviction, METADATA_ZONES};
 use floe_core::layout::{Generation, Note, ZoneLife};
 use floe_device::{ZoneReport, ZoneState};
 
@@ -88,8 +88,12 @@ impl Base {
             tracing::warn!(%error, "dropped zones are not noted; deletes of their values are");
             return;
         }
+        // Host GC has second copies of values. A ghost has a delete bury them too.
+        let has_copies = self.env.plan.eviction == Eviction::Clru;
         for life in lives {
-            self.index.end_evict(life.zone);
+            if !has_copies {
+                self.index.end_evict(life.zone);
+            }
             let tombstones = states.tombstones(life.zone);
             self.journal.pressure().remove_tombstones(tombstones);
         }

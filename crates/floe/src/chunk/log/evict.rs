@@ -24,9 +24,10 @@ impl Log {
                     |zone| states.last_access(zone),
                     |zone| states.live_records(zone),
                 );
-                let Some(zone) = victim else { break };
-                table.begin_evict(zone);
-                victims.push(zone);
+                match victim.filter(|&zone| table.begin_evict(zone)) {
+                    Some(zone) => victims.push(zone),
+                    None => break,
+                }
             }
         }
         self.empty_zones(&victims).await;
@@ -39,9 +40,7 @@ impl Log {
         let worst = {
             let mut table = self.base.zones.lock();
             let worst = table.full_zones().max_by_key(|&zone| tombstones(zone));
-            let worst = worst.filter(|&zone| tombstones(zone) > 0);
-            worst.into_iter().for_each(|zone| table.begin_evict(zone));
-            worst
+            worst.filter(|&zone| tombstones(zone) > 0 && table.begin_evict(zone))
         };
         self.empty_zones(worst.as_slice()).await;
         worst.is_some()
@@ -62,8 +61,9 @@ impl Log {
     /// Evicts a full zone whose values were copied. If that fails the originals
     /// are still on flash, so `relocation` does not end.
     pub(crate) async fn evict_relocated(self: &Arc<Self>, zone: ZoneId, relocation: &Relocation) {
-        self.base.zones.lock().begin_evict(zone);
-        if self.empty_zones(&[zone]).await {
+        // Its drive may have made the zone unwritable since.
+        let is_full = self.base.zones.lock().begin_evict(zone);
+        if is_full && self.empty_zones(&[zone]).await {
             relocation.end();
         }
     }

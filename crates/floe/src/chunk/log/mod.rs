@@ -25,7 +25,7 @@ use std::sync::Arc;
 use floe_core::ZoneId;
 use floe_core::chunk::Found;
 use floe_core::hash::KeyHash;
-use floe_core::layout::{Note, Sequence, SummaryEntry, ZoneLife};
+use floe_core::layout::{Generation, Note, Sequence, SummaryEntry, ZoneLife};
 use floe_device::ZoneState;
 use parking_lot::Mutex;
 
@@ -70,6 +70,10 @@ impl Log {
         let states = self.base.index.states();
         let mut notes = Vec::new();
         let mut add_tombstone = |life: ZoneLife| {
+            // The zone was reset meanwhile and has no life: nothing is left to bury.
+            if life.generation < Generation::FIRST {
+                return;
+            }
             states.add_tombstone(life.zone);
             notes.push(Note::Tombstone {
                 life,
