@@ -269,7 +269,7 @@ pub fn explain(part: Part, error: OpenDeviceError) -> Failure {
         | E::PathAndPaths
         | E::VirtualTime => Failure::usage(what).because(error),
         E::Array(_) => Failure::environment(what).because(error).cure(format!(
-            "name the array's drives with --device-paths, and bring back those that are missing; or {}",
+            "name all drives of the array with --device-paths, and bring back those that are missing; or name those that are there, and {}",
             part.start_anew()
         )),
         _ => Failure::environment(what).because(error),

@@ -186,10 +186,11 @@ impl Plan {
     }
 
     /// Checks the engines' plans against the geometries of their devices, as
-    /// far as the settings determine them.
+    /// far as the settings determine them. Arrays are checked once they are open.
     fn check_shape(&self) -> Result<(), Failure> {
         if let Some(tier) = &self.tiny
             && let Some(size) = tier.device.size
+            && tier.device.paths.is_empty()
         {
             let geometry = tier.device.geometry(size).map_err(unusable_tiny)?;
             tier.engine.check(&geometry).map_err(unusable_tiny)?;
@@ -199,6 +200,10 @@ impl Plan {
             None if self.size_is_default => DEFAULT_SIZE,
             None => return Ok(()),
         };
+        if !self.device.paths.is_empty() {
+            // The array has other zones than its drives.
+            return Ok(());
+        }
         let geometry = self.device.geometry(size).map_err(|error| {
             Failure::usage("the settings of the device are invalid").because(error)
         })?;

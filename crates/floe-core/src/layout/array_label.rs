@@ -137,7 +137,7 @@ impl ArrayLabel {
         if self.drive == 0 || self.id == 0 || !self.slots.contains(&Some(self.drive)) {
             return Err(LayoutError::Malformed("a label names its drive"));
         }
-        if self.slots.is_empty() || self.slots.len() > ARRAY_DRIVES_MAX {
+        if self.slots.len() > ARRAY_DRIVES_MAX {
             return Err(LayoutError::Malformed("an array has 1 to 32 drives"));
         }
         Ok(())

@@ -374,6 +374,8 @@ impl Device for Array {
             Place::On(slot, zone) => Some((slot, zone)),
             Place::Mirrored(zone) => (0..inner.drives.slots().len())
                 .find(|slot| inner.copy_in_sync(*slot, copy_of(zone)).is_some())
+                // Another one has all that was acknowledged, and perhaps less than was written.
+                .or_else(|| inner.drives.all_usable().next().map(|(slot, _)| slot))
                 .map(|slot| (slot, zone)),
         };
         let started = first.and_then(|(slot, zone)| {

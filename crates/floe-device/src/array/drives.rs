@@ -15,7 +15,6 @@ use super::membership::Base;
 use crate::clock::Clock;
 use crate::contract::{DriveStanding, DriveStatus, SharedDevice};
 use crate::error::{DeviceError, DeviceErrorKind};
-use crate::nvme::Fault;
 
 /// Failed operations of a drive without a success between them, after which it is dropped…
 const FAILURES_MAX: u32 = 16;
@@ -25,7 +24,7 @@ const FAILURES_MAX: u32 = 16;
 const FAILING_FOR: Duration = Duration::from_secs(30);
 
 /// Attempts to write a label, if the failure may pass, and the pause between two.
-const LABEL_ATTEMPTS: u32 = 4;
+const LABEL_ATTEMPTS: u32 = 30;
 const LABEL_PAUSE: Duration = Duration::from_secs(1);
 
 /// The place of one drive.
@@ -201,8 +200,12 @@ impl Drives {
         let mut state = self.slots[slot].state.lock();
         let Some(error) = failure else {
             state.mirror_failing_since = None;
+            state.failures = 0;
             return false;
         };
+        if state.standing == DriveStanding::Joining {
+            return true;
+        }
         let now = self.clock.now();
         let since = *state.mirror_failing_since.get_or_insert(now);
         !may_pass(error) || now.since(since) >= FAILING_FOR
@@ -309,37 +312,39 @@ impl Drives {
                 return self.lose();
             }
             let label = membership.next_label(drives);
-            let failed = self.bring_to_all(&label, &mut membership).await;
-            if failed.is_empty() {
-                membership.base = Base {
-                    id: label.id,
-                    epoch: label.epoch,
-                    drives: label.slots,
-                    is_disputed: false,
-                };
-            }
-            for (slot, error) in failed {
-                tracing::error!(
-                    drive = %self.slots[slot].name, %error,
-                    "a drive of the array takes no label and is dropped with its values"
-                );
-                self.slots[slot].withdraw();
+            match self.bring_to_all(&label, &mut membership).await {
+                Ok(()) => {
+                    membership.base = Base {
+                        id: label.id,
+                        epoch: label.epoch,
+                        drives: label.slots,
+                        is_disputed: false,
+                    };
+                }
+                Err((slot, error)) => {
+                    // Some drives may have it, so that another one must follow.
+                    membership.base.is_disputed = true;
+                    tracing::error!(
+                        drive = %self.slots[slot].name, %error,
+                        "a drive of the array takes no label and is dropped with its values"
+                    );
+                    self.slots[slot].withdraw();
+                }
             }
         }
     }
 
-    /// Writes a label to its drives, those first that the label in force does not name;
-    /// returns those that failed.
+    /// Writes a label to its drives, those first that the label in force does not name, up to
+    /// the first that fails.
     async fn bring_to_all(
         &self,
         label: &ArrayLabel,
         membership: &mut Membership,
-    ) -> Vec<(usize, DeviceError)> {
+    ) -> Result<(), (usize, DeviceError)> {
         let mut named: Vec<_> = (0..label.slots.len())
             .filter_map(|slot| Some((slot, label.slots[slot]?)))
             .collect();
         named.sort_by_key(|(slot, id)| membership.base.drives[*slot] == Some(*id));
-        let mut failed = Vec::new();
         for (slot, drive) in named {
             let Some(device) = &self.slots[slot].device else {
                 continue;
@@ -349,20 +354,15 @@ impl Drives {
                 ..label.clone()
             };
             let mut attempts = LABEL_ATTEMPTS;
-            loop {
-                match membership.next[slot].write(device, &label).await {
-                    Ok(next) => membership.next[slot] = next,
-                    Err(error) if may_pass(&error) && attempts > 1 => {
-                        attempts -= 1;
-                        self.clock.sleep(LABEL_PAUSE).await;
-                        continue;
-                    }
-                    Err(error) => failed.push((slot, error)),
+            while let Err(error) = membership.next[slot].write(device, &label).await {
+                attempts -= 1;
+                if attempts == 0 || !may_pass(&error) {
+                    return Err((slot, error));
                 }
-                break;
+                self.clock.sleep(LABEL_PAUSE).await;
             }
         }
-        failed
+        Ok(())
     }
 
     fn lose(&self) {
@@ -404,17 +404,24 @@ fn is_gone(error: &DeviceError) -> bool {
     }
 }
 
-/// True for the failures of a controller that is being reset, of a caller that ends, or of a
-/// full file system.
+/// True for failures that may pass: those of a controller that is being reset, of a full file
+/// system, or of a caller.
 fn may_pass(error: &DeviceError) -> bool {
-    const HOST_PATH: [u16; 2] = [0x300, 0x370];
-    match error.kind {
-        DeviceErrorKind::Nvme(status) => {
-            let is_path = HOST_PATH.contains(&status.code());
-            is_path || matches!(status.fault(), Fault::Aborted | Fault::NotReady)
+    /// EINTR, EAGAIN, ECANCELED.
+    const PASSING: [i32; 3] = [4, 11, 125];
+    match &error.kind {
+        DeviceErrorKind::Nvme(status) => status.fault().is_transient() && !is_gone(error),
+        DeviceErrorKind::Io(error) => {
+            let code = error.raw_os_error();
+            code.is_some_and(|code| PASSING.contains(&code))
         }
-        DeviceErrorKind::Gone | DeviceErrorKind::NoSpace => true,
-        _ => false,
+        DeviceErrorKind::Short { .. } | DeviceErrorKind::ZoneUnwritable(_) => false,
+        DeviceErrorKind::Gone
+        | DeviceErrorKind::NoSpace
+        | DeviceErrorKind::Invalid(_)
+        | DeviceErrorKind::ZoneFull { .. }
+        | DeviceErrorKind::TooManyZones(_)
+        | DeviceErrorKind::Unsupported(_) => true,
     }
 }
 

@@ -1,12 +1,12 @@
-//! Labels: reading those of a drive, choosing the newest of an array, writing a new one.
+//! Labels: reading the newest one of a drive, and writing another.
 
 use floe_core::ZoneId;
 use floe_core::layout::{ArrayLabel, LayoutError};
 
 use super::shape::{LABEL_ZONES, LABELS_MAX};
-use crate::Address;
 use crate::contract::{Placement, SharedDevice};
 use crate::error::DeviceError;
+use crate::{Address, IoBuf};
 
 /// The content of a drive, as far as its zones of labels say.
 #[derive(Debug)]
@@ -19,22 +19,30 @@ pub(super) enum Content {
     Other(LayoutError),
 }
 
-/// Reads the labels of a drive.
+/// Reads the labels of a drive: the newest of the array that the first block of either zone
+/// names. Blocks behind may be damaged, or of an earlier life of the zone.
 pub(super) async fn read(device: &SharedDevice) -> Result<Content, DeviceError> {
-    let (mut newest, mut other) = (None::<(ArrayLabel, ZoneId)>, None);
+    let (mut first, mut other) = (None, None);
+    let mut labels = Vec::new();
     for zone in LABEL_ZONES {
-        match last_of(device, zone).await? {
-            Ok(label) => {
-                let is_newer = |(newest, _): &(ArrayLabel, _)| newest.sequence < label.sequence;
-                if newest.as_ref().is_none_or(is_newer) {
-                    newest = Some((label, zone));
+        for (number, block) in blocks(device, zone).await?.into_iter().enumerate() {
+            let label = ArrayLabel::decode(&block);
+            match label {
+                Ok(label) => {
+                    if number == 0 {
+                        first = first.or(Some(label.array));
+                    }
+                    labels.push((label, zone));
                 }
+                // A crash while it was written, or damage.
+                Err(LayoutError::Blank | LayoutError::BadChecksum | LayoutError::Malformed(_)) => {}
+                Err(error) if number == 0 => other = other.or(Some(error)),
+                Err(_) => {}
             }
-            // A crash while it was written.
-            Err(LayoutError::Blank | LayoutError::BadChecksum | LayoutError::Malformed(_)) => {}
-            Err(error) => other = other.or(Some(error)),
         }
     }
+    labels.retain(|(label, _)| Some(label.array) == first);
+    let newest = labels.into_iter().max_by_key(|(label, _)| label.sequence);
     Ok(match (newest, other) {
         (_, Some(error @ LayoutError::UnsupportedVersion { .. })) => Content::Other(error),
         (Some((label, zone)), _) => Content::Labelled(label, zone),
@@ -43,29 +51,37 @@ pub(super) async fn read(device: &SharedDevice) -> Result<Content, DeviceError> 
     })
 }
 
-/// The last of the labels from the start of a zone. What follows them may be of an earlier
-/// life of the zone.
-async fn last_of(
-    device: &SharedDevice,
-    zone: ZoneId,
-) -> Result<Result<ArrayLabel, LayoutError>, DeviceError> {
+/// The blocks of a zone that may hold labels, without those that cannot be read.
+///
+/// # Errors
+/// If none can.
+async fn blocks(device: &SharedDevice, zone: ZoneId) -> Result<Vec<IoBuf>, DeviceError> {
     let block = device.geometry().block_size;
-    let mut last = None::<ArrayLabel>;
-    for number in 0..LABELS_MAX {
-        let at = Address::new(zone, number * u64::from(block));
-        let read = device.read(at, device.allocate(block as usize)).await?;
-        match (ArrayLabel::decode(&read), &last) {
-            (Ok(label), None) => last = Some(label),
-            (Ok(label), Some(before))
-                if label.array == before.array && label.sequence > before.sequence =>
-            {
-                last = Some(label);
+    let reads: Vec<_> = (0..LABELS_MAX)
+        .map(|number| Address::new(zone, number * u64::from(block)))
+        .map(|at| device.read(at, device.allocate(block as usize)))
+        .collect();
+    let (mut blocks, mut failure) = (Vec::new(), None);
+    for read in reads {
+        match read.await {
+            Ok(block) => blocks.push(block),
+            // An unreadable block is a damaged one.
+            Err(error) => {
+                blocks.push(IoBuf::zeroed(block as usize));
+                failure = Some(error);
             }
-            (Err(error), None) => return Ok(Err(error)),
-            (_, Some(_)) => break,
         }
     }
-    Ok(last.ok_or(LayoutError::Blank))
+    match failure {
+        Some(error)
+            if blocks
+                .iter()
+                .all(|block| block.iter().all(|byte| *byte == 0)) =>
+        {
+            Err(error)
+        }
+        _ => Ok(blocks),
+    }
 }
 
 /// The place of a drive's next label.
@@ -86,25 +102,39 @@ impl NextLabel {
         })
     }
 
-    /// Writes `label` durably; returns the place of the one after it.
+    /// Writes two copies of `label` durably; then this is the place of the one after it.
+    /// After a failure the zone may have anything behind its last label, so that the next
+    /// attempt begins a zone.
     pub(super) async fn write(
-        self,
+        &mut self,
         device: &SharedDevice,
         label: &ArrayLabel,
-    ) -> Result<Self, DeviceError> {
+    ) -> Result<(), DeviceError> {
         let mut block = device.allocate(label.block_size as usize);
         block.fill(0);
         // It was validated when the array was opened.
         label.encode(&mut block).expect("a label fits its block");
-        let zone = match self {
+        let block = block.freeze();
+        let zone = match *self {
             NextLabel::Begin(zone) => {
                 device.reset(zone).await?;
                 zone
             }
-            NextLabel::Behind(zone) => zone,
+            NextLabel::Behind(zone) => {
+                *self = NextLabel::after(Some(zone));
+                zone
+            }
         };
-        device.append(zone, block.freeze(), Placement(0)).await?;
-        device.flush().await?;
-        Ok(NextLabel::Behind(zone))
+        let mut end = 0;
+        for _ in 0..2 {
+            let at = device.append(zone, block.clone(), Placement(0)).await?;
+            device.flush().await?;
+            end = at.offset / u64::from(label.block_size) + 1;
+        }
+        *self = match end + 2 <= LABELS_MAX {
+            true => NextLabel::Behind(zone),
+            false => NextLabel::after(Some(zone)),
+        };
+        Ok(())
     }
 }

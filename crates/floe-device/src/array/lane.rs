@@ -30,18 +30,22 @@ impl Lane {
     ) {
         let mut queue = self.0.lock();
         queue.jobs.push_back(Box::pin(job));
-        if !std::mem::replace(&mut queue.is_running, true) {
-            let mut runner = Runner {
-                lane: Arc::clone(self),
-                is_done: false,
-            };
-            runtime.spawn(async move {
-                while let Some(job) = runner.lane.next() {
-                    job.await;
-                }
-                runner.end();
-            });
+        let is_running = std::mem::replace(&mut queue.is_running, true);
+        // A runtime that is shutting down drops the task at once, which locks the queue.
+        drop(queue);
+        if is_running {
+            return;
         }
+        let mut runner = Runner {
+            lane: Arc::clone(self),
+            is_done: false,
+        };
+        runtime.spawn(async move {
+            while let Some(job) = runner.lane.next() {
+                job.await;
+            }
+            runner.end();
+        });
     }
 
     fn next(&self) -> Option<Job> {

@@ -25,6 +25,9 @@ use crate::zones::ZoneTable;
 /// Zones of a joining drive that are reset concurrently.
 const RESETS_AT_ONCE: usize = 32;
 
+/// Space below the device that each zone of labels reserves.
+const RESERVED_BYTES: u64 = 1 << 20;
+
 /// A drive that may belong to an array.
 #[derive(Debug)]
 pub struct Candidate {
@@ -80,12 +83,8 @@ impl Array {
         let (mut drives, mut missing) = (Vec::new(), Vec::new());
         for Candidate { name, opened } in candidates {
             match opened {
-                Err(
-                    error @ (OpenDeviceError::NotFound(_)
-                    | OpenDeviceError::NotNvme(_)
-                    | OpenDeviceError::Io { .. }),
-                ) => missing.push((name, error)),
-                Err(error) => return Err(error),
+                Err(error @ OpenDeviceError::InUse(_)) => return Err(error),
+                Err(error) => missing.push((name, error)),
                 Ok(device) => match labels::read(&device).await {
                     Ok(content) => drives.push(Drive {
                         name,
@@ -187,7 +186,7 @@ async fn create(
             drive: id.unwrap_or(0),
             ..label.clone()
         };
-        let next = NextLabel::Begin(LABEL_ZONES[0]);
+        let mut next = NextLabel::Begin(LABEL_ZONES[0]);
         let written = next.write(&drive.device, &label).await;
         written.map_err(of(&drive.name))?;
         created.push(Drive {
@@ -254,11 +253,13 @@ async fn assemble(
                 next[slot] = NextLabel::after(Some(*zone));
                 placed[slot] = Some((drive, DriveStanding::Live));
             }
+            // It was joining, and its label never was in force.
+            None if own.parent == base.id => blank.push(drive),
             _ => {
                 tracing::warn!(
                     drive = %drive.name,
                     "a drive was dropped from the array before, and its content is old: it stays \
-                     unused until `floe device format` has emptied it"
+                     unused until it is emptied, such as by `blkdiscard --zeroout`"
                 );
                 unused.push(drive.name);
             }
@@ -369,6 +370,14 @@ async fn start(shape: Shape, drives: Drives) -> Result<Array, ArrayError> {
         counters: Counters::default(),
     }));
     let inner = &array.0;
+    for (_, device) in inner.drives.all_usable() {
+        let bytes = RESERVED_BYTES.min(device.geometry().zone_capacity);
+        for zone in LABEL_ZONES {
+            if let Err(error) = device.reserve(zone, bytes) {
+                tracing::warn!(%error, "no space is reserved for labels");
+            }
+        }
+    }
     inner.drives.write_labels().await;
     inner.drives.settled().await.map_err(|_| ArrayError::Lost)?;
     let reports = inner.gather_reports(inner.start_reports()).await;

@@ -6,7 +6,7 @@ use floe_core::{Geometry, ZoneId};
 /// The zones of labels.
 pub(super) const LABEL_ZONES: [ZoneId; 2] = [ZoneId(0), ZoneId(1)];
 
-/// Most labels in a zone, of one run: one for each drive that is dropped or joins.
+/// Most blocks of labels in a zone: two copies of each, of one run.
 pub(super) const LABELS_MAX: u64 = 64;
 
 /// Zones of the array that every drive has a copy of.

@@ -79,8 +79,10 @@ impl World {
             if self.random.random_bool(0.12) {
                 return (id, took, true);
             }
-            if self.random.random_bool(0.12) {
-                continue;
+            // A write that fails may have landed.
+            let fails = self.random.random_bool(0.12);
+            if fails && self.random.random_bool(0.5) {
+                return (id, took, false);
             }
             let label = ArrayLabel {
                 array: [0; 16],
@@ -96,6 +98,9 @@ impl World {
                 slots: new.to_vec(),
             };
             self.find(drive).label = Some(label);
+            if fails {
+                return (id, took, false);
+            }
             took.push(drive);
         }
         (id, took, false)
@@ -109,8 +114,11 @@ impl World {
     }
 
     /// Makes `new` the label in force; `None` if the session ends or the array is lost.
-    fn settle(&mut self, base: Base, mut new: Vec<Option<u64>>) -> Option<Base> {
+    fn settle(&mut self, mut base: Base, mut new: Vec<Option<u64>>) -> Option<Base> {
         loop {
+            if !base.is_disputed && new == base.drives {
+                return Some(base);
+            }
             if !base.may_become(&new) {
                 return None;
             }
@@ -126,8 +134,13 @@ impl World {
                     is_disputed: false,
                 });
             }
+            // The first that did not take it is dropped.
+            base.is_disputed = true;
+            let mut order: Vec<_> = new.iter().flatten().copied().collect();
+            order.sort_by_key(|drive| base.drives.contains(&Some(*drive)));
+            let failed = order.into_iter().find(|drive| !took.contains(drive));
             for slot in &mut new {
-                *slot = slot.filter(|drive| took.contains(drive));
+                *slot = slot.filter(|drive| Some(*drive) != failed);
             }
         }
     }
