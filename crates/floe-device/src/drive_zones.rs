@@ -1,4 +1,4 @@
-//! What NVMe namespaces and block devices with zones share when they open.
+//! Checks that NVMe namespaces and block devices with zones share when they open.
 //!
 //! Must not depend on: how a drive is reached.
 

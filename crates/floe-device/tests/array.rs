@@ -412,8 +412,7 @@ fn other_drives_are_refused() {
     });
 }
 
-/// Whatever is cut, and whatever opens: the metadata is what the last acknowledged write
-/// left, or what a later one did.
+/// An array that opens has the metadata of the last acknowledged write, or of a later one.
 #[test]
 fn power_losses_and_failures_never_bring_old_metadata_back() {
     for seed in 0..200 {

@@ -249,7 +249,7 @@ fn fault(result: Result<(), CommandError>) -> Fault {
     }
 }
 
-/// What a device never does, since it checks before the drive.
+/// A device never makes these mistakes, since it checks before the drive.
 #[test]
 fn a_drive_raises_the_status_of_each_mistake() {
     on_each(

@@ -506,7 +506,7 @@ impl Ledger {
     }
 }
 
-/// What a case of the table below led to.
+/// The result of a case of the table below.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcome {
     injected: u64,

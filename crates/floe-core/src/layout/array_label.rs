@@ -23,7 +23,9 @@ use super::error::LayoutError;
 use super::frame::{Frame, seal};
 use super::structure::Structure;
 use super::superblock::{NO_ID, open_superblock, validate_zones};
-use super::wire::{first, first_mut, prefix_mut, put_u32, put_u64, round_up_len, u32_at, u64_at};
+use super::wire::{
+    first, first_mut, id_at, prefix_mut, put_u32, put_u64, round_up_len, u32_at, u64_at,
+};
 
 /// Most drives of an array.
 pub const ARRAY_DRIVES_MAX: usize = 32;
@@ -103,15 +105,13 @@ impl ArrayLabel {
         let opened = open_superblock(Structure::ArrayLabel, bytes)?;
         let bytes = first::<ARRAY_LABEL_BYTES>(opened.covered)
             .map_err(|_| LayoutError::Malformed("the array label ends early"))?;
-        let slots = (opened.count as usize).min(ARRAY_DRIVES_MAX);
-        if slots < opened.count as usize {
+        let slots = opened.count as usize;
+        if slots > ARRAY_DRIVES_MAX {
             return Err(LayoutError::Malformed("an array has 1 to 32 drives"));
         }
         let drive = |slot: usize| Some(u64_at(bytes, DRIVES_AT + 8 * slot)).filter(|&id| id != 0);
-        let mut array = [0; 16];
-        array.copy_from_slice(&bytes[24..40]);
         let label = ArrayLabel {
-            array,
+            array: id_at(bytes, 24),
             sequence: u64_at(bytes, 40),
             id: u64_at(bytes, 48),
             parent: u64_at(bytes, 56),

@@ -24,7 +24,9 @@ use super::error::LayoutError;
 use super::frame::{FRAME_BYTES, Frame, Opened, open, seal};
 use super::ids::{CacheId, LARGE_MAX_BYTES, UNIT_BYTES};
 use super::structure::Structure;
-use super::wire::{first, first_mut, prefix_mut, put_u32, put_u64, round_up_len, u32_at, u64_at};
+use super::wire::{
+    first, first_mut, id_at, prefix_mut, put_u32, put_u64, round_up_len, u32_at, u64_at,
+};
 use crate::hash::HashSeed;
 
 /// Encoded length without padding.
@@ -192,10 +194,8 @@ impl<const BYTES: usize> Head<BYTES> {
         let opened = open_superblock(structure, bytes)?;
         let bytes = first::<BYTES>(opened.covered)
             .map_err(|_| LayoutError::Malformed("the superblock ends early"))?;
-        let mut id = [0; 16];
-        id.copy_from_slice(&bytes[24..40]);
         let head = Head {
-            id: CacheId(id),
+            id: CacheId(id_at(bytes, 24)),
             hash_seed: HashSeed(u64_at(bytes, 40)),
             formatted_unix_s: u64_at(bytes, 48),
             epoch: u64_at(bytes, 56),

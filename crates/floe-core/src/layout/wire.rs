@@ -21,6 +21,13 @@ numbers!(u16_at put_u16 u16, u32_at put_u32 u32, u64_at put_u64 u64);
 
 use super::error::LayoutError;
 
+/// Sixteen bytes at `at`: a random id.
+pub(super) fn id_at<const N: usize>(bytes: &[u8; N], at: usize) -> [u8; 16] {
+    let mut id = [0; 16];
+    id.copy_from_slice(&bytes[at..at + 16]);
+    id
+}
+
 /// The first `N` bytes, for a structure that needs at least that many.
 pub(super) fn first<const N: usize>(bytes: &[u8]) -> Result<&[u8; N], LayoutError> {
     bytes.first_chunk().ok_or(LayoutError::TooShort {

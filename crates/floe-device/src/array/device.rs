@@ -62,8 +62,7 @@ impl Inner {
 
     /// The zones of drives that were dropped hold no open or active places any more.
     pub(super) fn release_dropped(&self) {
-        let dropped = self.drives.take_dropped();
-        if dropped.is_empty() {
+        if !self.drives.take_dropped() {
             return;
         }
         for zone in self.shape.geometry.zones() {

@@ -231,15 +231,15 @@ impl Drives {
         standing
     }
 
-    /// The slots of drives that were dropped since the last call.
-    pub(super) fn take_dropped(&self) -> Vec<usize> {
-        let slots = self.slots.iter().enumerate();
-        let dropped = slots.filter(|(_, slot)| {
+    /// True if a drive was dropped since the last call.
+    pub(super) fn take_dropped(&self) -> bool {
+        let mut any = false;
+        for slot in &self.slots {
             let mut state = slot.state.lock();
             let is_dropped = state.standing == DriveStanding::Dropped;
-            is_dropped && !std::mem::replace(&mut state.is_released, true)
-        });
-        dropped.map(|(slot, _)| slot).collect()
+            any |= is_dropped && !std::mem::replace(&mut state.is_released, true);
+        }
+        any
     }
 
     /// Records a change of the standing in a label, which [`withdraw`](Self::withdraw) or

@@ -51,10 +51,10 @@ pub(super) async fn read(device: &SharedDevice) -> Result<Content, DeviceError> 
     })
 }
 
-/// The blocks of a zone that may hold labels, without those that cannot be read.
+/// The blocks of a zone that may hold labels. One that cannot be read counts as zeros.
 ///
 /// # Errors
-/// If none can.
+/// If one cannot be read, and the others are blank.
 async fn blocks(device: &SharedDevice, zone: ZoneId) -> Result<Vec<IoBuf>, DeviceError> {
     let block = device.geometry().block_size;
     let reads: Vec<_> = (0..LABELS_MAX)
@@ -65,7 +65,6 @@ async fn blocks(device: &SharedDevice, zone: ZoneId) -> Result<Vec<IoBuf>, Devic
     for read in reads {
         match read.await {
             Ok(block) => blocks.push(block),
-            // An unreadable block is a damaged one.
             Err(error) => {
                 blocks.push(IoBuf::zeroed(block as usize));
                 failure = Some(error);

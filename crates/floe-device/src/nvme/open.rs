@@ -411,7 +411,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(4096))]
 
-        /// Whatever a drive says of itself, opening it has a geometry inside its limits, or
+        /// A drive may claim any sizes and limits: opening it gives a geometry inside them, or
         /// an error.
         #[test]
         fn hostile_drives_are_opened_or_rejected(

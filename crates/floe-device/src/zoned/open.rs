@@ -110,8 +110,8 @@ impl ZonedDevice {
 }
 
 /// Frees the place of an open zone, which another program may have left: closes it, or
-/// finishes it if its data will be wiped. Returns the zone as it is then; the drive tells
-/// whether one without data is still active.
+/// finishes it if its data will be wiped. Returns the zone as the drive reports it then,
+/// since one without data may still be active.
 fn settle(file: &File, zone: &KernelZone, will_be_wiped: bool) -> io::Result<KernelZone> {
     let needed = match zone.state {
         Some(ZoneState::Open | ZoneState::Closed) if will_be_wiped => Change::Finish,

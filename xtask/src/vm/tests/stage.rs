@@ -3,7 +3,7 @@
 use crate::vm::machine::Machine;
 use crate::vm::programs::Programs;
 
-/// What tests work with.
+/// The machine and the programs that tests use.
 pub(in crate::vm) struct Stage {
     pub(in crate::vm) machine: Machine,
     pub(in crate::vm) programs: Programs,

@@ -52,7 +52,7 @@ use crate::layout::volume::record::BlockRecord;
 use crate::layout::volume::shape::{TABLE_PAGE_BYTES, TableShape};
 use crate::layout::volume::{BATCH_BYTES_MAX, check_counts};
 use crate::layout::wire::{
-    first, first_mut, narrow, prefix_mut, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at,
+    first, first_mut, id_at, narrow, prefix_mut, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at,
 };
 use crate::volume::{ByteRange, Extent, VolumeId};
 
@@ -342,10 +342,8 @@ impl VolumeSuperblock {
         let entries = entries.ok_or(LayoutError::Malformed("there are too many volumes"))?;
         let mut intents = Box::new([0; INTENT_BITS as usize / 8]);
         intents.copy_from_slice(&head[INTENTS_AT..]);
-        let mut boot = [0; 16];
-        boot.copy_from_slice(&head[144..160]);
-        let mut id = [0; 16];
-        id.copy_from_slice(&head[24..40]);
+        let boot = id_at(head, 144);
+        let id = id_at(head, 24);
         let plan = VolumeFormatPlan {
             block_size: u32_at(head, 72),
             granule_bytes: u32_at(head, 76),
