@@ -7,7 +7,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::blackbox::scenario::Options;
-use crate::project::{self, Outcome, Profile};
+use crate::built::{self, Profile};
+use crate::project::{self, Outcome};
 
 /// Programs, and the Debian packages that have them.
 const TOOLS: &[(&str, &str)] = &[
@@ -49,7 +50,7 @@ fn drive(options: &Options) -> Result<Outcome> {
     }
     let binary = match &options.binary {
         Some(given) => given.clone(),
-        None => project::build_floe(Profile::from_flag(options.debug))?,
+        None => built::build_floe(Profile::from_flag(options.debug))?,
     };
     for script in &scripts {
         println!("clients: {}", script.display());

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use crate::built::Built;
 use crate::project::{self, Outcome};
 
 /// Options of the task.
@@ -50,14 +51,15 @@ fn suite() -> Result<Outcome> {
             )));
         }
     };
+    let tests = ["block_device", "conformance", "block_conformance"];
+    let built = Built::new(&tests)?;
     // One after another, since they share the device.
-    for test in ["block_device", "conformance", "block_conformance"] {
-        let mut tests = project::cargo();
-        tests
-            .args(["test", "--workspace", "--test", test])
-            .args(["--", "--ignored", "--test-threads=1"])
+    for test in tests {
+        let mut command = built.test("crates/floe-device", test)?;
+        command
+            .args(["--ignored", "--test-threads=1"])
             .env("FLOE_TEST_BLOCK_DEVICE", &device.path);
-        project::run(&mut tests)?;
+        project::run(&mut command)?;
     }
     println!(
         "devices: {} keeps the contract, and foreign data is left alone on it",

@@ -7,7 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::project::{self, Profile};
+use crate::built::{self, Profile};
+use crate::project;
 
 /// The experiments to run.
 #[derive(Clone, Debug, clap::Args)]
@@ -42,7 +43,7 @@ fn folder() -> PathBuf {
 /// Runs the experiments and draws the figures.
 pub fn run(options: &Options) -> Result<()> {
     let chosen = chosen(&options.experiments)?;
-    let floe = project::build_floe(Profile::Release)?;
+    let floe = built::build_floe(Profile::Release)?;
     fs::create_dir_all(folder())?;
     for (experiment, figures) in chosen {
         println!("figures: {experiment}");

@@ -6,6 +6,7 @@ use std::thread;
 
 use anyhow::{Context, anyhow, bail};
 
+use crate::built::Built;
 use crate::project::{self, Outcome};
 
 /// The targets and their time.
@@ -21,7 +22,7 @@ pub struct Options {
 
 /// Seconds that all targets share by default.
 const SHARED_SECONDS: u64 = 60;
-const SECONDS_MIN: u64 = 5;
+const SECONDS_MIN: u64 = 3;
 
 /// Runs every target of `fuzz/`; a crash is a failure.
 pub fn run(options: &Options) -> anyhow::Result<()> {
@@ -32,7 +33,7 @@ fn smoke(options: &Options) -> anyhow::Result<Outcome> {
     if !project::root().join("fuzz/Cargo.toml").is_file() {
         bail!("there is no fuzz/ workspace");
     }
-    let layouts = project::output(targets_command().arg("list"))?;
+    let layouts = project::output(targets_command(&[]).arg("list"))?;
     let layouts: Vec<&str> = layouts.lines().map(str::trim).collect();
     let targets = layouts.len() as u64 + READERS;
     let seconds = options
@@ -50,7 +51,7 @@ fn smoke(options: &Options) -> anyhow::Result<Outcome> {
         Some(reason) => {
             eprintln!("fuzz-smoke: without coverage, on this compiler: {reason}");
             let all = (seconds * layouts.len() as u64).to_string();
-            project::run(targets_command().args(["smoke", "--seconds", &all]))
+            project::run(targets_command(&["--release"]).args(["smoke", "--seconds", &all]))
         }
     };
     // The readers take one thread, and the layouts are built meanwhile.
@@ -69,16 +70,15 @@ const READERS: u64 = 8;
 
 fn feed_readers(seconds: u64) -> anyhow::Result<()> {
     println!("fuzz-smoke: the {READERS} readers, without coverage, for {seconds} s");
-    let mut command = project::cargo();
+    let mut command = Built::new(&["fuzz_smoke"])?.test("fuzz/readers", "fuzz_smoke")?;
     command
-        .args(["test", "--quiet", "--workspace", "--test", "fuzz_smoke"])
-        .args(["--", "--nocapture"])
+        .arg("--nocapture")
         .env("FLOE_FUZZ_SECONDS", seconds.to_string());
     project::run(&mut command)
 }
 
 fn fuzz_layouts(targets: &[&str], seconds: u64) -> anyhow::Result<()> {
-    project::run(targets_command().arg("seeds"))?;
+    project::run(targets_command(&[]).arg("seeds"))?;
     // One build for all targets, with debug assertions.
     project::run(fuzz_command("build").args(LAYOUTS_ONLY))?;
     let at_once = thread::available_parallelism().map_or(1, NonZero::get);
@@ -131,13 +131,11 @@ fn fuzzer() -> Result<(), String> {
     Ok(())
 }
 
-/// The targets as a program for any compiler: seeds, and runs without a fuzzer.
-fn targets_command() -> Command {
+/// The targets as a program for any compiler, built with `options`: seeds, and runs without a
+/// fuzzer.
+fn targets_command(options: &[&str]) -> Command {
     let mut command = project::cargo();
-    command.args([
-        "run",
-        "--quiet",
-        "--release",
+    command.args(["run", "--quiet"]).args(options).args([
         "--manifest-path",
         "fuzz/targets/Cargo.toml",
         "--",
@@ -176,7 +174,7 @@ fn install_cargo_fuzz() -> bool {
     println!("fuzz-smoke: installing cargo-fuzz");
     let mut command = Command::new("cargo");
     command
-        .args(["install", "cargo-fuzz", "--locked", "--quiet"])
+        .args(["install", "cargo-fuzz", "--locked", "--quiet", "--debug"])
         .current_dir(project::root());
     project::run(&mut command).is_ok()
 }

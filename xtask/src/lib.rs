@@ -7,6 +7,7 @@ pub mod attack;
 pub mod bench;
 pub mod blackbox;
 pub mod book;
+pub mod built;
 pub mod ci;
 pub mod clients;
 pub mod crash;

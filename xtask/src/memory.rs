@@ -20,7 +20,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::blackbox::http::Connection;
 use crate::blackbox::server::{Server, Setup};
-use crate::project::{self, Profile};
+use crate::built::{self, Profile};
+use crate::project;
 
 /// Options of the task.
 #[derive(Clone, Debug, clap::Args)]
@@ -63,7 +64,7 @@ const SLOW_ONE_IN: u64 = 4;
 pub fn run(options: &Options) -> Result<()> {
     let binary = match &options.binary {
         Some(given) => given.clone(),
-        None => project::build_floe(Profile::from_flag(options.debug))?,
+        None => built::build_floe(Profile::from_flag(options.debug))?,
     };
     let folder = tempfile::Builder::new()
         .prefix("memory-")

@@ -55,45 +55,6 @@ pub fn target_dir() -> PathBuf {
     }
 }
 
-/// The build of the `floe` binary that a task uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Profile {
-    /// Optimised.
-    Release,
-    /// The profile and the features of the tests' build.
-    Debug,
-}
-
-impl Profile {
-    /// `Debug` if the flag is given.
-    pub fn from_flag(debug: bool) -> Self {
-        if debug {
-            Profile::Debug
-        } else {
-            Profile::Release
-        }
-    }
-}
-
-/// Builds `floe` and returns the path of its binary.
-pub fn build_floe(profile: Profile) -> Result<PathBuf> {
-    let mut command = cargo();
-    command.args(["build", "--bin", "floe"]);
-    let folder = match profile {
-        Profile::Release => {
-            command.args(["--package", "floe-cli", "--release"]);
-            "release"
-        }
-        Profile::Debug => {
-            // The features of `cargo test --workspace`, so that nothing is built twice.
-            command.args(["--workspace", "--test", "command_line"]);
-            "debug"
-        }
-    };
-    run(&mut command)?;
-    Ok(target_dir().join(folder).join("floe"))
-}
-
 /// The cargo that runs this task.
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 
-use crate::project::{self, Profile};
+use crate::built::{self, Profile};
+use crate::project;
 
 /// A benchmark.
 pub(super) struct Bench {
@@ -122,7 +123,7 @@ pub(super) fn names() -> Vec<&'static str> {
 /// Builds the servers for the bench `rivals`, and returns arguments that name them.
 fn rivals() -> Result<Vec<String>> {
     let folder = project::target_dir().join("rivals");
-    let floe = project::build_floe(Profile::Release)?;
+    let floe = built::build_floe(Profile::Release)?;
     let mut words: Vec<String> = [("--floe", &floe), ("--folder", &folder)]
         .iter()
         .flat_map(|(word, path)| [(*word).to_owned(), path.display().to_string()])

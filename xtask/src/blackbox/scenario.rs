@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::server::{SMALL_CHUNK, SMALL_ZONE, Setup, log_tail};
-use crate::project::{self, Outcome, Profile};
+use crate::built::{self, Profile};
+use crate::project::{self, Outcome};
 
 /// The scenarios to run, and the binary to run them on.
 #[derive(Clone, Debug, clap::Args)]
@@ -49,7 +50,7 @@ pub fn run(task: &str, scenarios: &[Scenario], options: &Options) -> Result<()> 
         Some(given) => given
             .canonicalize()
             .with_context(|| given.display().to_string())?,
-        None => project::build_floe(Profile::from_flag(options.debug))?,
+        None => built::build_floe(Profile::from_flag(options.debug))?,
     };
     let mut failed = Vec::new();
     for (name, scenario) in scenarios {

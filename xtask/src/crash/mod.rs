@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use self::kill::{Figures, Rounds};
-use crate::project::{self, Profile};
+use crate::built::{self, Profile};
 
 /// The rounds to run.
 #[derive(Clone, Debug, clap::Args)]
@@ -62,7 +62,7 @@ fn rounds_per_cache(rounds: u32) -> u32 {
 pub fn run(options: &Options) -> Result<()> {
     let binary = match &options.binary {
         Some(given) => given.clone(),
-        None => project::build_floe(Profile::from_flag(options.debug))?,
+        None => built::build_floe(Profile::from_flag(options.debug))?,
     };
     for frontend in [Frontend::S3, Frontend::Memcached, Frontend::Nbd] {
         if options.frontend.is_none_or(|only| only == frontend) {

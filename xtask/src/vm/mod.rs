@@ -9,7 +9,6 @@ mod guest;
 mod initramfs;
 mod machine;
 mod packages;
-mod programs;
 mod tests;
 
 use std::time::Instant;
@@ -18,8 +17,8 @@ use anyhow::{Context, Result, ensure};
 
 use self::machine::{Accelerator, Cut, Rig};
 use self::packages::Packages;
-use self::programs::Programs;
 use self::tests::{Stage, TESTS, Test};
+use crate::built::Built;
 use crate::project::{self, Outcome};
 
 /// The tests to run, and how.
@@ -70,7 +69,7 @@ fn suite(options: &Options) -> Result<Outcome> {
         Ok(packages) => packages,
         Err(error) => return Ok(Outcome::Skipped(format!("{error:#}"))),
     };
-    let programs = Programs::build(chosen.iter().any(|test| test.has_server))?;
+    let programs = Stage::build_programs()?;
     let mut run = tempfile::Builder::new()
         .prefix("run-")
         .tempdir_in(&folder)?;
@@ -83,7 +82,7 @@ fn suite(options: &Options) -> Result<Outcome> {
     result.map(|()| Outcome::Passed)
 }
 
-fn run_all(chosen: &[&Test], rig: &Rig, programs: Programs, seed: u64) -> Result<()> {
+fn run_all(chosen: &[&Test], rig: &Rig, programs: Built, seed: u64) -> Result<()> {
     let began = Instant::now();
     let stage = Stage {
         machine: rig.boot()?,

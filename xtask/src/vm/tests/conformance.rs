@@ -75,7 +75,7 @@ pub(super) fn passthrough(stage: &Stage) -> Result<()> {
     let words = [
         "env",
         &format!("FLOE_NVME_DEVICES={}", disks.join(",")),
-        stage.programs.word("nvme")?,
+        stage.test("nvme")?,
         "--test-threads=1",
     ];
     stage.machine.guest().run(&words, PATIENCE).map(drop)
@@ -83,7 +83,7 @@ pub(super) fn passthrough(stage: &Stage) -> Result<()> {
 
 /// Runs the ignored tests of `test` with environment variables.
 fn run(stage: &Stage, test: &str, variables: &[&str]) -> Result<()> {
-    let program = stage.programs.word(test)?;
+    let program = stage.test(test)?;
     let words = [
         &["env"],
         variables,

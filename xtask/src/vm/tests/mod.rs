@@ -19,8 +19,6 @@ pub(super) struct Test {
     pub(super) name: &'static str,
     /// Short enough for every run.
     pub(super) is_quick: bool,
-    /// It runs `floe`.
-    pub(super) has_server: bool,
     pub(super) run: fn(&Stage) -> Result<()>,
 }
 
@@ -29,85 +27,71 @@ pub(super) const TESTS: &[Test] = &[
     Test {
         name: "conformance of a conventional drive",
         is_quick: false,
-        has_server: false,
         run: conformance::conventional,
     },
     Test {
         name: "conformance of zoned block devices",
         is_quick: true,
-        has_server: false,
         run: conformance::zoned,
     },
     Test {
         name: "NVMe passthrough: zoned, data placement and conventional drives",
         is_quick: false,
-        has_server: false,
         run: conformance::passthrough,
     },
     Test {
         name: "a file system on a volume, through the kernel's NBD client",
         is_quick: true,
-        has_server: true,
         run: volume::file_system,
     },
     Test {
         name: "a file system on a volume over NVMe/TCP",
         is_quick: false,
-        has_server: true,
         run: tcp::file_system,
     },
     Test {
         name: "oracles of the engines on each kind of drive",
         is_quick: false,
-        has_server: false,
         run: conformance::oracles,
     },
     Test {
         name: "a server without root",
         is_quick: false,
-        has_server: true,
         run: user::serves,
     },
     Test {
         name: "power cuts by reset, each kind of drive, a few",
         is_quick: true,
-        has_server: true,
         run: power::few,
     },
     Test {
         name: "resets of controllers under load",
         is_quick: false,
-        has_server: true,
         run: faults::controller_resets,
     },
     Test {
         name: "hot removal of drives under load",
         is_quick: false,
-        has_server: true,
         run: faults::removal,
     },
     Test {
         name: "power cut while files on a volume are synced",
         is_quick: false,
-        has_server: true,
         run: volume::synced_files,
     },
     Test {
         name: "power cuts by killing QEMU",
         is_quick: false,
-        has_server: true,
         run: power::kills,
     },
     Test {
         name: "power cuts by reset, zoned block devices and other drives",
         is_quick: false,
-        has_server: true,
         run: power::zoned_block_resets,
     },
     Test {
         name: "power cuts by reset, each kind of drive",
         is_quick: false,
-        has_server: true,
         run: power::resets,
     },
 ];

@@ -199,7 +199,7 @@ impl Service {
             guest.shell(&format!("chown floe {folder}"), START_PATIENCE)?;
             words.extend(AS_USER);
         }
-        words.extend([stage.programs.word("floe")?, "serve", "--strict"]);
+        words.extend([stage.floe()?, "serve", "--strict"]);
         words.extend(flags.iter().map(String::as_str));
         let running = guest.start(&words, LIFE, Echo::Keep)?;
         Ok(Service { site, running })

@@ -45,12 +45,7 @@ pub(super) fn serves(stage: &Stage) -> Result<()> {
     })?;
     let service = Service::start(stage, site)?;
     judge_all(stage, &loads, KEPT_MIN)?;
-    let words = [
-        stage.programs.word("floe")?,
-        "device",
-        "info",
-        "/dev/vm/fdp-1.char",
-    ];
+    let words = [stage.floe()?, "device", "info", "/dev/vm/fdp-1.char"];
     let info = guest.output(&[AS_USER, &words].concat(), PATIENCE)?;
     ensure!(info.contains("placement"), "{info}");
     service.stop(&stage.machine)
