@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use super::config::LookBeforeFence;
 use super::engine::{AnyEngine, AnyScratch, AnyStripe};
 use super::fences::{FenceBounds, Fences};
-use super::journal::{Journal, Place, Wait};
+use super::journal::{self, Journal, Place, Wait};
 use super::medium::Medium;
 use super::ram::{Mark, Ram};
 use crate::error::CacheError;
@@ -45,6 +45,8 @@ pub(super) struct Instance {
     pub(super) stopping: AtomicBool,
     /// The instance's task panicked: the state may be inconsistent.
     pub(super) poisoned: AtomicBool,
+    /// The journal failed: no object is accepted or written any more.
+    pub(super) frozen: AtomicBool,
 }
 
 /// The state under the instance's lock.
@@ -485,6 +487,7 @@ impl Instance {
     pub(super) fn refusal(&self) -> CacheError {
         match self.poisoned.load(SeqCst) {
             true => CacheError::Poisoned,
+            false if self.frozen.load(SeqCst) => journal::broken(),
             false => CacheError::Closed,
         }
     }
@@ -510,7 +513,7 @@ impl Instance {
             if !self.state.lock().drain() {
                 return true;
             }
-            if self.stopping.load(SeqCst) {
+            if self.stopping.load(SeqCst) || self.frozen.load(SeqCst) {
                 return false;
             }
             self.work.notify_one();

@@ -64,6 +64,7 @@ impl Journal {
             live: VecDeque::new(),
             gone: BTreeMap::new(),
             written: BTreeMap::new(),
+            sealing: BTreeMap::new(),
             bounds,
             progress: Arc::clone(&progress),
         };
@@ -123,7 +124,8 @@ impl Journal {
     }
 }
 
-fn broken() -> CacheError {
+/// The error of a journal that failed.
+pub(super) fn broken() -> CacheError {
     CacheError::NotDurable("the journal of tiny objects failed; reopen the cache".into())
 }
 
@@ -246,6 +248,9 @@ struct Notes {
     /// Of each instance, the newest notes of what is gone and what was written.
     gone: BTreeMap<u32, u64>,
     written: BTreeMap<u32, u64>,
+    /// Of each instance, the last set-group whose summary was about to be written, with
+    /// the places of all attempts.
+    sealing: BTreeMap<u32, (u64, Vec<u32>)>,
     bounds: Arc<[Arc<FenceBounds>]>,
     progress: Arc<Progress>,
 }
@@ -264,6 +269,18 @@ impl Notes {
                 Entry::Note(TinyNote::Written { instance, below }) => {
                     (&mut self.written, instance, below)
                 }
+                Entry::Note(TinyNote::Sealing {
+                    instance,
+                    page,
+                    sequence,
+                }) => {
+                    let (of, pages) = self.sealing.entry(instance).or_default();
+                    if *of != sequence {
+                        (*of, *pages) = (sequence, Vec::new());
+                    }
+                    pages.push(page);
+                    continue;
+                }
                 Entry::Note(TinyNote::Fence(_) | TinyNote::CheckpointEnd { .. }) => continue,
             };
             let newest = newest.entry(instance).or_default();
@@ -276,8 +293,21 @@ impl Notes {
         let gone = gone.map(|(&instance, &below)| TinyNote::Gone { instance, below });
         let written = self.written.iter();
         let written = written.map(|(&instance, &below)| TinyNote::Written { instance, below });
+        let is_written = |instance, sequence| {
+            let below = self.written.get(instance);
+            below.is_some_and(|below| sequence < *below)
+        };
+        let sealing = self.sealing.iter();
+        let sealing = sealing.filter(move |(instance, of)| !is_written(instance, of.0));
+        let sealing = sealing.flat_map(|(&instance, &(sequence, ref pages))| {
+            pages.iter().map(move |&page| TinyNote::Sealing {
+                instance,
+                page,
+                sequence,
+            })
+        });
         let fences = self.live.iter().map(|live| TinyNote::Fence(live.fence));
-        gone.chain(written).chain(fences)
+        gone.chain(written).chain(sealing).chain(fences)
     }
 
     fn count_memory(&self) {

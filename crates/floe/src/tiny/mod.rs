@@ -399,6 +399,11 @@ impl Handle {
                 let note = match note {
                     Note::Gone(below) => TinyNote::Gone { instance, below },
                     Note::Written(below) => TinyNote::Written { instance, below },
+                    Note::Sealing { page, sequence } => TinyNote::Sealing {
+                        instance,
+                        page: page.0,
+                        sequence,
+                    },
                 };
                 handle.journal.commit(note).await.is_ok()
             };

@@ -241,7 +241,7 @@ async fn recover(
     for at in 0..plan.instances {
         let medium = medium(&device, plan, &superblock, &zones, at);
         let extents = read_summaries(nemo, &medium, &zones).await;
-        let known = known(&found.records, at);
+        let known = known(&found.records, at, &extents);
         let mut accepted = Recovery::new(extents.survivors, known);
         read_filters(nemo, &medium, &mut accepted).await;
         recovery.set_groups += accepted.set_groups() as u64;
@@ -319,8 +319,8 @@ fn fence_bounds(instances: &[Arc<Instance>]) -> Arc<[Arc<FenceBounds>]> {
     bounds.collect()
 }
 
-/// The last notes about an instance.
-fn known(notes: &[TinyNote], at: u32) -> LoggedBounds {
+/// What the last notes say about an instance, given the extents that were found.
+fn known(notes: &[TinyNote], at: u32, extents: &Extents) -> LoggedBounds {
     let mut known = LoggedBounds { oldest: 0, next: 0 };
     for note in notes {
         match *note {
@@ -333,6 +333,20 @@ fn known(notes: &[TinyNote], at: u32) -> LoggedBounds {
             _ => {}
         }
     }
+    // A set-group may lie, without a note that it was written, where nothing can be read
+    // now: its sequence counts as used.
+    let used = notes.iter().filter_map(|note| match *note {
+        TinyNote::Sealing {
+            instance,
+            page,
+            sequence,
+        } if instance == at => {
+            let is_lost = extents.unreadable.contains(&PageAddress(page));
+            (is_lost && !extents.has_set_group(sequence)).then_some(sequence + 1)
+        }
+        _ => None,
+    });
+    known.next = used.max().unwrap_or(0).max(known.next);
     known
 }
 
@@ -411,6 +425,7 @@ fn instance(
         room: Notify::new(),
         stopping: AtomicBool::new(false),
         poisoned: AtomicBool::new(false),
+        frozen: AtomicBool::new(false),
     })
 }
 
@@ -453,44 +468,67 @@ struct Extents {
     survivors: Vec<Survivor>,
     /// For each zone: whether a page at a summary's place is not blank, or is unreadable.
     may_have_summary: Vec<bool>,
+    /// Unreadable pages at the place of a summary.
+    unreadable: Vec<PageAddress>,
+}
+
+impl Extents {
+    fn has_set_group(&self, sequence: u64) -> bool {
+        self.survivors
+            .iter()
+            .any(|survivor| !survivor.summary.of_index && survivor.summary.sequence == sequence)
+    }
+}
+
+/// The place of an extent's summary, as read.
+enum Place {
+    Blank,
+    Unreadable,
+    Written(Option<Summary>),
 }
 
 /// Reads the first summary page of every extent, except on zones that are offline.
 async fn read_summaries(plan: &NemoPlan, medium: &Medium, zones: &Zones) -> Extents {
-    let read: Vec<(u32, Option<Summary>)> = futures::stream::iter(0..plan.extents())
+    let page_of = |extent| PageAddress(extent * plan.extent_pages() + plan.sets());
+    let read: Vec<(u32, Place)> = futures::stream::iter(0..plan.extents())
         .map(async |extent| {
-            let page = PageAddress(extent * plan.extent_pages() + plan.sets());
+            let page = page_of(extent);
             let zone = medium.zone(medium.flash.zone_of(page));
             if zones.0.get(zone.index()) == Some(&ZoneState::Offline) {
-                return Some((extent, None));
+                return (extent, Place::Unreadable);
             }
             let Ok(bytes) = medium.read(page).await else {
-                return Some((extent, None));
+                return (extent, Place::Unreadable);
             };
-            match read_page_id(medium.id, &bytes) {
-                Err(LayoutError::Blank) => None,
-                _ => Some((extent, summary(plan, medium, &bytes))),
-            }
+            let place = match read_page_id(medium.id, &bytes) {
+                Err(LayoutError::Blank) => Place::Blank,
+                _ => Place::Written(summary(plan, medium, &bytes)),
+            };
+            (extent, place)
         })
         .buffered(PARALLEL)
-        .filter_map(async |found| found)
         .collect()
         .await;
-    let mut may_have_summary = vec![false; medium.flash.zones as usize];
-    for (extent, _) in &read {
+    let mut extents = Extents {
+        survivors: Vec::new(),
+        may_have_summary: vec![false; medium.flash.zones as usize],
+        unreadable: Vec::new(),
+    };
+    for (extent, place) in read {
+        match place {
+            Place::Blank => continue,
+            Place::Unreadable => extents.unreadable.push(page_of(extent)),
+            Place::Written(summary) => {
+                let survivor = summary.map(|summary| Survivor { extent, summary });
+                extents.survivors.extend(survivor);
+            }
+        }
         let pages = extent * plan.extent_pages()..(extent + 1) * plan.extent_pages();
         let first = medium.flash.zone_of(PageAddress(pages.start));
         let last = medium.flash.zone_of(PageAddress(pages.end - 1));
-        may_have_summary[first as usize..=last as usize].fill(true);
+        extents.may_have_summary[first as usize..=last as usize].fill(true);
     }
-    let survivors = read.into_iter().filter_map(|(extent, summary)| {
-        let summary = summary?;
-        Some(Survivor { extent, summary })
-    });
-    Extents {
-        survivors: survivors.collect(),
-        may_have_summary,
-    }
+    extents
 }
 
 /// Decodes the summary that begins in `page`, without its filters.

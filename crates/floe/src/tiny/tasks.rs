@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-use floe_core::tiny::{Due, Durability, Engine as _, Label, Outcome, TaskId, Work};
+use floe_core::tiny::{Due, Durability, Engine as _, Label, Outcome, PageAddress, TaskId, Work};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 
@@ -21,6 +21,24 @@ struct Order {
     labels: Vec<Label>,
     /// The oldest set-group when the task was issued.
     oldest: u64,
+}
+
+impl Order {
+    /// The place and the sequence of the set-group that the task completes.
+    fn set_group(&self) -> Option<(PageAddress, u64)> {
+        match &self.work {
+            Work::Seal { first, summary, .. } if !summary.of_index => {
+                Some((*first, summary.sequence))
+            }
+            _ => None,
+        }
+    }
+
+    /// The note that must precede the task.
+    fn sealing(&self) -> Option<Note> {
+        let (page, sequence) = self.set_group()?;
+        Some(Note::Sealing { page, sequence })
+    }
 }
 
 /// The next step of the loop.
@@ -40,6 +58,8 @@ pub(super) enum Note {
     Gone(u64),
     /// Set-groups before this one were written.
     Written(u64),
+    /// A set-group's summary is about to be written.
+    Sealing { page: PageAddress, sequence: u64 },
 }
 
 /// A finished task.
@@ -77,7 +97,16 @@ impl Instance {
             let goes_on = self.durability.is_persistent() || !self.stopping.load(SeqCst);
             while goes_on && running.len() < tasks_max {
                 match self.next_order(running.is_empty()) {
-                    Next::Order(order) => running.push(self.run_task(order)),
+                    Next::Order(order) => {
+                        if let Some(sealing) = order.sealing()
+                            && self.durability.is_persistent()
+                            && !note(sealing).await
+                        {
+                            self.freeze();
+                            return;
+                        }
+                        running.push(self.run_task(order));
+                    }
                     Next::Wait => break,
                     Next::WornOut => {
                         tracing::error!(
@@ -102,23 +131,31 @@ impl Instance {
                 && ended.outcome == Outcome::Failed
                 && !note(Note::Gone(oldest)).await
             {
-                // A recovery could bring back evicted set-groups, so no more are written.
-                tracing::error!(
-                    "a zone of tiny objects can be neither reset nor noted as evicted; the cache rejects further objects"
-                );
-                self.stop();
+                self.freeze();
                 return;
             }
             if let Some(sequence) = ended.sealed
                 && ended.outcome == Outcome::Done
             {
                 // The note must precede the end of the fences that this
-                // set-group makes obsolete. A journal that failed drops no
-                // fences.
-                note(Note::Written(sequence + 1)).await;
+                // set-group makes obsolete.
+                if !note(Note::Written(sequence + 1)).await {
+                    self.freeze();
+                    return;
+                }
             }
             self.complete_task(ended, now_seconds());
         }
+    }
+
+    /// Takes no more objects, because the journal failed. Recovery could bring back objects
+    /// of set-groups of which it has no note, so no more are written.
+    fn freeze(&self) {
+        tracing::error!(
+            "the journal of tiny objects failed; the cache rejects further objects: reopen it"
+        );
+        self.frozen.store(true, SeqCst);
+        self.room.notify_waiters();
     }
 
     fn next_order(&self, idle: bool) -> Next {
@@ -171,10 +208,7 @@ impl Instance {
 
     async fn run_task(&self, order: Order) -> Ended {
         let is_reset = matches!(order.work, Work::Reset(_));
-        let sealed = match &order.work {
-            Work::Seal { summary, .. } if !summary.of_index => Some(summary.sequence),
-            _ => None,
-        };
+        let sealed = order.set_group().map(|(_, sequence)| sequence);
         Ended {
             id: order.id,
             emptied: is_reset.then_some(order.oldest),

@@ -56,6 +56,17 @@ pub enum TinyNote {
         /// The lowest sequence not yet written.
         below: u64,
     },
+    /// A set-group's summary is about to be written. If recovery can neither find
+    /// the set-group nor read its place, its objects may come back later, and its
+    /// sequence must not be used again.
+    Sealing {
+        /// The instance.
+        instance: u32,
+        /// The first page of the summary.
+        page: u32,
+        /// The sequence of the set-group.
+        sequence: u64,
+    },
     /// All notes that counted when this metadata zone was begun are before this
     /// one.
     CheckpointEnd {
@@ -77,6 +88,11 @@ impl JournalRecord for TinyNote {
             TinyNote::Gone { instance, below } => (2, u64::from(instance), below),
             TinyNote::Written { instance, below } => (3, u64::from(instance), below),
             TinyNote::CheckpointEnd { notes } => (4, notes, 0),
+            TinyNote::Sealing {
+                instance,
+                page,
+                sequence,
+            } => (5, u64::from(page) << 32 | u64::from(instance), sequence),
         };
         if below >> SEQUENCE_BITS != 0 {
             return Err(LayoutError::Malformed("a sequence of more than 56 bits"));
@@ -105,6 +121,11 @@ impl JournalRecord for TinyNote {
                 below,
             },
             4 if below == 0 => TinyNote::CheckpointEnd { notes: first },
+            5 => TinyNote::Sealing {
+                instance: first as u32,
+                page: (first >> 32) as u32,
+                sequence: below,
+            },
             _ => return None,
         };
         Some((note, rest))

@@ -305,7 +305,7 @@ fn notes_have_a_kind_of_their_own_and_sequences_an_end() {
     let below = 1 << 56;
     let fence = TinyNote::Fence(Fence { hash, below });
     assert!(fence.encode(&mut out).is_err());
-    for kind in [0, 5, 255] {
+    for kind in [0, 6, 255] {
         out[15] = kind;
         assert_eq!(TinyNote::decode(&out), None);
     }

@@ -165,11 +165,16 @@ fn notes() -> impl Strategy<Value = TinyNote> {
             below,
         })
     };
-    (0..4, any::<u64>(), any::<u32>(), 0u64..1 << 56).prop_map(
+    (0..5, any::<u64>(), any::<u32>(), 0u64..1 << 56).prop_map(
         move |(kind, word, instance, below)| match kind {
             0 => fence(word, below),
             1 => TinyNote::Gone { instance, below },
             2 => TinyNote::Written { instance, below },
+            3 => TinyNote::Sealing {
+                instance,
+                page: word as u32,
+                sequence: below,
+            },
             _ => TinyNote::checkpoint_end(word),
         },
     )
