@@ -232,15 +232,16 @@ impl Plan {
         let data_zones = data_zones(geometry)?;
         let open_zones = open_zones(config, geometry, data_zones)?;
         let water = water_marks(config, data_zones, open_zones)?;
+        let smallest_batch =
+            SMALL_MAX_BYTES.min(chunk_bytes as usize) as u64 + KEY_MAX_BYTES as u64 + 2 * block;
         // A batch takes at most a small part of its zone. Otherwise zones would
         // be closed half empty.
         let batch_bytes = u64::from(geometry.max_append_bytes)
             .min(1 << 20)
             .min((geometry.zone_capacity / 8).max(SMALL_MAX_BYTES as u64 + 4 * block))
+            .min((geometry.zone_capacity / 2).max(smallest_batch.next_multiple_of(block)))
             / block
             * block;
-        let smallest_batch =
-            SMALL_MAX_BYTES.min(chunk_bytes as usize) as u64 + KEY_MAX_BYTES as u64 + 2 * block;
         if batch_bytes < smallest_batch {
             return Err(ConfigError::new(
                 "device.max_append",
