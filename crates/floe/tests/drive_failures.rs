@@ -296,6 +296,47 @@ async fn unreadable_for_a_while<S: Subject>(clock: Clock, setup: Setup) {
     has_only::<S>((&device, &clock), setup, &expected).await;
 }
 
+/// The process dies after each number of operations, and the next life can neither read nor
+/// reset the zones that the first had written. What is deleted meanwhile does not come back,
+/// although a set-group may have been written without a note of it.
+#[test]
+fn values_of_a_life_that_ended_anywhere_stay_away() {
+    on_each_engine!(ended_anywhere);
+}
+
+async fn ended_anywhere<S: Subject>(clock: Clock, setup: Setup) {
+    let bytes = setup.bytes;
+    let keys = setup.keys / 10;
+    let ends = |operations| Faults {
+        fail_after: Some(operations),
+        ..Faults::default()
+    };
+    for operations in 0..80 {
+        let (faulty, device) = drive((setup.geometry)(), &clock);
+        S::open(&device, &clock, setup.eviction).await.close().await;
+        let subject = S::open(&device, &clock, setup.eviction).await;
+        faulty.set(ends(operations));
+        for key in 0..keys {
+            // Fails from some operation on.
+            let _ = subject.put(&name(key), value(key, 0, bytes)).await;
+        }
+        let _ = subject.flush().await;
+        drop(subject);
+
+        faulty.set(Faults {
+            bad_zones: data_zones(&faulty).collect(),
+            ..Faults::default()
+        });
+        let subject = S::open(&device, &clock, setup.eviction).await;
+        delete_all(&subject, 0..keys).await;
+        faulty.set(ends(0));
+        drop(subject);
+
+        faulty.set(Faults::default());
+        has_only::<S>((&device, &clock), setup, &[(0..keys, None)]).await;
+    }
+}
+
 /// A drive fails while the cache runs: half of the zones are offline at once.
 #[test]
 fn zones_that_go_offline_at_once_cost_their_values_and_no_others() {
@@ -423,6 +464,36 @@ async fn read_only<S: Subject>(clock: Clock, setup: Setup) {
     has_only::<S>((&device, &clock), setup, &expected).await;
     read_only.iter().for_each(|&zone| faulty.restore_zone(zone));
     has_only::<S>((&device, &clock), setup, &expected).await;
+}
+
+/// Deletes of values in read-only zones fill the journal. Then such zones are given up, and
+/// deletes go on.
+#[test]
+fn deletes_from_read_only_zones_do_not_fill_the_journal() {
+    let setup = Setup {
+        geometry: || zoned(200, 256 << 10),
+        eviction: Eviction::Zplru,
+        keys: 8000,
+        bytes: 400,
+    };
+    virtual_time::run(1, async |clock: Clock| {
+        let (faulty, device) = filled::<Store>(&clock, setup).await;
+        let half = faulty.geometry().zone_count / 2;
+        let read_only: Vec<_> = data_zones(&faulty).take_while(|at| at.0 < half).collect();
+        let zones = read_only.iter();
+        zones.for_each(|&zone| faulty.fail_zone(zone, ZoneState::ReadOnly));
+        let subject = <Store as Subject>::open(&device, &clock, setup.eviction).await;
+        delete_all::<Store>(&subject, 0..setup.keys).await;
+        assert!(
+            subject.stats().engine.counts.records_evicted > 0,
+            "none is given up"
+        );
+        Subject::close(subject).await;
+        has_only::<Store>((&device, &clock), setup, &[(0..setup.keys, None)]).await;
+        let zones = read_only.iter();
+        zones.for_each(|&zone| faulty.restore_zone(zone));
+        has_only::<Store>((&device, &clock), setup, &[(0..setup.keys, None)]).await;
+    });
 }
 
 /// With a damaged journal everything is forgotten, also what lies in zones that cannot be

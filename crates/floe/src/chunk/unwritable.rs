@@ -70,8 +70,9 @@ impl Base {
         lost
     }
 
-    /// Drops the values of zones that are retired and not reset.
-    pub(crate) async fn drop_zones(&self, zones: &[ZoneId]) {
+    /// Drops the values of zones that are retired and not reset. False if they could come
+    /// back, because that could not be noted.
+    pub(crate) async fn drop_zones(&self, zones: &[ZoneId]) -> bool {
         let states = self.index.states();
         let mut dropped = 0;
         let mut lives: Vec<ZoneLife> = Vec::new();
@@ -86,7 +87,7 @@ impl Base {
         let notes = lives.iter().map(|&life| Note::ZoneDropped { life });
         if let Err(error) = self.journal.commit(notes.collect()).await {
             tracing::warn!(%error, "dropped zones are not noted; deletes of their values are");
-            return;
+            return false;
         }
         // Host GC has second copies of values. A ghost has a delete bury them too.
         let has_copies = self.env.plan.eviction == Eviction::Clru;
@@ -94,8 +95,9 @@ impl Base {
             if !has_copies {
                 self.index.end_evict(life.zone);
             }
-            let tombstones = states.tombstones(life.zone);
+            let tombstones = states.take_tombstones(life.zone);
             self.journal.pressure().remove_tombstones(tombstones);
         }
+        true
     }
 }

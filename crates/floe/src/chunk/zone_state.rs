@@ -169,4 +169,9 @@ impl ZoneStates {
     pub(crate) fn tombstones(&self, zone: ZoneId) -> u32 {
         self.of(zone).tombstones.load(Relaxed)
     }
+
+    /// The tombstones of a zone that needs none any more.
+    pub(crate) fn take_tombstones(&self, zone: ZoneId) -> u32 {
+        self.of(zone).tombstones.swap(0, Relaxed)
+    }
 }

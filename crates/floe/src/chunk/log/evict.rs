@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use floe_core::ZoneId;
-use floe_core::chunk::Durability;
+use floe_core::chunk::{Durability, ZonePhase};
 
 use super::Log;
 use super::relocation::Relocation;
@@ -34,16 +34,27 @@ impl Log {
         !victims.is_empty()
     }
 
-    /// Frees the full zone with the most tombstones; false if none has any.
+    /// Frees the full zone with the most tombstones, or drops the values of the retired zone
+    /// with the most; false if none has any.
     pub(crate) async fn evict_for_the_journal(self: &Arc<Self>) -> bool {
         let tombstones = |zone| self.base.index.states().tombstones(zone);
-        let worst = {
+        let (worst, is_retired) = {
             let mut table = self.base.zones.lock();
-            let worst = table.full_zones().max_by_key(|&zone| tombstones(zone));
-            worst.filter(|&zone| tombstones(zone) > 0 && table.begin_evict(zone))
+            let retired = table.in_phase(ZonePhase::Retired);
+            let worst = table.full_zones().chain(retired);
+            let worst = worst.filter(|&zone| tombstones(zone) > 0);
+            let Some(worst) = worst.max_by_key(|&zone| tombstones(zone)) else {
+                return false;
+            };
+            (worst, !table.begin_evict(worst))
         };
-        self.empty_zones(worst.as_slice()).await;
-        worst.is_some()
+        match is_retired {
+            true => self.base.drop_zones(&[worst]).await,
+            false => {
+                self.empty_zones(&[worst]).await;
+                true
+            }
+        }
     }
 
     /// Full zones and their live bytes.
