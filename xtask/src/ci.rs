@@ -36,6 +36,8 @@ struct Step {
     /// The command's words after `cargo`.
     cargo: &'static [&'static str],
     environment: &'static [(&'static str, &'static str)],
+    /// Runs beside the steps after it, which leave a core idle as it does.
+    is_beside: bool,
 }
 
 const fn step(name: &'static str, cargo: &'static [&'static str]) -> Step {
@@ -43,6 +45,7 @@ const fn step(name: &'static str, cargo: &'static [&'static str]) -> Step {
         name,
         cargo,
         environment: &[],
+        is_beside: false,
     }
 }
 
@@ -81,9 +84,12 @@ const STEPS: &[Step] = &[
     ),
     step("test", &["test", "--workspace"]),
     Step {
-        name: "docs",
-        cargo: &["doc", "--no-deps", "--workspace"],
         environment: &[("RUSTDOCFLAGS", "-Dwarnings")],
+        ..step("docs", &["doc", "--no-deps", "--workspace"])
+    },
+    Step {
+        is_beside: true,
+        ..step("vm", &["xtask", "vm", "--quick"])
     },
     step("devices", &["xtask", "devices"]),
     step("clients", &["xtask", "clients", "--debug"]),
@@ -91,7 +97,6 @@ const STEPS: &[Step] = &[
     step("faults", &["xtask", "faults", "--debug"]),
     step("attack", &["xtask", "attack", "--debug"]),
     step("memory", &["xtask", "memory", "--debug"]),
-    step("vm", &["xtask", "vm", "--quick"]),
     step("fuzz", &["xtask", "fuzz-smoke"]),
     // Its own workspace, which clippy does not see.
     step(
@@ -115,9 +120,10 @@ const STEPS: &[Step] = &[
 /// Skips that are no failure in CI, because another step covers them.
 const EXPECTED_SKIPS: &[&str] = &["deny: cargo-deny is not installed", "book: mdbook"];
 
-/// Steps that `--full` adds: the documentation as a book, attacks on the build that ships, SQL through the
-/// cache, all tests in the virtual machine, longer tests of volumes, and the papers' experiments, which fail if a
-/// verdict differs from `experiments/known-to-differ.toml`.
+/// Steps that `--full` adds: the documentation as a book, attacks on the build that ships,
+/// SQL through the cache, all tests in the virtual machine, longer tests of volumes, and the
+/// papers' experiments, which fail if a verdict differs from
+/// `experiments/known-to-differ.toml`.
 const FULL: &[Step] = &[
     // The links are checked by `tidy`.
     step("book", &["xtask", "book"]),
@@ -134,23 +140,27 @@ const FULL: &[Step] = &[
     ),
     step("vm-full", &["xtask", "vm"]),
     Step {
-        name: "volume",
-        cargo: &["test", "--package", "floe-core", "--lib", "volume::"],
         environment: &[("FLOE_FULL", "1")],
+        ..step(
+            "volume",
+            &["test", "--package", "floe-core", "--lib", "volume::"],
+        )
     },
+    // A million crashes.
     Step {
-        name: "volume-crashes",
-        cargo: &[
-            "test",
-            "--package",
-            "floe",
-            "--lib",
-            "volume::tests",
-            "--",
-            "--nocapture",
-        ],
-        // A million crashes.
         environment: &[("FLOE_FULL", "1"), ("CARGO_PROFILE_DEV_OPT_LEVEL", "2")],
+        ..step(
+            "volume-crashes",
+            &[
+                "test",
+                "--package",
+                "floe",
+                "--lib",
+                "volume::tests",
+                "--",
+                "--nocapture",
+            ],
+        )
     },
     judged!("zncache-table5"),
     judged!("oxcache-table5"),
@@ -246,7 +256,7 @@ pub fn run(options: &Options) -> Result<()> {
     }
     // A step may build it anew at the same path.
     let xtask = std::env::current_exe().context("finding xtask")?;
-    let finished: Vec<Finished> = wanted.into_iter().map(|s| run_step(s, &xtask)).collect();
+    let finished = run_steps(&wanted, &xtask);
     println!("\n== summary");
     for step in &finished {
         println!(
@@ -315,6 +325,23 @@ const PASSED: &str = "passed";
 const FAILED: &str = "FAILED";
 const SKIPPED: &str = "skipped";
 
+/// Runs the steps one after another, but for those that run beside others.
+fn run_steps(steps: &[&Step], xtask: &Path) -> Vec<Finished> {
+    std::thread::scope(|scope| {
+        let mut finished = Vec::new();
+        let mut beside = Vec::new();
+        for &step in steps {
+            match step.is_beside {
+                true => beside.push(scope.spawn(move || run_step(step, xtask))),
+                false => finished.push(run_step(step, xtask)),
+            }
+        }
+        let beside = beside.into_iter().map(|step| step.join());
+        finished.extend(beside.map(|step| step.expect("steps do not panic")));
+        finished
+    })
+}
+
 fn run_step(step: &Step, xtask: &Path) -> Finished {
     println!("\n== {}: cargo {}", step.name, step.cargo.join(" "));
     let began = Instant::now();
@@ -326,7 +353,11 @@ fn run_step(step: &Step, xtask: &Path) -> Finished {
         printed.add(skip.to_owned());
         SKIPPED
     } else {
-        match run_shown(command(step, xtask), &mut printed) {
+        let prefix = match step.is_beside {
+            true => format!("{} | ", step.name),
+            false => String::new(),
+        };
+        match run_shown(command(step, xtask), prefix, &mut printed) {
             Ok(()) => PASSED,
             Err(error) => {
                 println!("{error:#}");
@@ -357,8 +388,8 @@ fn command(step: &Step, xtask: &Path) -> Command {
 /// running may hold the pipe open.
 const REST: Duration = Duration::from_secs(5);
 
-/// Runs `command`, shows its output, and records it in `printed`.
-fn run_shown(mut command: Command, printed: &mut Printed) -> Result<()> {
+/// Runs `command`, shows its output, each line behind `prefix`, and records it in `printed`.
+fn run_shown(mut command: Command, prefix: String, printed: &mut Printed) -> Result<()> {
     let (output, input) = std::io::pipe().context("making a pipe")?;
     let errors = input.try_clone().context("making a pipe")?;
     let child = command.stdout(input).stderr(errors).spawn();
@@ -366,7 +397,7 @@ fn run_shown(mut command: Command, printed: &mut Printed) -> Result<()> {
     drop(command);
     let mut child = child.context("starting cargo")?;
     let (lines, received) = mpsc::channel();
-    std::thread::spawn(move || show(output, &lines));
+    std::thread::spawn(move || show(output, &prefix, &lines));
     let status = std::thread::spawn(move || child.wait());
     let mut ended = None;
     while ended.is_none_or(|ended: Instant| ended.elapsed() < REST) {
@@ -388,8 +419,8 @@ fn run_shown(mut command: Command, printed: &mut Printed) -> Result<()> {
     Ok(())
 }
 
-/// Copies lines to standard output and to `lines`.
-fn show(output: impl Read, lines: &mpsc::Sender<String>) {
+/// Copies lines to standard output, each behind `prefix`, and to `lines`.
+fn show(output: impl Read, prefix: &str, lines: &mpsc::Sender<String>) {
     let mut output = BufReader::new(output);
     let mut line = Vec::new();
     while output
@@ -397,7 +428,7 @@ fn show(output: impl Read, lines: &mpsc::Sender<String>) {
         .is_ok_and(|read| read > 0)
     {
         // Standard output may be closed; the step goes on.
-        let _ = std::io::stdout().write_all(&line);
+        let _ = std::io::stdout().write_all(&[prefix.as_bytes(), &line].concat());
         let _ = lines.send(String::from_utf8_lossy(&line).trim_end().to_owned());
         line.clear();
     }

@@ -1,6 +1,7 @@
 //! A campaign of crashes: workloads run once on recorded devices, and the cache is
 //! opened on what a power loss at any moment may have left of all devices.
 
+use std::num::NonZero;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
@@ -345,7 +346,8 @@ impl Disk {
 fn a_crash_at_any_moment_keeps_what_was_flushed() {
     let is_full = std::env::var_os("FLOE_FULL").is_some();
     let images = if is_full { 1_000_000 } else { 10_000 } / WORKLOADS;
-    let threads = if is_full { 2 } else { 1 };
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let threads = if is_full { cores } else { 1 };
     let next = AtomicUsize::new(0);
     let crash_some = || {
         let mut done = Done::default();
