@@ -17,6 +17,7 @@ pub mod hash;
 pub mod layout;
 pub mod list;
 pub mod parse;
+pub mod placement;
 pub mod policy;
 pub mod size;
 pub mod slots;
@@ -26,5 +27,6 @@ pub mod tiny;
 pub mod volume;
 
 pub use geometry::{Address, Geometry, GeometryError, ZoneId};
+pub use placement::Placement;
 pub use size::ByteSize;
 pub use tick::Tick;

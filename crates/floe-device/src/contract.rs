@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+pub use floe_core::Placement;
 use floe_core::ssd::Statistics;
 use floe_core::{Address, Geometry, ZoneId};
 use parking_lot::Mutex;
@@ -17,12 +18,6 @@ pub use crate::zone_state::ZoneState;
 
 /// A shared device.
 pub type SharedDevice = Arc<dyn Device>;
-
-/// An FDP reclaim-unit handle: separates a write from data of other
-/// lifetimes. Devices without handles ignore it; a handle at or
-/// above [`Geometry::placement_handles`] is taken modulo that number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Placement(pub u16);
 
 /// The standing of a drive in an [`Array`](crate::Array).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

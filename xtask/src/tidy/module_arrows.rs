@@ -23,7 +23,14 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
         "floe-core",
         &[
             &[
-                "content", "geometry", "hash", "list", "parse", "size", "tick",
+                "content",
+                "geometry",
+                "hash",
+                "list",
+                "parse",
+                "placement",
+                "size",
+                "tick",
             ],
             &["cells", "policy", "tiny"],
             &["volume"],

@@ -6,6 +6,7 @@ use crate::layout::{
     FormatPlan, KEY_MAX_BYTES, LARGE_MAX_BYTES, SMALL_MAX_BYTES, SlotGeometry, ZoneLayout,
     large_descriptor_bytes, piece_batch_bytes, piece_bytes_max, slot_piece_bytes, summary_bytes,
 };
+use crate::placement::Stream;
 use crate::{ByteSize, Geometry};
 
 /// Zones 0 and 1 hold the superblock and the journal.
@@ -319,6 +320,16 @@ impl Plan {
     /// The zones that hold values.
     pub fn data_zones(&self) -> impl Iterator<Item = crate::ZoneId> + use<> {
         (METADATA_ZONES..self.geometry.zone_count).map(crate::ZoneId)
+    }
+
+    /// The streams of writes. Slots are overwritten one by one, so all have the same.
+    pub fn streams(&self) -> impl Iterator<Item = Stream> + use<> {
+        let (new, moved) = match self.layout {
+            ZoneLayout::Log => (self.open_zones, self.eviction == Eviction::Clru),
+            ZoneLayout::Slots => (1, false),
+        };
+        let other = [Some(Stream::Metadata), moved.then_some(Stream::Moved)];
+        other.into_iter().flatten().chain((0..new).map(Stream::New))
     }
 
     /// Bytes of a large value that one write or read carries: a piece, or a

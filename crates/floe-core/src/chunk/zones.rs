@@ -19,6 +19,7 @@ use std::collections::VecDeque;
 use super::plan::{METADATA_ZONES, Plan};
 use crate::ZoneId;
 use crate::layout::{Generation, summary_bytes};
+use crate::placement::Stream;
 use crate::policy::zone::{Candidate, ZonePolicy};
 
 /// The phase of a zone's life.
@@ -66,6 +67,8 @@ struct Zone {
     failures: u32,
     /// The zone was opened for host GC.
     for_gc: bool,
+    /// The number of the zone's stream among those of open zones.
+    lane: u32,
     /// Its last reset freed space. Then the device has space for it
     /// unless another file has taken that.
     has_space: bool,
@@ -104,6 +107,9 @@ pub struct ZoneTable {
     open_max: usize,
     active_max: usize,
     gc_reserve: usize,
+    /// Moved values and new ones go to different zones, because the device keeps zones
+    /// of different streams apart.
+    splits_moved: bool,
     capacity: u64,
     block_size: u32,
     next_generation: u32,
@@ -146,6 +152,7 @@ impl ZoneTable {
             filled: 0,
             failures: 0,
             for_gc: false,
+            lane: 0,
             has_space: false,
         };
         ZoneTable {
@@ -157,6 +164,7 @@ impl ZoneTable {
             open_max: plan.open_zones as usize,
             active_max: active_max.max(plan.open_zones as usize),
             gc_reserve: gc_reserve as usize,
+            splits_moved: geometry.placement_handles > 1 && plan.open_zones > 1,
             capacity: geometry.zone_capacity,
             block_size: geometry.block_size,
             next_generation: first_generation.0.max(1),
@@ -181,20 +189,61 @@ impl ZoneTable {
     }
 
     fn place_for(&mut self, claim: Claim, bytes: u64, records: u32) -> Placed {
-        if let Some(index) = self.open_zone_for(claim, bytes, records) {
-            self.rotation = index + 1;
-            let zone = self.open[index];
-            return Placed::In(zone, self.reserve(zone, bytes, records));
+        if let Some(index) = self.open_zone_for(claim, self.splits_moved, bytes, records) {
+            return self.place_in(index, bytes, records);
         }
-        if !self.make_room_to_open(claim) {
-            return Placed::Wait;
-        }
-        let Some((zone, _)) = self.open_free(u64::from(self.block_size)) else {
-            return Placed::Wait;
+        let lane = self.make_room_to_open(claim).then(|| self.free_lane());
+        let opened = lane.and_then(|lane| {
+            let (zone, _) = self.open_free(u64::from(self.block_size))?;
+            Some((zone, lane))
+        });
+        let Some((zone, lane)) = opened else {
+            // Rather in a zone of the other age than not at all.
+            return match self.open_zone_for(claim, false, bytes, records) {
+                Some(index) => self.place_in(index, bytes, records),
+                None => Placed::Wait,
+            };
         };
-        self.zones[zone.index()].for_gc = claim == Claim::HostGc;
+        let entry = &mut self.zones[zone.index()];
+        (entry.for_gc, entry.lane) = (claim == Claim::HostGc, lane);
         self.open.push(zone);
         Placed::AfterOpening(zone, self.reserve(zone, bytes, records))
+    }
+
+    /// Adds a placement to the open zone at `index`.
+    fn place_in(&mut self, index: usize, bytes: u64, records: u32) -> Placed {
+        self.rotation = index + 1;
+        let zone = self.open[index];
+        Placed::In(zone, self.reserve(zone, bytes, records))
+    }
+
+    /// The stream of a zone's values.
+    pub fn stream(&self, zone: ZoneId) -> Stream {
+        let entry = &self.zones[zone.index()];
+        match entry.for_gc && self.splits_moved {
+            true => Stream::Moved,
+            false => Stream::New(entry.lane),
+        }
+    }
+
+    /// The stream of new values with the fewest open zones, then with the fewest closing
+    /// ones, which still take values of slow streams.
+    fn free_lane(&self) -> u32 {
+        use ZonePhase::{Closing, Open, Opening};
+        let mut zones = vec![(0, 0); self.open_max];
+        for (index, entry) in self.zones.iter().enumerate() {
+            let Stream::New(lane) = self.stream(ZoneId(index as u32)) else {
+                continue;
+            };
+            let (open, closing) = &mut zones[lane as usize];
+            match entry.info.phase {
+                Opening | Open => *open += 1,
+                Closing => *closing += 1,
+                _ => {}
+            }
+        }
+        let fewest = (0..zones.len()).min_by_key(|&lane| zones[lane]);
+        fewest.unwrap_or(0) as u32
     }
 
     /// Over slots: the next zone to divide. The caller initializes it, then
@@ -434,12 +483,20 @@ impl ZoneTable {
             filled: self.fills,
             failures: 0,
             for_gc: false,
+            lane: 0,
             has_space: false,
         };
     }
 
     /// The next open zone in rotation that has room, as an index of `open`.
-    fn open_zone_for(&self, claim: Claim, bytes: u64, records: u32) -> Option<usize> {
+    /// With `of_its_age`, users and host GC have different ones.
+    fn open_zone_for(
+        &self,
+        claim: Claim,
+        of_its_age: bool,
+        bytes: u64,
+        records: u32,
+    ) -> Option<usize> {
         // While zones are scarce, users leave those of host GC alone. They
         // would fill them at once, and GC could not free another zone.
         let spares_gc = claim == Claim::User && self.free.len() <= self.gc_reserve;
@@ -449,7 +506,9 @@ impl ZoneTable {
             .find(|&index| {
                 let zone = self.open[index];
                 let entry = &self.zones[zone.index()];
+                let is_of_age = entry.for_gc == (claim == Claim::HostGc);
                 !(spares_gc && entry.for_gc)
+                    && (is_of_age || !of_its_age)
                     && entry.info.phase == ZonePhase::Open
                     && self.fits(zone, bytes, records)
             })

@@ -126,7 +126,9 @@ impl NextLabel {
         };
         let mut end = 0;
         for _ in 0..2 {
-            let at = device.append(zone, block.clone(), Placement(0)).await?;
+            let at = device
+                .append(zone, block.clone(), Placement::METADATA)
+                .await?;
             device.flush().await?;
             end = at.offset / u64::from(label.block_size) + 1;
         }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqC
 use floe_core::chunk::Plan;
 use floe_core::hash::{HashSeed, KeyHash};
 use floe_core::layout::{CacheId, Sequence};
+use floe_core::placement::Handles;
 use floe_device::{Clock, SharedDevice};
 
 use super::stats::ChunkCounters;
@@ -18,6 +19,8 @@ pub(crate) struct Environment {
     pub(crate) device: SharedDevice,
     pub(crate) clock: Clock,
     pub(crate) plan: Plan,
+    /// The placement of each stream of writes.
+    pub(crate) handles: Handles,
     pub(crate) id: CacheId,
     seed: HashSeed,
     pub(crate) counters: ChunkCounters,
@@ -38,6 +41,7 @@ impl Environment {
         Environment {
             device,
             clock,
+            handles: Handles::new(plan.geometry.placement_handles, plan.streams()),
             plan,
             id,
             seed,

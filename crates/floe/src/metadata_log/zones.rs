@@ -183,7 +183,7 @@ impl<S: LogSuperblock> Log<S> {
     async fn append_block(&mut self, block: &IoData) -> Result<(), LogError> {
         let append = self
             .device
-            .append(self.end.zone, block.clone(), Placement(0));
+            .append(self.end.zone, block.clone(), Placement::METADATA);
         self.end.written_bytes = append.await?.offset + block.len() as u64;
         Ok(())
     }
@@ -214,7 +214,7 @@ impl<S: LogSuperblock> Log<S> {
         self.next_epoch += 1;
         let block = self.block(&superblock)?;
         let len = block.len() as u64;
-        let at = self.device.append(zone, block, Placement(0)).await?;
+        let at = self.device.append(zone, block, Placement::METADATA).await?;
         self.device.flush().await?;
         let new = End {
             zone,
@@ -263,7 +263,7 @@ impl<S: LogSuperblock> Log<S> {
     async fn retire(&self, zone: ZoneId) -> Result<(), LogError> {
         let copy = self.block(&self.end.superblock)?;
         self.device.reset(zone).await?;
-        if let Err(error) = self.device.append(zone, copy, Placement(0)).await {
+        if let Err(error) = self.device.append(zone, copy, Placement::METADATA).await {
             tracing::warn!(%error, %zone, "the old journal zone takes no copy of the superblock");
         }
         Ok(self.device.flush().await?)

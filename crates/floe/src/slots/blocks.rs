@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use floe_core::layout::{
     CacheId, LayoutError, SlotEntry, SlotGeometry, ZoneLife, decode_slot_block, encode_slot_block,
 };
-use floe_device::{Address, DeviceError, Placement as Handle, SharedDevice};
+use floe_device::{Address, DeviceError, Placement, SharedDevice};
 
 /// Table bytes per read.
 const READ_BYTES: u64 = 1 << 20;
@@ -130,7 +130,9 @@ impl TableBlocks {
         let mut buf = self.device.allocate(geometry.block_size as usize);
         encode_slot_block(self.id, life, geometry, number, entries, &mut buf)?;
         let at = Address::new(life.zone, geometry.table_block_offset(number));
-        self.device.write(at, buf.freeze(), Handle(0)).await?;
+        self.device
+            .write(at, buf.freeze(), Placement::METADATA)
+            .await?;
         self.writes.fetch_add(1, Relaxed);
         Ok(())
     }

@@ -22,15 +22,11 @@ use floe_core::layout::tiny::{
     IndexHead, ObjectsPage, PageId, PageKind, TrailerHead, decode_objects, encode_objects,
     encode_trailer, open_index, read_page_id, seal_index,
 };
+use floe_core::placement::{Handles, Stream};
 use floe_core::tiny::{Flash, Label, PAGE_BYTES, Page, PageAddress, Summary};
 use floe_core::{Address, ZoneId};
 use floe_device::{DeviceError, IoBuf, OpFuture, Placement, SharedDevice};
 use futures::future::join_all;
-
-/// Placement handles, which separate data of different lifetimes.
-const APPENDED: Placement = Placement(1);
-const INDEX: Placement = Placement(2);
-const IN_PLACE: Placement = Placement(2);
 
 /// Errors of a write.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +51,25 @@ impl WriteError {
     }
 }
 
+/// The placement of each kind of data of one instance.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Placements {
+    appended: Placement,
+    index: Placement,
+    in_place: Placement,
+}
+
+impl Placements {
+    /// Those of instance `at`.
+    pub(super) fn of(handles: &Handles, at: u32) -> Self {
+        Placements {
+            appended: handles.of(Stream::Appended(at)),
+            index: handles.of(Stream::Index(at)),
+            in_place: handles.of(Stream::InPlace(at)),
+        }
+    }
+}
+
 /// One instance's part of the device.
 #[derive(Debug)]
 pub(super) struct Medium {
@@ -65,6 +80,7 @@ pub(super) struct Medium {
     pub(super) life: u64,
     pub(super) first_zone: u32,
     pub(super) flash: Flash,
+    pub(super) placements: Placements,
     /// Zones that are read-only or offline, as far as that is known.
     pub(super) unwritable: AtomicU32,
     /// Resets of each zone in this life, plus one if the zone was empty at the
@@ -202,8 +218,8 @@ impl Medium {
             self.encode(label, page, out)?;
         }
         let placement = match pages.first() {
-            Some(Page::Index(_)) => INDEX,
-            _ => APPENDED,
+            Some(Page::Index(_)) => self.placements.index,
+            _ => self.placements.appended,
         };
         self.append_bytes(first, buf, placement).await
     }
@@ -218,7 +234,8 @@ impl Medium {
             ..label
         };
         self.encode(label, page, &mut buf)?;
-        let written = self.device.write(self.address(at), buf.freeze(), IN_PLACE);
+        let placement = self.placements.in_place;
+        let written = self.device.write(self.address(at), buf.freeze(), placement);
         let written = written.await;
         // Counted after a failure too, since the write may have reached flash.
         if let Some(version) = self.versions.get(at.index()) {
@@ -261,7 +278,7 @@ impl Medium {
                 probes: summary.probes,
             };
             head.encode(self.id, &mut buf)?;
-            INDEX
+            self.placements.index
         } else {
             let head = TrailerHead {
                 sequence: summary.sequence,
@@ -280,7 +297,7 @@ impl Medium {
             for (out, page) in buf.chunks_exact_mut(PAGE_BYTES).zip(pages) {
                 out.copy_from_slice(&page);
             }
-            APPENDED
+            self.placements.appended
         };
         self.append_bytes(first, buf, placement).await?;
         self.device.flush().await?;

@@ -28,7 +28,7 @@ use super::engine::{AnyEngine, AnyStripe};
 use super::fences::{FenceBounds, Fences};
 use super::instance::{Instance, State};
 use super::journal::{Entry, Journal, Live};
-use super::medium::Medium;
+use super::medium::{Medium, Placements};
 use super::opening::{OpenTinyError, TinyRecovery};
 use super::plan::TinyPlan;
 use super::ram::Ram;
@@ -386,6 +386,7 @@ fn medium(
         life: superblock.epoch,
         first_zone,
         flash: plan.flash,
+        placements: Placements::of(&plan.handles(), at),
         unwritable: AtomicU32::new(unwritable),
         lives: of_instance
             .map(|zone| AtomicU32::new(u32::from(is_empty(zone))))

@@ -3,6 +3,7 @@
 use floe_core::chunk::{Durability, METADATA_ZONES};
 use floe_core::hash::KeyHash;
 use floe_core::layout::tiny::{TINY_NOTE_BYTES, TinyEngine, TinyFormatPlan, TinySuperblock};
+use floe_core::placement::{Handles, Stream};
 use floe_core::policy::admission::{AdmissionConfig, WriteBudgetConfig};
 use floe_core::tiny::nemo::NemoPlan;
 use floe_core::tiny::{Flash, Object, PAGE_BYTES, PAGE_ROOM_BYTES, PlanError, SetStorage};
@@ -192,6 +193,21 @@ impl TinyPlan {
             },
             geometry: geometry.clone(),
         })
+    }
+
+    /// The placement of each stream of writes.
+    pub(super) fn handles(&self) -> Handles {
+        let appends = self.format.engine != TinyEngine::Set;
+        let of_instance = |at| {
+            [
+                appends.then_some(Stream::Appended(at)),
+                self.engine.recovery().map(|_| Stream::Index(at)),
+                self.writes_in_place.then_some(Stream::InPlace(at)),
+            ]
+        };
+        let of_instances = (0..self.instances).flat_map(of_instance).flatten();
+        let streams = of_instances.chain([Stream::Metadata]);
+        Handles::new(self.geometry.placement_handles, streams)
     }
 
     /// The first zone of an instance.

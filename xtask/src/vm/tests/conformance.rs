@@ -68,7 +68,8 @@ pub(super) fn oracles(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Namespaces by passthrough, of every kind that Floe drives.
+/// Namespaces by passthrough, of every kind that Floe drives, and the bytes of each handle
+/// of a drive with data placement.
 pub(super) fn passthrough(stage: &Stage) -> Result<()> {
     let disks = ["zns-a-1", "zns-b-1", "fdp-1", "conv-2"];
     let disks = disks.map(|disk| format!("/dev/vm/{disk}.char"));
@@ -78,7 +79,8 @@ pub(super) fn passthrough(stage: &Stage) -> Result<()> {
         stage.test("nvme")?,
         "--test-threads=1",
     ];
-    stage.machine.guest().run(&words, PATIENCE).map(drop)
+    stage.machine.guest().run(&words, PATIENCE)?;
+    run(stage, "placement", &["FLOE_TEST_DRIVE=/dev/vm/fdp-1.char"])
 }
 
 /// Runs the ignored tests of `test` with environment variables.

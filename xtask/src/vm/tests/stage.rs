@@ -13,6 +13,7 @@ const TESTS: &[(&str, &str)] = &[
     ("nvme", "crates/floe-device"),
     ("store_oracle", "crates/floe"),
     ("tiny_oracle", "crates/floe"),
+    ("placement", "crates/floe"),
 ];
 
 /// The machine and the programs that tests use.

@@ -81,8 +81,8 @@ impl Log {
             });
         }
         encoder.finish()?;
-        let handle = reservation.handle();
-        let at = device.append(life.zone, buf.freeze(), handle).await?;
+        let placement = reservation.placement();
+        let at = device.append(life.zone, buf.freeze(), placement).await?;
         let first_block = (at.offset / u64::from(block)) as u32;
         for record in &mut placed {
             record.block += first_block;

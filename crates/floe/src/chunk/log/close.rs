@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use floe_core::ZoneId;
 use floe_core::layout::{Note, SummaryEntry, SummaryShape, ZoneLife, encode_summary_page};
-use floe_device::Placement as Handle;
 
 use super::Log;
 use crate::abort::OnAbort;
@@ -83,14 +82,14 @@ impl Log {
         life: ZoneLife,
         entries: &[SummaryEntry],
     ) -> Result<u64, WriteError> {
-        let device = &self.base.env.device;
+        let (device, placement) = (&self.base.env.device, self.placement(life.zone));
         let shape = SummaryShape::new(entries.len(), self.base.env.block_size());
         let mut start = None;
         for page in 0..shape.pages() {
             let mut buf = device.allocate(shape.page_bytes(page));
             encode_summary_page(self.base.env.id, life, shape, page, entries, &mut buf)?;
             // One at a time, because the pages must be adjacent.
-            let at = device.append(life.zone, buf.freeze(), Handle(0)).await?;
+            let at = device.append(life.zone, buf.freeze(), placement).await?;
             start.get_or_insert(at.offset);
         }
         Ok(start.unwrap_or(0))

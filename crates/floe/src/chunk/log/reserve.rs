@@ -6,7 +6,7 @@ use std::time::Duration;
 use floe_core::ZoneId;
 use floe_core::chunk::{Eviction, Placed};
 use floe_core::layout::{Generation, ZoneLayout, ZoneLife};
-use floe_device::{Operation, Placement as Handle};
+use floe_device::{Operation, Placement};
 
 use super::Log;
 use crate::chunk::stats::add;
@@ -35,14 +35,9 @@ impl Reservation {
         self.life
     }
 
-    /// The device's placement handle of this zone: open zones have different
-    /// ones, and handle 0 is for metadata.
-    pub(super) fn handle(&self) -> Handle {
-        let handles = u32::from(self.log.base.env.plan.geometry.placement_handles);
-        if handles < 2 {
-            return Handle(0);
-        }
-        Handle((1 + self.life.generation.0 % (handles - 1)) as u16)
+    /// The placement of the zone.
+    pub(super) fn placement(&self) -> Placement {
+        self.log.placement(self.life.zone)
     }
 
     /// Handles a failed write: the zone accepts no more until its reset.
@@ -154,6 +149,12 @@ impl Log {
         }
     }
 
+    /// The placement of all that is written to `zone` in its current life.
+    pub(super) fn placement(&self, zone: ZoneId) -> Placement {
+        let stream = self.base.zones.lock().stream(zone);
+        self.base.env.handles.of(stream)
+    }
+
     fn reserved(
         self: &Arc<Self>,
         zone: ZoneId,
@@ -193,8 +194,8 @@ impl Log {
             .begin_life(life, ZoneLayout::Log, Operation::Append);
         let header = begun.await?.freeze();
         let _ = self.take_listed(life.zone);
-        let handle = reservation.handle();
-        env.device.append(life.zone, header, handle).await?;
+        let placement = reservation.placement();
+        env.device.append(life.zone, header, placement).await?;
         // Under zone LRU a write counts as a use; the other policies consider only reads.
         let now = match env.plan.eviction {
             Eviction::Zplru => env.clock.now().0,

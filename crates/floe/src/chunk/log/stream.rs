@@ -89,8 +89,8 @@ impl LogStream {
         };
         let life = reservation.life();
         encode_piece_header(env.id, life, piece, env.block_size(), &mut buf)?;
-        let handle = reservation.handle();
-        Ok(env.device.append(life.zone, buf.freeze(), handle))
+        let placement = reservation.placement();
+        Ok(env.device.append(life.zone, buf.freeze(), placement))
     }
 
     /// Handles a failed write: the zone accepts no more.
@@ -169,9 +169,11 @@ impl LogStream {
         let block_size = env.block_size();
         let mut buf = env.device.allocate(descriptor.encoded_bytes(block_size));
         let (_, checksum) = descriptor.encode(env.id, life, block_size, &mut buf)?;
-        let handle = self.reservation.as_ref().map(Reservation::handle);
-        let handle = handle.unwrap_or_default();
-        let at = env.device.append(life.zone, buf.freeze(), handle).await?;
+        let placement = self.log.placement(life.zone);
+        let at = env
+            .device
+            .append(life.zone, buf.freeze(), placement)
+            .await?;
         Ok(SummaryEntry {
             hash: descriptor.hash,
             sequence: descriptor.sequence,

@@ -39,8 +39,9 @@ use floe_core::ZoneId;
 use floe_core::chunk::{Durability, Entry, Found, Place, Plan, ZonePhase, ZoneTable};
 use floe_core::hash::KeyHash;
 use floe_core::layout::{Sequence, SlotEntry, SlotGeometry, ValueKind};
+use floe_core::placement::Stream;
 use floe_core::slots::{SlotId, SlotMap, slot_at};
-use floe_device::{Address, Placement as Handle, ZoneState};
+use floe_device::{Address, Placement, ZoneState};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
@@ -183,11 +184,9 @@ impl SlotStore {
         &self.tables
     }
 
-    /// Payloads and metadata have different placement handles, if the device offers any.
-    fn payload_handle(&self) -> Handle {
-        Handle(u16::from(
-            self.base.env.plan.geometry.placement_handles >= 2,
-        ))
+    /// The placement of payloads; that of tables is the metadata's.
+    fn payload_placement(&self) -> Placement {
+        self.base.env.handles.of(Stream::New(0))
     }
 
     /// Wakes the background tasks, to let them end.

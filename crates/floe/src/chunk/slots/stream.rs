@@ -52,7 +52,7 @@ impl SlotStream {
     pub(crate) fn send(&self, offset: u64, buf: IoBuf) -> Result<OpFuture<Address>, WriteError> {
         let hold = self.slot.as_ref().ok_or(WriteError::Unplaced)?;
         let at = Address::new(hold.slot.zone, self.payload_offset(hold) + offset);
-        let (device, handle) = (&self.store.base.env.device, self.store.payload_handle());
+        let (device, handle) = (&self.store.base.env.device, self.store.payload_placement());
         let done = device.write(at, buf.freeze(), handle);
         Ok(OpFuture::new(async move { done.await.map(|()| at) }))
     }
@@ -158,7 +158,7 @@ impl SlotStore {
         let mut buf = env.device.allocate(descriptor.encoded_bytes(block_size));
         let (_, checksum) = descriptor.encode(env.id, hold.life, block_size, &mut buf)?;
         let at = Address::new(hold.slot.zone, self.geometry.slot_offset(hold.slot.slot));
-        let handle = self.payload_handle();
+        let handle = self.payload_placement();
         env.device.write(at, buf.freeze(), handle).await?;
         Ok(checksum)
     }

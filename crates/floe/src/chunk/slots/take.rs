@@ -6,7 +6,7 @@ use floe_core::ZoneId;
 use floe_core::chunk::{ZonePhase, ZoneTable};
 use floe_core::layout::{Generation, ZoneLayout, ZoneLife};
 use floe_core::slots::SlotRun;
-use floe_device::{Address, Operation, Placement as Handle};
+use floe_device::{Address, Operation, Placement};
 
 use super::SlotStore;
 use crate::abort::OnAbort;
@@ -121,7 +121,7 @@ impl SlotStore {
             .begin_life(life, ZoneLayout::Slots, Operation::Write);
         let header = begun.await?.freeze();
         let at = Address::new(zone, 0);
-        env.device.write(at, header, Handle(0)).await?;
+        env.device.write(at, header, Placement::METADATA).await?;
         // Like every zone's header, it must be durable before anything else is written there.
         self.tables.stabilise().await?;
         self.tables.blocks().write_empty_table(life).await?;

@@ -199,7 +199,7 @@ impl SlotStore {
             buf[end..padded].fill(0);
         }
         let at = Address::new(first.zone, self.geometry.payload_offset(first.slot));
-        let handle = self.payload_handle();
+        let handle = self.payload_placement();
         self.base.env.device.write(at, buf.freeze(), handle)
     }
 
