@@ -8,6 +8,7 @@ use clap_complete::Shell;
 use floe::config::Schema;
 use floe::volume::Mode;
 use floe_core::ByteSize;
+use floe_device::upkeep::Condition;
 
 use crate::cli::Cli;
 use crate::settings::with_settings;
@@ -63,7 +64,7 @@ pub(crate) enum Action {
     /// Make, attach, watch and detach volumes
     #[command(subcommand)]
     Volume(VolumeAction),
-    /// Show NVMe namespaces, and what Floe can use of them
+    /// Show drives, and format, prepare or measure one
     #[command(subcommand)]
     Device(DeviceAction),
     /// Print, check or explain the configuration
@@ -124,6 +125,90 @@ pub(crate) enum DeviceAction {
         floe device zones /dev/ng0n1\n\n\
         Nothing is changed. A namespace in use can be read too.")]
     Zones(NamespaceArgs),
+    /// Empty a device: reset its zones, or discard all of it
+    #[command(after_help = "Examples:\n  \
+        floe device format nvme:S5XYNG0K123456\n  \
+        floe device format /dev/sdb --force\n  \
+        floe device format /dev/ng0n1 --lba-format 1 --force\n\n\
+        Without --force only a blank device is touched, and never one that is mounted or in use.")]
+    Format(DeviceFormatArgs),
+    /// Check a device, and bring it into a known state before a measurement
+    #[command(after_help = "Examples:\n  \
+        floe device prepare /dev/nvme0n1 --state fresh --dry-run\n  \
+        floe device prepare nvme:S5XYNG0K123456 --state random --passes 3 --force\n  \
+        floe device prepare /dev/nvme0n1 --state sequential --share 0.8 --force\n\n\
+        --dry-run prints the checks and the plan. The device is emptied, and written except for `fresh`:\n\
+        without --force only a blank one.")]
+    Prepare(DevicePrepareArgs),
+    /// Measure latencies and bandwidth of a device
+    #[command(after_help = "Examples:\n  \
+        floe device bench /dev/nvme0n1                                         reads only\n  \
+        floe device bench nvme:S5XYNG0K123456 --force --profile drive.toml     WIPES the device\n  \
+        floe device bench --sim drive.toml                                     in virtual time\n\n\
+        --profile writes settings of a simulated SSD with the same figures, which `floe bench --config` and\n\
+        experiments take.")]
+    Bench(DeviceBenchArgs),
+}
+
+/// The argument that names a device to work on.
+const DEVICE_HELP: &str = "The device: a file, /dev/sdb, /dev/nvme0n1, or by passthrough /dev/ng0n1 or nvme:SERIAL[:NAMESPACE]";
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DeviceFormatArgs {
+    #[arg(value_name = "DEVICE", help = DEVICE_HELP, value_hint = ValueHint::FilePath)]
+    pub(crate) device: PathBuf,
+    /// Wipe the device permanently, whatever it holds
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Give a namespace this block format, by the number that `floe device info` shows
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) lba_format: Option<u8>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DeviceBenchArgs {
+    #[arg(value_name = "DEVICE", help = DEVICE_HELP, value_hint = ValueHint::FilePath)]
+    #[arg(required_unless_present = "sim", conflicts_with = "sim")]
+    pub(crate) device: Option<PathBuf>,
+    /// The simulated SSD of this file's [device] section instead, in virtual time
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) sim: Option<PathBuf>,
+    /// Seconds of all loads together
+    #[arg(long, default_value_t = 30.0)]
+    pub(crate) seconds: f64,
+    /// Measure writes too: wipe the device permanently, whatever it holds
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Write the settings of a simulated SSD with these figures to this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) profile: Option<PathBuf>,
+    /// Seed of random places and bytes
+    #[arg(long, default_value_t = 42)]
+    pub(crate) seed: u64,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DevicePrepareArgs {
+    #[arg(value_name = "DEVICE", help = DEVICE_HELP, value_hint = ValueHint::FilePath)]
+    pub(crate) device: PathBuf,
+    /// The state: fresh (empty), sequential (filled), or random (filled, then overwritten)
+    #[arg(long)]
+    pub(crate) state: Condition,
+    /// Most passes over the device. Default: 1, or 2 of random writes
+    #[arg(long)]
+    pub(crate) passes: Option<u32>,
+    /// The share of the device that is written; the rest stays empty
+    #[arg(long, default_value_t = 1.0)]
+    pub(crate) share: f64,
+    /// Seed of random places and bytes
+    #[arg(long, default_value_t = 42)]
+    pub(crate) seed: u64,
+    /// Print the checks and the plan, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Wipe the device permanently, whatever it holds
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 #[derive(Clone, Debug, Args)]

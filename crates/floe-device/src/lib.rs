@@ -36,6 +36,7 @@ pub mod recorded;
 pub mod sim;
 mod sim_config;
 pub mod sim_media;
+pub mod upkeep;
 mod virtual_clock;
 pub mod virtual_time;
 mod zone_state;

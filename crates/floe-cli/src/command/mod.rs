@@ -2,12 +2,12 @@
 
 mod announcement;
 mod config;
+mod device;
 mod format;
 mod inspect;
 mod inspect_volumes;
 mod inspection;
 mod lab;
-mod namespaces;
 mod runtime;
 mod serve;
 mod volume;
@@ -39,7 +39,7 @@ pub(crate) fn run(schema: &Schema, matches: &ArgMatches) -> Result<ExitCode, Fai
         Action::Advise(args) => return Err(lab::become_lab("advise", &args, cli.json)),
         Action::Inspect(args) => inspect::run(schema, below, &args, cli.json)?,
         Action::Check(args) => inspect::check(schema, below, &args, cli.json)?,
-        Action::Device(action) => namespaces::run(&action, cli.json)?,
+        Action::Device(action) => device::run(&action, cli.json)?,
         Action::Volume(action) => volume::run(schema, below, &action, cli.json)?,
         Action::Config(action) => config::run(schema, below, action, cli.json)?,
         Action::Completions { shell } => manual::completions(&mut args::command(schema), shell)?,

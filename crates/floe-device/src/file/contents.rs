@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _};
 use std::path::Path;
 
 use floe_core::layout::tiny::TinySuperblock;
@@ -13,6 +13,7 @@ use floe_core::layout::{ArrayLabel, Identified, Superblock, identify};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
+use super::opening::block_device_size;
 use super::signatures::{self, SIGNATURES};
 use crate::config::OpenDeviceError;
 
@@ -84,7 +85,22 @@ pub(crate) struct Medium<'a> {
     pub(crate) is_block_device: bool,
 }
 
-impl Medium<'_> {
+impl<'a> Medium<'a> {
+    /// An open file or block device.
+    pub(crate) fn of(file: &'a File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        let is_block_device = metadata.file_type().is_block_device();
+        let len = match is_block_device {
+            true => block_device_size(file)?,
+            false => metadata.len(),
+        };
+        Ok(Medium {
+            file,
+            len,
+            is_block_device,
+        })
+    }
+
     /// Inspects the medium. `zone_size` is one more possible location of a
     /// second superblock.
     pub(crate) fn contents(&self, zone_size: Option<u64>) -> io::Result<Contents> {

@@ -19,6 +19,7 @@ pub(crate) mod request;
 mod ring;
 pub(crate) mod rings;
 mod signatures;
+pub(crate) mod space;
 pub(crate) mod states;
 mod table;
 mod threads;

@@ -106,18 +106,9 @@ fn cache_on(
     config: &DeviceConfig,
 ) -> Result<Option<CacheShape>, OpenDeviceError> {
     let look = || {
-        let metadata = file.metadata()?;
-        let is_block_device = metadata.file_type().is_block_device();
-        let len = match is_block_device {
-            true => block_device_size(file)?,
-            false => metadata.len(),
-        };
-        let medium = Medium {
-            file,
-            len,
-            is_block_device,
-        };
-        Ok((len, medium.contents(config.zone_size.map(ByteSize::bytes))?))
+        let medium = Medium::of(file)?;
+        let contents = medium.contents(config.zone_size.map(ByteSize::bytes))?;
+        Ok((medium.len, contents))
     };
     let (len, contents) = look().map_err(|error| io_error(path, error))?;
     match (contents.cache(path)?, config.size) {

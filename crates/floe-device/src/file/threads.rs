@@ -5,7 +5,6 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, IoSlice};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -15,6 +14,7 @@ use tokio::runtime::Handle;
 
 use super::owner::Owner;
 use super::request::{Answer, Passthrough, Request, Transfer, Verdict};
+use super::space::{discard, punch};
 use crate::error::DeviceErrorKind;
 use crate::nvme::command::IOCTL_IO;
 use crate::nvme::ioctl;
@@ -168,8 +168,8 @@ fn attempt(file: &File, request: &mut Request) -> io::Result<usize> {
         Transfer::Write(data) => file.write_at(&data[done..], position),
         Transfer::WriteDurably(data) => write_durably(file, &data[done..], position),
         Transfer::Sync => file.sync_data().map(|()| 0),
-        Transfer::Punch(len) => punch(file, FallocateFlags::PUNCH_HOLE, position, *len),
-        Transfer::Zero(len) => punch(file, FallocateFlags::ZERO_RANGE, position, *len),
+        Transfer::Punch(len) => punch(file, FallocateFlags::PUNCH_HOLE, position, *len).map(|()| 0),
+        Transfer::Zero(len) => punch(file, FallocateFlags::ZERO_RANGE, position, *len).map(|()| 0),
         Transfer::Discard(len) => discard(file, position, *len).map(|()| 0),
         Transfer::ChangeZone(len, change) => {
             zoned::change(file, position, *len, *change).map(|()| 0)
@@ -186,20 +186,4 @@ fn write_durably(file: &File, data: &[u8], position: u64) -> io::Result<usize> {
     let data = [IoSlice::new(data)];
     let flags = rustix::io::ReadWriteFlags::DSYNC;
     Ok(rustix::io::pwritev2(file, &data, position, flags)?)
-}
-
-fn punch(file: &File, how: FallocateFlags, position: u64, len: u64) -> io::Result<usize> {
-    rustix::fs::fallocate(file, how | FallocateFlags::KEEP_SIZE, position, len)?;
-    Ok(0)
-}
-
-fn discard(file: &File, position: u64, len: u64) -> io::Result<()> {
-    const BLKDISCARD: libc::Ioctl = 0x1277;
-    let range = [position, len];
-    // SAFETY: BLKDISCARD reads two u64 from a pointer that is valid for the call.
-    let status = unsafe { libc::ioctl(file.as_raw_fd(), BLKDISCARD, range.as_ptr()) };
-    if status < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
 }

@@ -23,6 +23,8 @@ pub struct Command {
 const TRANSFER_MS: u32 = 30_000;
 /// Milliseconds that a command may take which covers a whole zone or namespace.
 const MANAGEMENT_MS: u32 = 120_000;
+/// Milliseconds that formatting may take.
+const FORMAT_MS: u32 = 600_000;
 
 /// Bytes of `struct nvme_uring_cmd`.
 const URING_BYTES: usize = 72;
@@ -59,6 +61,7 @@ mod opcode {
     pub(super) const ADMIN_GET_LOG_PAGE: u8 = 0x02;
     pub(super) const ADMIN_IDENTIFY: u8 = 0x06;
     pub(super) const ADMIN_GET_FEATURES: u8 = 0x0a;
+    pub(super) const ADMIN_FORMAT: u8 = 0x80;
 }
 
 /// A command set identifier.
@@ -298,6 +301,20 @@ impl Command {
             0,
             [identifier, argument, 0, 0, 0, 0],
         )
+    }
+
+    /// Gives the namespace the block format `format`, of at most 64, which erases it. An admin
+    /// command.
+    pub fn format(namespace: u32, format: u8) -> Self {
+        let (low, high) = (u32::from(format & 0xf), u32::from(format >> 4 & 3));
+        Command {
+            timeout_ms: FORMAT_MS,
+            ..Command::new(
+                opcode::ADMIN_FORMAT,
+                namespace,
+                [low | high << 12, 0, 0, 0, 0, 0],
+            )
+        }
     }
 
     /// The command as `struct nvme_uring_cmd`, with `data_bytes` bytes of data at the

@@ -337,6 +337,16 @@ impl Drive {
         ioctl::io(&self.file, &command, &mut []).map(drop)
     }
 
+    /// Gives the namespace another of its block formats, which erases it. This object does not
+    /// know the new format: open the namespace again. Needs CAP_SYS_ADMIN.
+    ///
+    /// # Errors
+    /// If the command fails.
+    pub fn format(&self, format: u8) -> Result<(), CommandError> {
+        let command = Command::format(self.number, format);
+        ioctl::admin(&self.file, &command, &mut []).map(drop)
+    }
+
     /// Reads blocks from `block` into `buf`, which holds whole blocks.
     ///
     /// # Errors
@@ -465,7 +475,7 @@ impl DriveError {
         }
     }
 
-    pub(super) fn at(self, path: &Path) -> OpenDeviceError {
+    pub(crate) fn at(self, path: &Path) -> OpenDeviceError {
         match self {
             DriveError::Command(CommandError::Kernel(error)) => io_error(path, error),
             other => OpenDeviceError::Unusable {

@@ -14,7 +14,7 @@ mod find;
 pub mod identify;
 pub(crate) mod ioctl;
 pub mod log_page;
-mod open;
+pub(crate) mod open;
 mod operations;
 pub mod status;
 pub mod zone_report;

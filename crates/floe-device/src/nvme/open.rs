@@ -16,7 +16,7 @@ use crate::buffer::IoBuf;
 use crate::config::{DeviceConfig, DeviceKind, OpenDeviceError, lower};
 use crate::contract::ZoneState;
 use crate::drive_zones::{self, DriveZone};
-use crate::file::contents::{CacheShape, Medium};
+use crate::file::contents::{CacheShape, Contents, Medium};
 use crate::file::entries::EntryKind;
 use crate::file::open::fitted;
 use crate::file::opening::{Access, arena_and_rings, io_error, lock, patiently};
@@ -34,15 +34,8 @@ impl NvmeDevice {
         let Some(path) = config.path.as_deref() else {
             return Err(OpenDeviceError::Missing("path"));
         };
-        let drive = Drive::open_to_change(path)?;
+        let (drive, claim) = open_exclusively(path, Access::Read)?;
         let path = drive.path().to_owned();
-        lock(&drive.file, &path, Access::Write)?;
-        let Some(block_device) = drive.block_path() else {
-            let why =
-                "the kernel has no block device for it, so nothing tells whether it is in use";
-            return Err(unusable(&drive, why));
-        };
-        let claim = claim(block_device)?;
         check_kind(config.kind, &drive)?;
         if let Some(why) = drive.unusable() {
             return Err(unusable(&drive, why));
@@ -50,7 +43,7 @@ impl NvmeDevice {
         let zones = drive.zones().map_err(|error| error.at(&path))?;
         let cache = match config.accept_foreign {
             true => None,
-            false => cache_on(config, &drive, &zones, &claim)?,
+            false => contents(&drive, &zones, &claim, config.zone_size)?.cache(&path)?,
         };
         let mut geometry = match drive.interface() {
             Interface::Zoned(shape) => zoned_geometry(config, &drive, shape, &zones, cache)?,
@@ -88,12 +81,31 @@ fn unusable(drive: &Drive, why: impl Into<String>) -> OpenDeviceError {
     }
 }
 
+/// Opens a namespace that no other process uses, and its block device for `access`.
+///
+/// # Errors
+/// As [`Drive::open`], or if it is in use.
+pub(crate) fn open_exclusively(
+    path: &Path,
+    access: Access,
+) -> Result<(Drive, File), OpenDeviceError> {
+    let drive = Drive::open_to_change(path)?;
+    lock(&drive.file, drive.path(), Access::Write)?;
+    let Some(block_device) = drive.block_path() else {
+        let why = "the kernel has no block device for it, so nothing tells whether it is in use";
+        return Err(unusable(&drive, why));
+    };
+    let claim = claim(block_device, access)?;
+    Ok((drive, claim))
+}
+
 /// Opens the block device of a namespace exclusively, which fails if it is mounted or
 /// otherwise in use. Its cached pages, which passthrough does not see, are written and
 /// dropped.
-fn claim(path: &Path) -> Result<File, OpenDeviceError> {
+fn claim(path: &Path, access: Access) -> Result<File, OpenDeviceError> {
     let mut options = OpenOptions::new();
-    options.read(true).custom_flags(libc::O_EXCL);
+    options.read(true).write(access != Access::Read);
+    options.custom_flags(libc::O_EXCL);
     let file = patiently(|| options.open(path)).map_err(|error| io_error(path, error))?;
     let dropped = rustix::fs::fsync(&file)
         .and_then(|()| rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed));
@@ -123,17 +135,15 @@ fn check_kind(kind: DeviceKind, drive: &Drive) -> Result<(), OpenDeviceError> {
     })
 }
 
-/// The cache on a namespace, if it is not empty.
-///
-/// # Errors
-/// If it has foreign data.
-fn cache_on(
-    config: &DeviceConfig,
+/// The contents of a namespace with these zones. `zone_size` is one more possible location of
+/// a second superblock.
+pub(crate) fn contents(
     drive: &Drive,
     zones: &[ZoneDescriptor],
     block_device: &File,
-) -> Result<Option<CacheShape>, OpenDeviceError> {
-    let contents = match drive.interface() {
+    zone_size: Option<ByteSize>,
+) -> Result<Contents, OpenDeviceError> {
+    match drive.interface() {
         Interface::Zoned(_) => {
             let block_bytes = drive.namespace().block_bytes;
             let block = u64::from(block_bytes);
@@ -145,7 +155,7 @@ fn cache_on(
             let zones: Vec<_> = zones.iter().map(in_bytes).collect();
             let read = |start: u64, buf: &mut [u8]| drive.read(start / block, buf);
             let found = drive_zones::contents(&zones, block_bytes, read);
-            found.map_err(|error| DriveError::from(error).at(drive.path()))?
+            found.map_err(|error| DriveError::from(error).at(drive.path()))
         }
         Interface::Placement(_) | Interface::Conventional => {
             let medium = Medium {
@@ -153,11 +163,10 @@ fn cache_on(
                 len: drive.namespace().bytes(),
                 is_block_device: true,
             };
-            let found = medium.contents(config.zone_size.map(ByteSize::bytes));
-            found.map_err(|error| io_error(drive.path(), error))?
+            let found = medium.contents(zone_size.map(ByteSize::bytes));
+            found.map_err(|error| io_error(drive.path(), error))
         }
-    };
-    contents.cache(drive.path())
+    }
 }
 
 /// The geometry of a namespace without zones: regions of the configured size.

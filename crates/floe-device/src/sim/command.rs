@@ -4,7 +4,7 @@ use floe_core::ZoneId;
 
 /// A command to a model. Offsets are from the start of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Command {
+pub(crate) enum Command {
     Read {
         offset: u64,
         bytes: u64,

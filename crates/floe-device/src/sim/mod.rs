@@ -2,10 +2,10 @@
 //! in memory and power losses.
 
 mod build;
-mod command;
+pub(crate) mod command;
 mod controller;
 mod model;
-mod queues;
+pub(crate) mod queues;
 mod state;
 
 use std::collections::BTreeMap;

@@ -10,7 +10,7 @@ use crate::sim_config::SimConfig;
 
 /// Time at which each unit and each direction of the link becomes free.
 #[derive(Debug)]
-pub(super) struct Queues {
+pub(crate) struct Queues {
     config: SimConfig,
     units: Vec<Tick>,
     next_unit: usize,
@@ -19,7 +19,7 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    pub(super) fn new(config: SimConfig) -> Self {
+    pub(crate) fn new(config: SimConfig) -> Self {
         Queues {
             units: vec![Tick::ZERO; config.units as usize],
             next_unit: 0,
@@ -30,7 +30,7 @@ impl Queues {
     }
 
     /// The end of a command that arrives `now`.
-    pub(super) fn schedule(&mut self, now: Tick, command: Command) -> Tick {
+    pub(crate) fn schedule(&mut self, now: Tick, command: Command) -> Tick {
         let config = &self.config;
         let us = |us: f64| Duration::from_nanos((us * 1000.0) as u64);
         let transfer =

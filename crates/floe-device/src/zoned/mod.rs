@@ -6,7 +6,7 @@
 
 pub(crate) mod kernel;
 mod lanes;
-mod open;
+pub(crate) mod open;
 mod operations;
 
 use std::fmt;

@@ -123,14 +123,14 @@ fn settle(file: &File, zone: &KernelZone, will_be_wiped: bool) -> io::Result<Ker
 }
 
 /// The zones of a drive that Floe uses.
-struct Drive {
-    zones: Vec<KernelZone>,
+pub(crate) struct Drive {
+    pub(crate) zones: Vec<KernelZone>,
 }
 
 impl Drive {
     /// The zones that are written in sequence: all but conventional ones at the start
     /// and a smaller one at the end. An inner error says why they are unfit.
-    fn of(file: &File) -> io::Result<Result<Self, String>> {
+    pub(crate) fn of(file: &File) -> io::Result<Result<Self, String>> {
         let mut zones: Vec<KernelZone> = Vec::new();
         loop {
             let at = zones.last().map_or(0, |zone| zone.start + zone.len);
@@ -167,7 +167,7 @@ impl Drive {
         }
     }
 
-    fn contents(&self, file: &File) -> io::Result<Contents> {
+    pub(crate) fn contents(&self, file: &File) -> io::Result<Contents> {
         let known = |zone: &KernelZone| DriveZone {
             start: zone.start,
             state: zone.state.unwrap_or(ZoneState::Unknown),

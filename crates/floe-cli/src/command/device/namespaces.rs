@@ -1,30 +1,25 @@
-//! `floe device`: the NVMe namespaces of this machine.
+//! `floe device list`, `info` and `zones`: the NVMe namespaces of this machine.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use floe_device::ZoneState;
+use floe_device::nvme::identify::BlockFormat;
 use floe_device::nvme::zone_report::ZoneDescriptor;
 use floe_device::nvme::{self, Drive, Found, Interface};
+use floe_device::upkeep::HealthFacts;
 use serde::Serialize;
 
-use crate::args::DeviceAction;
 use crate::failure::Failure;
 use crate::output::{self, size};
 use crate::style::Style;
 
-/// `floe device`.
-pub(crate) fn run(action: &DeviceAction, json: bool) -> Result<(), Failure> {
-    match action {
-        DeviceAction::List => list(json),
-        DeviceAction::Info(args) => {
-            let info = Info::of(&open(&args.namespace)?);
-            match json {
-                true => output::print_json(&info),
-                false => output::print(&info.text()),
-            }
-        }
-        DeviceAction::Zones(args) => zones(&open(&args.namespace)?, json),
+/// `floe device info`.
+pub(super) fn info(path: &Path, json: bool) -> Result<(), Failure> {
+    let info = Info::of(&open(path)?);
+    match json {
+        true => output::print_json(&info),
+        false => output::print(&info.text()),
     }
 }
 
@@ -106,7 +101,8 @@ fn capacity_bytes(drive: &Drive) -> u64 {
         .saturating_mul(u64::from(namespace.block_bytes))
 }
 
-fn list(json: bool) -> Result<(), Failure> {
+/// `floe device list`.
+pub(super) fn list(json: bool) -> Result<(), Failure> {
     let found = nvme::list()
         .map_err(|error| Failure::environment("cannot list NVMe namespaces").because(error))?;
     let all: Vec<_> = found.into_iter().map(Listed::of).collect();
@@ -134,12 +130,37 @@ struct Info {
     capacity_bytes: u64,
     block_bytes: u32,
     metadata_bytes: u16,
+    /// Formats of blocks, by the number that `--lba-format` takes.
+    block_formats: Vec<FormatInfo>,
     atomic_write_bytes: u64,
     max_transfer_bytes: u32,
     write_cache: bool,
     zones: Option<ZonesInfo>,
     placement: Option<PlacementInfo>,
-    health: Option<HealthInfo>,
+    health: Option<HealthFacts>,
+}
+
+#[derive(Serialize)]
+struct FormatInfo {
+    block_bytes: u32,
+    metadata_bytes: u16,
+}
+
+impl FormatInfo {
+    fn of(format: &BlockFormat) -> Self {
+        FormatInfo {
+            block_bytes: format.block_bytes,
+            metadata_bytes: format.metadata_bytes,
+        }
+    }
+
+    fn text((number, format): (usize, &FormatInfo)) -> String {
+        let block = size(format.block_bytes.into());
+        match format.metadata_bytes {
+            0 => format!("{number}: {block}"),
+            metadata => format!("{number}: {block} + {metadata}"),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -163,20 +184,6 @@ struct PlacementInfo {
     events: Option<usize>,
 }
 
-#[derive(Serialize)]
-struct HealthInfo {
-    critical_warning: u8,
-    temperature_celsius: i32,
-    available_spare_percent: u8,
-    percentage_used: u8,
-    host_read_bytes: u128,
-    host_written_bytes: u128,
-    /// Of the endurance group, to 10^9 bytes.
-    media_written_bytes: Option<u128>,
-    media_errors: u128,
-    unsafe_shutdowns: u128,
-}
-
 impl Info {
     fn of(drive: &Drive) -> Self {
         let (controller, namespace) = (drive.controller(), drive.namespace());
@@ -193,12 +200,13 @@ impl Info {
             capacity_bytes: capacity_bytes(drive),
             block_bytes,
             metadata_bytes: namespace.metadata_bytes,
+            block_formats: namespace.formats.iter().map(FormatInfo::of).collect(),
             atomic_write_bytes: drive.atomic_bytes(),
             max_transfer_bytes: drive.max_transfer_bytes(),
             write_cache: drive.has_write_cache(),
             zones: None,
             placement: None,
-            health: HealthInfo::of(drive),
+            health: HealthFacts::of(drive),
         };
         match drive.interface() {
             Interface::Conventional => {}
@@ -271,6 +279,9 @@ impl Info {
                 self.metadata_bytes
             ),
         );
+        let formats = self.block_formats.iter().enumerate();
+        let formats: Vec<_> = formats.map(FormatInfo::text).collect();
+        line("block formats", formats.join(", "));
         line("atomic write", size(self.atomic_write_bytes));
         line(
             "transfer",
@@ -330,25 +341,6 @@ impl Info {
     }
 }
 
-impl HealthInfo {
-    fn of(drive: &Drive) -> Option<Self> {
-        const ZERO_CELSIUS_KELVIN: i32 = 273;
-        let health = drive.health().ok()?;
-        let group = drive.endurance_group().ok().flatten();
-        Some(HealthInfo {
-            critical_warning: health.critical_warning,
-            temperature_celsius: i32::from(health.temperature_kelvin) - ZERO_CELSIUS_KELVIN,
-            available_spare_percent: health.available_spare_percent,
-            percentage_used: health.percentage_used,
-            host_read_bytes: health.host_read_bytes,
-            host_written_bytes: health.host_written_bytes,
-            media_written_bytes: group.map(|group| group.media_written_bytes),
-            media_errors: health.media_errors,
-            unsafe_shutdowns: health.unsafe_shutdowns,
-        })
-    }
-}
-
 /// A zone of `floe device zones --json`. Sizes are in bytes.
 #[derive(Serialize)]
 struct ZoneInfo {
@@ -360,7 +352,9 @@ struct ZoneInfo {
     written: Option<u64>,
 }
 
-fn zones(drive: &Drive, json: bool) -> Result<(), Failure> {
+/// `floe device zones`.
+pub(super) fn zones(path: &Path, json: bool) -> Result<(), Failure> {
+    let drive = open(path)?;
     if !matches!(drive.interface(), Interface::Zoned(_)) {
         let path = drive.path().display();
         return Err(

@@ -1,0 +1,16 @@
+//! Work on a whole drive outside of a cache: what it is and holds, emptying and preconditioning
+//! it, and measuring it.
+//!
+//! Must not depend on: engines, and the format of what they keep.
+
+mod claimed;
+mod condition;
+mod facts;
+mod fit;
+mod profile;
+
+pub use claimed::{Claimed, Emptied};
+pub use condition::{Condition, Conditioned, Conditioning, condition};
+pub use facts::{DriveFacts, HealthFacts};
+pub use fit::{Fitted, fit};
+pub use profile::{Latency, Load, Measured, ProfileOptions, profile};
