@@ -47,6 +47,17 @@ pub struct DriveStatus {
     pub standing: DriveStanding,
 }
 
+/// The most of each at once since a device was opened, by its own count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ZonePeaks {
+    /// Appends and writes in one zone that were started and had not ended.
+    pub writes_in_flight: u32,
+    /// Open zones.
+    pub open: u32,
+    /// Active zones.
+    pub active: u32,
+}
+
 /// One zone of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneReport {
@@ -290,6 +301,12 @@ pub trait Device: Send + Sync + fmt::Debug + 'static {
     /// The state of every zone, in order.
     fn report(&self) -> OpFuture<Vec<ZoneReport>>;
 
+    /// The most zones, and writes in one zone, that were in use at once; `None` if the device
+    /// does not count them.
+    fn zone_peaks(&self) -> Option<ZonePeaks> {
+        None
+    }
+
     /// Counts of bytes and operations.
     fn counters(&self) -> &Counters;
 
@@ -331,6 +348,10 @@ macro_rules! answered_below {
 
         fn geometry(&self) -> &floe_core::Geometry {
             self.below.geometry()
+        }
+
+        fn zone_peaks(&self) -> Option<$crate::contract::ZonePeaks> {
+            self.below.zone_peaks()
         }
 
         fn drives(&self) -> Vec<$crate::contract::DriveStatus> {

@@ -56,6 +56,8 @@ counters! {
     flushes,
     /// Operations that failed, of any kind.
     errors,
+    /// Operations that an NVMe drive failed because of a zone's state, or a limit of zones.
+    zone_errors,
 }
 
 impl Counters {

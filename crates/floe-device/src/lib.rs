@@ -52,7 +52,9 @@ pub use block::{BlockDevice, SharedBlockDevice};
 pub use buffer::{IoBuf, IoData};
 pub use clock::{Clock, Sleep};
 pub use config::{DeviceConfig, OpenDeviceError};
-pub use contract::{Completer, Device, OpFuture, Placement, SharedDevice, ZoneReport, ZoneState};
+pub use contract::{
+    Completer, Device, OpFuture, Placement, SharedDevice, ZonePeaks, ZoneReport, ZoneState,
+};
 pub use counters::{CounterSnapshot, Counters};
 pub use error::{DeviceError, DeviceErrorKind, Operation};
 pub use faulty::{Faults, Faulty};

@@ -7,7 +7,7 @@ use floe_core::{Address, Geometry, ZoneId};
 
 use crate::buffer::{IoBuf, IoData};
 use crate::config::{DeviceConfig, OpenDeviceError};
-use crate::contract::{Device, OpFuture, Placement, SharedDevice, ZoneReport};
+use crate::contract::{Device, OpFuture, Placement, SharedDevice, ZonePeaks, ZoneReport};
 use crate::counters::Counters;
 use crate::error::{DeviceError, DeviceErrorKind, Operation};
 use crate::medium::Keeping;
@@ -189,6 +189,10 @@ impl Device for MemoryDevice {
         self.answer(Operation::Report, None, |media| {
             Ok(media.zones.lock().report())
         })
+    }
+
+    fn zone_peaks(&self) -> Option<ZonePeaks> {
+        Some(self.0.zones.lock().peaks())
     }
 
     fn counters(&self) -> &Counters {

@@ -3,7 +3,7 @@
 
 use floe_core::{Geometry, ZoneId};
 
-use crate::contract::{ZoneReport, ZoneState};
+use crate::contract::{ZonePeaks, ZoneReport, ZoneState};
 use crate::error::DeviceErrorKind;
 
 /// The moment at which a finish or reset may start.
@@ -41,6 +41,7 @@ pub(crate) struct ZoneTable {
     open: u32,
     /// Zones in state `Open` or `Closed`.
     active: u32,
+    peaks: ZonePeaks,
     capacity: u64,
     max_open: u32,
     max_active: u32,
@@ -64,6 +65,7 @@ impl ZoneTable {
             zones: vec![zone; geometry.zone_count as usize],
             open: 0,
             active: 0,
+            peaks: ZonePeaks::default(),
             capacity: geometry.zone_capacity,
             max_open: geometry.max_open_zones.unwrap_or(u32::MAX),
             max_active: geometry.max_active_zones.unwrap_or(u32::MAX),
@@ -95,7 +97,7 @@ impl ZoneTable {
             ));
         }
         let offset = self.advance(zone, len)?;
-        self.zones[zone.index()].writers += 1;
+        self.count_writer(zone);
         Ok(offset)
     }
 
@@ -155,9 +157,15 @@ impl ZoneTable {
         if self.is_being_reset(zone) {
             return Err(being_reset());
         }
+        self.count_writer(zone);
+        Ok(())
+    }
+
+    fn count_writer(&mut self, zone: ZoneId) {
         let slot = &mut self.zones[zone.index()];
         slot.writers += 1;
-        Ok(())
+        let most = &mut self.peaks.writes_in_flight;
+        *most = slot.writers.max(*most);
     }
 
     /// Counts one writer less. Returns true if the zone's oldest waiting finish or reset
@@ -286,6 +294,11 @@ impl ZoneTable {
         (slot.state, slot.write_pointer)
     }
 
+    /// The most that were in use at once.
+    pub(crate) fn peaks(&self) -> ZonePeaks {
+        self.peaks
+    }
+
     /// Every zone, in order.
     pub(crate) fn report(&self) -> Vec<ZoneReport> {
         (0..)
@@ -310,6 +323,8 @@ impl ZoneTable {
             self.open = self.open.wrapping_add_signed(open);
             self.active = self.active.wrapping_add_signed(active);
         }
+        self.peaks.open = self.open.max(self.peaks.open);
+        self.peaks.active = self.active.max(self.peaks.active);
     }
 }
 

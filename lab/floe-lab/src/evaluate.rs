@@ -11,8 +11,8 @@ use floe_cli::failure::Failure;
 use floe_cli::output;
 use floe_cli::settings::{Request, check_admission};
 use floe_core::ByteSize;
+use floe_device::Clock;
 use floe_device::config::DeviceKind;
-use floe_device::{Clock, Device as _};
 use floe_eval::EvalError;
 use floe_eval::experiment::{CacheSpec, ExperimentOptions, Kind, TargetKind};
 use floe_eval::run::{BenchOptions, Pacing, RequestSource, RunResult, in_virtual_time};
@@ -353,12 +353,12 @@ impl Scratch {
         clock: Clock,
     ) -> Result<(RunResult, String), EvalError> {
         let cache = self.spec.open(&clock, self.seed, &self.folder).await?;
-        let run = floe_eval::bench(&cache.target, &clock, Some(&cache.device), options).await;
-        let device = cache.device.describe();
+        let run = cache.bench(&clock, options).await;
         let closed = cache.close().await;
         let run = run?;
         closed?;
-        Ok((run, device))
+        let device = run.device.as_ref().map(ToString::to_string);
+        Ok((run, device.unwrap_or_default()))
     }
 }
 

@@ -90,7 +90,37 @@ pub(crate) fn run(run: &RunResult) -> String {
     if !costs.is_empty() {
         let _ = writeln!(text, "cost: {}", costs.join(", "));
     }
+    if let Some(device) = &run.device {
+        let _ = writeln!(text, "device: {device}\n{}", device_work(run));
+    }
     text
+}
+
+/// The device's zones and writes, by Floe's count and by its own.
+fn device_work(run: &RunResult) -> String {
+    let figures = [
+        (
+            "writes in flight in a zone at most",
+            "device_zone_writes_in_flight_max",
+        ),
+        ("open zones at most", "device_open_zones_max"),
+        ("by its report", "device_reported_open_zones_max"),
+        ("active zones at most", "device_active_zones_max"),
+        ("by its report", "device_reported_active_zones_max"),
+        ("zone errors", "device_zone_errors"),
+        ("written by Floe", "device_written"),
+        ("by hosts", "device_host_written"),
+        ("to its medium", "device_media_written"),
+    ];
+    let found = figures.iter().filter_map(|(name, metric)| {
+        let figure = run.extra.iter().find(|figure| figure.metric == *metric)?;
+        let value = match figure.unit.as_str() {
+            "B" => size(figure.value as u64),
+            _ => figure.value.to_string(),
+        };
+        Some(format!("{name} {value}"))
+    });
+    found.collect::<Vec<_>>().join(", ")
 }
 
 fn latency(text: &mut String, name: &str, summary: &LatencySummary) {

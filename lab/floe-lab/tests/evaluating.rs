@@ -388,3 +388,40 @@ fn workload_files_and_series_have_the_formats_of_the_papers() {
     .concat();
     run(folder.path(), &large).expect(2, &["fewer items"]);
 }
+
+/// The device, and what it did, stand in the text and in the rows.
+#[test]
+fn a_bench_records_the_device_of_a_file_and_of_a_simulated_ssd() {
+    let folder = tempfile::tempdir().unwrap();
+    let drive = folder.path().join("drive").display().to_string();
+    let sim = ["--device-kind", "sim", "--clock", "virtual"];
+    let file = ["--device-path", drive.as_str(), "--wipe", "--quiet"];
+    for (device, is_file) in [(file, true), (sim, false)] {
+        let load = ["bench", "--requests", "300", "--writes", "0.5"];
+        let arguments = [&load[..], &SMALL_CACHE, &device].concat();
+        let text = run(folder.path(), &arguments);
+        text.expect(
+            0,
+            &[
+                "device: ",
+                "16 zones of 2MiB",
+                "zone errors 0",
+                "written by Floe",
+            ],
+        );
+        let json = run(folder.path(), &[&["--json"], &arguments[..]].concat()).expect(0, &[]);
+        let rows: Vec<serde_json::Value> = serde_json::from_str(&json.out).unwrap();
+        let figure = |metric: &str| {
+            let row = rows.iter().find(|row| row["metric"] == metric);
+            row.and_then(|row| row["measured"].as_f64()).expect(metric)
+        };
+        assert_eq!(figure("device_zone_errors"), 0.0);
+        assert!(figure("device_zone_writes_in_flight_max") >= 1.0);
+        assert!(figure("device_written") > 0.0);
+        let (open, active) = ("device_open_zones_max", "device_active_zones_max");
+        assert!((1.0..=16.0).contains(&figure(open)) && figure(open) <= figure(active));
+        let described = rows[0]["device"].as_str().unwrap();
+        assert!(described.contains("blocks of 4KiB"), "{described}");
+        assert_eq!(described.contains("; file"), is_file, "{described}");
+    }
+}

@@ -13,8 +13,8 @@ use super::lane::Lane;
 use super::shape::{MIRRORED_ZONES, Place, Shape};
 use crate::buffer::{IoBuf, IoData};
 use crate::contract::{
-    Completer, Device, DriveStanding, DriveStatus, OpFuture, Placement, SharedDevice, ZoneReport,
-    ZoneState,
+    Completer, Device, DriveStanding, DriveStatus, OpFuture, Placement, SharedDevice, ZonePeaks,
+    ZoneReport, ZoneState,
 };
 use crate::counters::Counters;
 use crate::error::{DeviceError, DeviceErrorKind, Operation};
@@ -497,6 +497,10 @@ impl Device for Array {
         let inner = Arc::clone(&self.0);
         let started = inner.start_reports();
         OpFuture::new(async move { Ok(inner.gather_reports(started).await) })
+    }
+
+    fn zone_peaks(&self) -> Option<ZonePeaks> {
+        Some(self.0.zones.lock().peaks())
     }
 
     fn counters(&self) -> &Counters {

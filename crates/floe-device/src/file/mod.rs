@@ -35,7 +35,7 @@ use floe_core::{Address, Geometry, ZoneId};
 use rustix::fs::FallocateFlags;
 
 use crate::buffer::{IoBuf, IoData};
-use crate::contract::{Device, OpFuture, Placement, ZoneReport};
+use crate::contract::{Device, OpFuture, Placement, ZonePeaks, ZoneReport};
 use crate::counters::Counters;
 use crate::error::{DeviceError, DeviceErrorKind, Operation};
 use crate::zones::{check_append, check_range, check_zone};
@@ -196,6 +196,10 @@ impl Device for FileDevice {
 
     fn report(&self) -> OpFuture<Vec<ZoneReport>> {
         OpFuture::ready(Ok(self.operations.zones.lock().report()))
+    }
+
+    fn zone_peaks(&self) -> Option<ZonePeaks> {
+        Some(self.operations.zones.lock().peaks())
     }
 
     fn counters(&self) -> &Counters {

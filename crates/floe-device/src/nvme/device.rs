@@ -9,7 +9,7 @@ use floe_core::{Address, Geometry, ZoneId};
 use super::drive::placement_statistics;
 use super::operations::Operations;
 use crate::buffer::{IoBuf, IoData};
-use crate::contract::{Device, OpFuture, Placement, ZoneReport, ZoneState};
+use crate::contract::{Device, OpFuture, Placement, ZonePeaks, ZoneReport, ZoneState};
 use crate::counters::Counters;
 use crate::error::{DeviceErrorKind, Operation};
 use crate::file::engine::Engine;
@@ -75,6 +75,10 @@ impl Device for NvmeDevice {
 
     fn allocate(&self, len: usize) -> IoBuf {
         self.engine.allocate(len)
+    }
+
+    fn zone_peaks(&self) -> Option<ZonePeaks> {
+        Some(self.operations.zones.lock().peaks())
     }
 
     fn counters(&self) -> &Counters {

@@ -10,6 +10,7 @@ use super::status::Fault;
 use super::zone_report;
 use crate::buffer::{IoBuf, IoData};
 use crate::contract::{Completer, Placement, ZoneState};
+use crate::counters::Counters;
 use crate::error::{DeviceErrorKind, Operation};
 use crate::file::owner::{OpenFile, Owner};
 use crate::file::request::{
@@ -61,6 +62,11 @@ impl Owner for Operations {
             unreachable!("a namespace starts commands on zones");
         };
         let (ended, zone) = (*ended, self.zone_at(position));
+        if let Err(DeviceErrorKind::Nvme(status)) = &result
+            && status.fault().is_of_zone()
+        {
+            Counters::add(&self.open.counters.zone_errors, 1);
+        }
         match job {
             ZonedJob::Read(_) | ZonedJob::Append(..) | ZonedJob::Write(..)
                 if result.is_ok() && ended.part.end < ended.data.len() =>

@@ -53,6 +53,23 @@ pub enum Fault {
     Other,
 }
 
+impl Fault {
+    /// True if the state of a zone, or a limit of zones, forbids the command.
+    pub fn is_of_zone(self) -> bool {
+        matches!(
+            self,
+            Fault::ZoneBoundary
+                | Fault::ZoneFull
+                | Fault::ZoneReadOnly
+                | Fault::ZoneOffline
+                | Fault::ZoneInvalidWrite
+                | Fault::TooManyActiveZones
+                | Fault::TooManyOpenZones
+                | Fault::ZoneTransition
+        )
+    }
+}
+
 /// Each status and its name, in ascending order.
 const NAMES: &str = "\
 001 invalid command opcode

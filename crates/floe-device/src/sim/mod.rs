@@ -20,7 +20,9 @@ use crate::arena::Arena;
 use crate::buffer::{IoBuf, IoData};
 use crate::clock::Clock;
 use crate::config::{DeviceConfig, OpenDeviceError};
-use crate::contract::{Completer, Device, OpFuture, Placement, SharedDevice, ZoneReport};
+use crate::contract::{
+    Completer, Device, OpFuture, Placement, SharedDevice, ZonePeaks, ZoneReport,
+};
 use crate::counters::Counters;
 use crate::error::{DeviceError, DeviceErrorKind, Operation};
 use crate::power::{PowerSwitch, Powered};
@@ -302,6 +304,10 @@ impl Device for SimDevice {
             )),
             false => Ok(media.zones.lock().report()),
         })
+    }
+
+    fn zone_peaks(&self) -> Option<ZonePeaks> {
+        Some(self.0.media.zones.lock().peaks())
     }
 
     fn counters(&self) -> &Counters {

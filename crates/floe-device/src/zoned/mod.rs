@@ -15,7 +15,7 @@ use std::sync::Arc;
 use floe_core::{Address, Geometry, ZoneId};
 
 use crate::buffer::{IoBuf, IoData};
-use crate::contract::{Device, OpFuture, Placement, ZoneReport, ZoneState};
+use crate::contract::{Device, OpFuture, Placement, ZonePeaks, ZoneReport, ZoneState};
 use crate::counters::Counters;
 use crate::error::{DeviceErrorKind, Operation};
 use crate::file::engine::{Engine, IoMethod};
@@ -58,6 +58,10 @@ impl ZonedDevice {
 impl Device for ZonedDevice {
     fn geometry(&self) -> &Geometry {
         &self.operations.geometry
+    }
+
+    fn zone_peaks(&self) -> Option<ZonePeaks> {
+        Some(self.operations.zones.lock().peaks())
     }
 
     fn counters(&self) -> &Counters {

@@ -1,6 +1,6 @@
 //! Opening the cache that an experiment's case describes.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use floe::latency::LatencyRule;
@@ -12,12 +12,17 @@ use floe_core::ByteSize;
 use floe_core::chunk::ChunkConfig;
 use floe_core::policy::admission::AdmissionConfig;
 use floe_device::config::DeviceKind;
-use floe_device::{Clock, DeviceConfig, Metered, SharedDevice};
+use floe_device::upkeep::DriveFacts;
+use floe_device::{Clock, Device as _, DeviceConfig, Metered, SharedDevice};
 use serde::{Deserialize, Serialize};
 
 use super::host_spec::HostSpec;
 use crate::error::EvalError;
-use crate::run::{HostCharge, ObjectTarget, RemoteAddress, RemoteSpec, StoreTarget, Target};
+use crate::metrics::DriveWatch;
+use crate::run::{
+    BenchOptions, DeviceRecord, HostCharge, ObjectTarget, RemoteAddress, RemoteSpec, RunResult,
+    StoreTarget, Target, bench,
+};
 
 /// The layer of the cache to drive, or a running server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,6 +118,8 @@ pub struct CacheUnderTest {
     pub target: Target,
     /// The device under it.
     pub device: Arc<Metered>,
+    /// The paths of its drives.
+    pub paths: Vec<PathBuf>,
 }
 
 impl CacheSpec {
@@ -131,6 +138,7 @@ impl CacheSpec {
         if device.kind == DeviceKind::File && device.all_paths().next().is_none() {
             device.path = Some(scratch.join("cache.flash"));
         }
+        let paths = device.all_paths().map(Path::to_owned).collect();
         let below = floe_device::open_drives(&device, clock).await?;
         let device = Arc::new(Metered::new(below, clock.clone()));
         let config = StoreConfig {
@@ -182,7 +190,11 @@ impl CacheSpec {
                 Target::Object(ObjectTarget::new(cache, store).into())
             }
         };
-        Ok(CacheUnderTest { target, device })
+        Ok(CacheUnderTest {
+            target,
+            device,
+            paths,
+        })
     }
 
     fn origin(&self, clock: &Clock, seed: u64) -> Result<Origin, EvalError> {
@@ -204,6 +216,28 @@ impl CacheSpec {
 }
 
 impl CacheUnderTest {
+    /// Drives the cache and measures it and its device.
+    ///
+    /// # Errors
+    /// As [`bench`](bench()).
+    pub async fn bench(
+        &self,
+        clock: &Clock,
+        options: &BenchOptions,
+    ) -> Result<RunResult, EvalError> {
+        let watch = DriveWatch::start(&self.paths);
+        let run = bench(&self.target, clock, Some(&self.device), options).await;
+        let reported = watch.map(DriveWatch::figures);
+        let mut run = run?;
+        run.extra.extend(reported.into_iter().flatten());
+        run.device = Some(DeviceRecord {
+            description: self.device.describe(),
+            drives: self.paths.iter().map(|path| DriveFacts::of(path)).collect(),
+            geometry: self.device.geometry().clone(),
+        });
+        Ok(run)
+    }
+
     /// Ends the cache's work.
     ///
     /// # Errors

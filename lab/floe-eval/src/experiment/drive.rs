@@ -205,7 +205,7 @@ async fn drive(
     let cache = driven.cache.open(&clock, seed, place.scratch).await?;
     let geometry = cache.device.geometry().clone();
     let run = options(case, driven, place, Some(&geometry))?;
-    let result = bench(&cache.target, &clock, Some(&cache.device), &run).await?;
+    let result = cache.bench(&clock, &run).await?;
     cache.close().await?;
     Ok(Found {
         run: Some(result),

@@ -564,6 +564,7 @@ impl<'a> Driver<'a> {
                 cpu_us_per_request: None,
                 write_amplification: device.write_amplification(),
                 extra: Vec::new(),
+                device: None,
                 series: Vec::new(),
             },
             device,

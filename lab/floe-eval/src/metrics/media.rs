@@ -1,20 +1,71 @@
-//! The work of a device below its interface, if it reports any.
+//! The work of a device: its zones, and what it did below its interface, if it reports that.
 
 use floe_core::ssd::Statistics;
+use floe_device::{CounterSnapshot, Device};
 
 use crate::run::ExtraFigure;
+
+pub(super) fn figure(metric: &str, unit: &str, value: f64) -> ExtraFigure {
+    ExtraFigure {
+        metric: metric.to_owned(),
+        unit: unit.to_owned(),
+        value,
+    }
+}
+
+/// A device's counts at one moment.
+#[derive(Clone, Debug)]
+pub struct DeviceCounts {
+    ours: CounterSnapshot,
+    /// Those of the device itself, if it reports any.
+    own: Option<Statistics>,
+}
+
+impl DeviceCounts {
+    /// The counts of `device` now.
+    pub fn of(device: &dyn Device) -> Self {
+        DeviceCounts {
+            ours: device.counters().snapshot(),
+            own: device.media_statistics(),
+        }
+    }
+
+    /// The figures of the work of `device` between two times of a run of `elapsed_s`.
+    pub fn figures(&self, device: &dyn Device, now: &Self, elapsed_s: f64) -> Vec<ExtraFigure> {
+        let ours = now.ours.since(&self.ours);
+        let mut figures = vec![
+            figure("device_written", "B", ours.written_bytes() as f64),
+            figure("device_zone_errors", "count", ours.zone_errors as f64),
+        ];
+        if let Some(peaks) = device.zone_peaks() {
+            for (metric, value) in [
+                ("device_zone_writes_in_flight_max", peaks.writes_in_flight),
+                ("device_open_zones_max", peaks.open),
+                ("device_active_zones_max", peaks.active),
+            ] {
+                figures.push(figure(metric, "count", value.into()));
+            }
+        }
+        if let Some((before, now)) = self.own.as_ref().zip(now.own.as_ref()) {
+            let rest = now.since(before);
+            let media = rest.programmed.total_bytes();
+            figures.push(figure(
+                "device_host_written",
+                "B",
+                rest.host_written_bytes as f64,
+            ));
+            figures.push(figure("device_media_written", "B", media as f64));
+            figures.extend(media_figures(before, now, elapsed_s));
+        }
+        figures
+    }
+}
 
 /// The figures of a device's work between two times of a run of `elapsed_s`.
 pub fn media_figures(earlier: &Statistics, now: &Statistics, elapsed_s: f64) -> Vec<ExtraFigure> {
     let rest = now.since(earlier);
     let mut figures = Vec::new();
-    let mut add = |metric: &str, unit: &str, value: f64| {
-        figures.push(ExtraFigure {
-            metric: metric.to_owned(),
-            unit: unit.to_owned(),
-            value,
-        });
-    };
+    let mut add = |metric: &str, unit: &str, value: f64| figures.push(figure(metric, unit, value));
     let programmed = &rest.programmed;
     let per_host_byte = |bytes: u64| bytes as f64 / programmed.host_bytes as f64;
     if programmed.host_bytes > 0 {

@@ -13,6 +13,7 @@ mod quantiles;
 mod recorder;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::time::Duration;
 
@@ -20,11 +21,12 @@ use serde::{Deserialize, Serialize};
 
 pub use device::{DeviceProbe, DeviceReading};
 pub use export::{write_metrics_csv, write_metrics_jsonl};
-pub use media::media_figures;
+pub use media::{DeviceCounts, media_figures};
 pub use process::{ProcessProbe, ProcessSample};
 pub use quantiles::{Distribution, Distributions};
 pub use recorder::{LiveCounts, Recorder, Served};
 pub(crate) use recorder::{Tally, histogram};
+pub use watch::DriveWatch;
 
 /// Summary of a set of latencies, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

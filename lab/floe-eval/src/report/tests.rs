@@ -56,6 +56,7 @@ fn run(name: &str) -> RunResult {
             ..Distributions::default()
         },
         extra: Vec::new(),
+        device: None,
         series: Vec::new(),
         rss_bytes_max: Some(1 << 28),
         cpu_us_per_request: Some(12.0),

@@ -144,6 +144,7 @@ impl Bins {
                 .filter(|_| stored_bytes > 0)
                 .map(|device| device.written_bytes() as f64 / stored_bytes as f64),
             extra: Vec::new(),
+            device: None,
             series: Vec::new(),
         }
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use floe_core::Tick;
-use floe_device::{Clock, Device as _, Metered};
+use floe_device::{Clock, Metered};
 use parking_lot::Mutex;
 use rand::{RngExt as _, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -20,7 +20,7 @@ use super::{
     Arrivals, BenchOptions, Pacing, Planned, RequestSource, RequestStream, RunResult, Target,
 };
 use crate::error::EvalError;
-use crate::metrics::{Recorder, Served, media_figures};
+use crate::metrics::{DeviceCounts, Recorder, Served};
 use crate::trace::Op;
 use crate::workload::{Distribution, WorkloadSpec};
 
@@ -131,7 +131,8 @@ async fn measure(
         None => Tick::MAX,
     };
     let stored_before = stored_bytes(shared);
-    let media_before = device.and_then(|device| device.media_statistics());
+    let counts = |device: &Metered| DeviceCounts::of(device);
+    let before = device.map(counts);
     let started_unix_s = shared.clock.unix_seconds() as f64;
     let mut bins = Bins::new(start, options.bin, device, shared.clock.is_virtual());
     {
@@ -140,9 +141,8 @@ async fn measure(
     }
     bins.end(&shared.recorder, shared.clock.now());
     let stored = stored_bytes(shared).saturating_sub(stored_before);
-    let media_now = device.and_then(|device| device.media_statistics());
+    let now = device.map(counts);
     let elapsed_s = shared.clock.now().since(start).as_secs_f64();
-    let media = media_before.zip(media_now);
     let outcome = std::mem::take(&mut *shared.outcome.lock());
     shared.check_failures(&outcome)?;
     Ok(RunResult {
@@ -151,9 +151,9 @@ async fn measure(
         failed: outcome.failed,
         first_failure: outcome.first_failure,
         verified_bytes: outcome.verified_bytes,
-        extra: match media {
-            Some((before, now)) => media_figures(&before, &now, elapsed_s),
-            None => shared.target.figures(),
+        extra: match (device, before.zip(now)) {
+            (Some(device), Some((before, now))) => before.figures(device, &now, elapsed_s),
+            _ => shared.target.figures(),
         },
         ..bins.result(options, started_unix_s, stored)
     })

@@ -16,10 +16,13 @@ mod target;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use floe_core::{ByteSize, Geometry};
 use floe_device::Clock;
+use floe_device::upkeep::DriveFacts;
 use floe_device::virtual_time::VirtualTime;
 use serde::{Deserialize, Serialize};
 
@@ -252,12 +255,69 @@ pub struct RunResult {
     /// Bytes written to the device per byte stored; `None` if nothing was
     /// stored or the device is not metered.
     pub write_amplification: Option<f64>,
-    /// Additional figures, such as those of a simulated device.
+    /// Additional figures, such as those of the device.
     #[serde(default)]
     pub extra: Vec<ExtraFigure>,
+    /// The device under the cache.
+    #[serde(default)]
+    pub device: Option<DeviceRecord>,
     /// Series over something other than time.
     #[serde(default)]
     pub series: Vec<ExtraSeries>,
+}
+
+/// A device under a cache.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceRecord {
+    /// Its kind and path.
+    pub description: String,
+    /// Its drives; none if it is in memory or simulated.
+    pub drives: Vec<DriveFacts>,
+    /// Its shape.
+    pub geometry: Geometry,
+}
+
+impl fmt::Display for DeviceRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.description)?;
+        for drive in &self.drives {
+            let facts = [
+                ("", &drive.model),
+                ("serial …", &drive.serial_suffix),
+                ("firmware ", &drive.firmware),
+                ("scheduler ", &drive.scheduler),
+                ("cache ", &drive.write_cache),
+            ];
+            let known = facts
+                .iter()
+                .filter_map(|(name, fact)| Some((name, fact.as_ref()?)));
+            write!(f, "; {}", drive.kind)?;
+            for (name, fact) in known {
+                write!(f, ", {name}{fact}")?;
+            }
+        }
+        let Geometry {
+            zone_count,
+            zone_size,
+            zone_capacity,
+            block_size,
+            ..
+        } = self.geometry;
+        let [size, capacity, block] = [zone_size, zone_capacity, block_size.into()].map(ByteSize);
+        write!(
+            f,
+            "; {zone_count} zones of {size}, {capacity} writable, blocks of {block}"
+        )?;
+        for (limit, name) in [
+            (self.geometry.max_open_zones, "open"),
+            (self.geometry.max_active_zones, "active"),
+        ] {
+            if let Some(limit) = limit {
+                write!(f, ", at most {limit} {name}")?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A series that only some runs have, over operations or shares.

@@ -48,6 +48,7 @@ pub(super) fn result(name: &str, outcome: &Outcome, extra: Vec<ExtraFigure>) -> 
         cpu_us_per_request: None,
         write_amplification: Some(total_write_amplification(&stretch)),
         extra: figures.0,
+        device: None,
         series: series(outcome),
     }
 }
