@@ -140,6 +140,13 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// The paths of all drives below caches.
+    pub(crate) fn drives(&self) -> impl Iterator<Item = PathBuf> {
+        let tiny = self.tiny.iter().flat_map(|tier| tier.device.all_paths());
+        let all = self.device.all_paths().chain(tiny);
+        all.chain(self.volumes.path.as_deref()).map(Path::to_owned)
+    }
+
     /// Reads every section.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ use floe::config::VolumeSettings;
 use floe::object::ObjectCache;
 use floe::volume::VolumeCache;
 use floe_device::metered::Meters;
+use floe_device::upkeep::HealthWatch;
 use floe_device::{Clock, SharedBlockDevice};
 use futures::future::BoxFuture;
 use tokio::net::TcpListener;
@@ -99,6 +100,8 @@ pub(crate) struct Host {
     pub(crate) volumes: Option<VolumeCache>,
     /// Opens the backing devices of volumes that are attached while the server runs.
     pub(crate) open_backing: Option<OpenBacking>,
+    /// The health of the drives, if it is to be read.
+    pub(crate) health: Option<HealthWatch>,
     /// The meters of the cache's device, if there are any.
     pub(crate) device: Option<Arc<Meters>>,
     pub(crate) clock: Clock,

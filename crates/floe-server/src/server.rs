@@ -10,6 +10,7 @@ use floe::volume::VolumeCache;
 use floe::{Cache, Origin, Store};
 use floe_device::Clock;
 use floe_device::metered::Meters;
+use floe_device::upkeep::HealthWatch;
 
 use crate::config::ServerConfigError;
 use crate::frontend::{Addresses, Host, OpenBacking, Serving, StartError};
@@ -51,6 +52,8 @@ pub struct Caches {
     /// Opens the backing devices of volumes that are attached while the server runs;
     /// without it none can be.
     pub open_backing: Option<OpenBacking>,
+    /// The health of the drives below the caches, for metrics.
+    pub health: Option<HealthWatch>,
 }
 
 impl From<ObjectCache> for Caches {
@@ -61,6 +64,7 @@ impl From<ObjectCache> for Caches {
             objects,
             volumes: None,
             open_backing: None,
+            health: None,
         }
     }
 }
@@ -95,6 +99,7 @@ impl Server {
             items,
             volumes,
             open_backing,
+            health,
         } = caches;
         let mut server = Server {
             addresses: Addresses::default(),
@@ -110,6 +115,7 @@ impl Server {
             items,
             volumes,
             open_backing,
+            health,
             device,
             clock,
             draining: server.clients.drain.clone(),

@@ -14,6 +14,7 @@ use floe::volume::VolumeCache;
 use floe::{Cache, CacheBuilder, CacheConfig, OpenCacheError};
 use floe_core::ByteSize;
 use floe_device::metered::Meters;
+use floe_device::upkeep::HealthWatch;
 use floe_device::{Clock, Device as _, Metered, SharedDevice};
 use floe_server::{Drained, OpenBacking, Server, StartError};
 use tokio::runtime::Builder;
@@ -233,6 +234,7 @@ async fn start_server(
         objects,
         items: cache.clone(),
         volumes: caches.volumes.clone(),
+        health: Some(HealthWatch::new(plan.drives())),
         open_backing: Some(OpenBacking::new({
             let clock = clock.clone();
             move |volume| {

@@ -7,10 +7,12 @@ mod claimed;
 mod condition;
 mod facts;
 mod fit;
+mod health;
 mod profile;
 
 pub use claimed::{Claimed, Emptied};
 pub use condition::{Condition, Conditioned, Conditioning, condition};
 pub use facts::{DriveFacts, HealthFacts};
 pub use fit::{Fitted, fit};
+pub use health::{DriveHealth, HealthWatch};
 pub use profile::{Latency, Load, Measured, ProfileOptions, profile};

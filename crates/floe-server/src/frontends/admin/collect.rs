@@ -9,6 +9,7 @@ use floe::object::ObjectCache;
 use floe::origin::{LATENCY_BOUNDS_MS, OperationStats, OriginOperation};
 use floe_device::array::{DriveStanding, DriveStatus};
 use floe_device::metered::{self, MEASURED, Meters};
+use floe_device::upkeep::DriveHealth;
 
 use crate::metrics::{HistogramSnapshot, Samples};
 
@@ -208,6 +209,59 @@ const DEVICE_BOUNDS_US: [u32; 18] = [
     10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000,
     500_000, 1_000_000, 2_000_000, 5_000_000,
 ];
+
+/// Adds the health of drives.
+pub(crate) fn health(samples: &mut Samples, drives: &[DriveHealth]) {
+    let count = |value: u128| u64::try_from(value).unwrap_or(u64::MAX);
+    for DriveHealth { name, health } in drives {
+        let drive = [("drive", name.as_str())];
+        for (metric, help, value) in [
+            (
+                "floe_device_temperature_celsius",
+                "Temperature of a drive",
+                f64::from(health.temperature_celsius),
+            ),
+            (
+                "floe_device_percentage_used",
+                "Estimate of the life of a drive that is used; may exceed 100",
+                health.percentage_used.into(),
+            ),
+            (
+                "floe_device_available_spare_percent",
+                "Spare capacity of a drive that is left",
+                health.available_spare_percent.into(),
+            ),
+            (
+                "floe_device_critical_warning",
+                "Bits of what needs attention on a drive; zero if nothing does",
+                health.critical_warning.into(),
+            ),
+        ] {
+            samples.gauge(metric, help, &drive, value);
+        }
+        for (metric, help, value) in [
+            (
+                "floe_device_host_written_bytes",
+                "Bytes that hosts wrote to a drive in its life",
+                Some(health.host_written_bytes),
+            ),
+            (
+                "floe_device_media_written_bytes",
+                "Bytes that a drive wrote to its medium in its life",
+                health.media_written_bytes,
+            ),
+            (
+                "floe_device_media_errors",
+                "Errors of the medium of a drive that were not recovered",
+                Some(health.media_errors),
+            ),
+        ] {
+            if let Some(value) = value {
+                samples.counter(metric, help, &drive, count(value));
+            }
+        }
+    }
+}
 
 /// Adds the samples of a device with meters, by operation.
 pub(crate) fn device(samples: &mut Samples, meters: &Meters) {

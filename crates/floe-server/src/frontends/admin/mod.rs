@@ -104,6 +104,9 @@ impl Collect for AdminFrontend {
         if let Some(meters) = &self.host.device {
             collect::device(samples, meters);
         }
+        if let Some(health) = &self.host.health {
+            collect::health(samples, &health.latest(self.host.clock.now()));
+        }
     }
 }
 
