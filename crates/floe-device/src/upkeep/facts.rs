@@ -237,6 +237,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_file_and_what_is_not_there_have_a_kind() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(4096).unwrap();
+        let facts = DriveFacts::of(file.path());
+        assert_eq!(
+            (facts.kind.as_str(), facts.size_bytes),
+            ("file", Some(4096))
+        );
+        assert!(!facts.kernel.is_empty());
+        assert_eq!(DriveFacts::of(Path::new("/no/such/path")).kind, "none");
+    }
+
+    #[test]
     fn a_partition_has_the_queue_of_its_drive() {
         let folder = tempfile::tempdir().unwrap();
         let disk = folder.path().join("nvme0n1");
@@ -278,18 +291,5 @@ mod tests {
             ..DriveFacts::default()
         };
         assert_eq!(facts, expected);
-    }
-
-    #[test]
-    fn a_file_and_what_is_not_there_have_a_kind() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        file.as_file().set_len(4096).unwrap();
-        let facts = DriveFacts::of(file.path());
-        assert_eq!(
-            (facts.kind.as_str(), facts.size_bytes),
-            ("file", Some(4096))
-        );
-        assert!(!facts.kernel.is_empty());
-        assert_eq!(DriveFacts::of(Path::new("/no/such/path")).kind, "none");
     }
 }

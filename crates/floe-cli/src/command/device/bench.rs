@@ -10,7 +10,7 @@ use floe_device::upkeep::{DriveFacts, Fitted, Load, Measured, ProfileOptions, fi
 use floe_device::virtual_time::VirtualTime;
 use floe_device::{ByteSize, Clock, DeviceConfig, DeviceError, SharedDevice};
 
-use super::{Seen, cannot_open, format};
+use super::seen::{Seen, cannot_open};
 use crate::args::DeviceBenchArgs;
 use crate::command::runtime::small_runtime;
 use crate::failure::Failure;
@@ -84,7 +84,7 @@ fn bench_drive(
             );
             output::print(&text)?;
         }
-        format::empty(&seen)?;
+        seen.empty()?;
     }
     // Opening a zoned block device with foreign data would finish its zones.
     let accept_foreign = options.writes || seen.facts.kind != "zoned block";
@@ -111,7 +111,7 @@ fn bench_drive(
     })?;
     if options.writes {
         // The next cache finds an empty device.
-        format::empty(&Seen::open(path)?)?;
+        Seen::open(path)?.empty()?;
     }
     Ok((facts, benched))
 }

@@ -3,10 +3,8 @@
 use std::time::Instant;
 
 use floe_device::nvme::Drive;
-use floe_device::upkeep::Emptied;
 
-use super::progress::Progress;
-use super::{Seen, cannot_open};
+use super::seen::{Seen, cannot_open};
 use crate::args::DeviceFormatArgs;
 use crate::failure::Failure;
 use crate::output;
@@ -23,7 +21,7 @@ pub(super) fn run(args: &DeviceFormatArgs, json: bool) -> Result<(), Failure> {
     if let Some(format) = args.lba_format {
         seen.claimed = seen.claimed.format_blocks(format).map_err(cannot_open)?;
     }
-    let emptied = empty(&seen)?;
+    let emptied = seen.empty()?;
     let seconds = began.elapsed().as_secs_f64();
     let block_bytes = seen.claimed.drive().map(Drive::namespace);
     let block_bytes = block_bytes.map(|namespace| namespace.block_bytes);
@@ -37,13 +35,4 @@ pub(super) fn run(args: &DeviceFormatArgs, json: bool) -> Result<(), Failure> {
         }));
     }
     output::print(&format!("it is empty now: {emptied} in {seconds:.1} s\n"))
-}
-
-/// Empties a device that may be wiped.
-pub(super) fn empty(seen: &Seen) -> Result<Emptied, Failure> {
-    let mut progress = Progress::new("emptying");
-    let emptied = seen.claimed.empty(|done, all| progress.show(done, all));
-    emptied.map_err(|error| {
-        Failure::environment("the device was not emptied, or only in part").because(error)
-    })
 }

@@ -9,7 +9,7 @@ use floe_device::{ByteSize, Clock, DeviceConfig, SharedDevice};
 
 use super::checks::{Check, checks};
 use super::progress::Progress;
-use super::{Seen, cannot_open, format};
+use super::seen::{Seen, cannot_open};
 use crate::args::DevicePrepareArgs;
 use crate::command::runtime::small_runtime;
 use crate::failure::Failure;
@@ -42,7 +42,7 @@ pub(super) fn run(args: &DevicePrepareArgs, json: bool) -> Result<(), Failure> {
         };
     }
     seen.require_empty(args.force)?;
-    format::empty(&seen)?;
+    seen.empty()?;
     let Seen {
         claimed,
         facts,
