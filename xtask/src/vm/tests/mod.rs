@@ -1,6 +1,7 @@
 //! The tests of the virtual machine.
 
 mod conformance;
+mod drives;
 mod faults;
 mod load;
 mod power;
@@ -38,6 +39,11 @@ pub(super) const TESTS: &[Test] = &[
         name: "NVMe passthrough: zoned, data placement and conventional drives",
         is_quick: false,
         run: conformance::passthrough,
+    },
+    Test {
+        name: "drives are formatted, prepared and measured",
+        is_quick: false,
+        run: drives::commands,
     },
     Test {
         name: "a file system on a volume, through the kernel's NBD client",
