@@ -36,14 +36,10 @@ pub enum Stream {
     New(u32),
     /// Index pages of an instance of a tiny engine.
     Index(u32),
-    /// Pages that an instance of a tiny engine writes in place.
-    InPlace(u32),
     /// Pages of objects that an instance of a tiny engine appends.
     Appended(u32),
-    /// Blocks of volumes that are dirty: soon overwritten or cleaned.
-    Dirty,
-    /// Blocks of volumes that are clean: they live until they are replaced.
-    Clean,
+    /// Pages that an instance of a tiny engine writes in place.
+    InPlace(u32),
 }
 
 impl Stream {
@@ -54,7 +50,7 @@ impl Stream {
             Stream::Index(number) => (Stream::Index(0), number),
             Stream::InPlace(number) => (Stream::InPlace(0), number),
             Stream::Appended(number) => (Stream::Appended(0), number),
-            Stream::Metadata | Stream::Moved | Stream::Dirty | Stream::Clean => (self, 0),
+            Stream::Metadata | Stream::Moved => (self, 0),
         }
     }
 }

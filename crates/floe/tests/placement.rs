@@ -343,8 +343,8 @@ fn simulated(handles: (u16, u16)) -> Statistics {
             .expect("opens");
         let capacity = u64::from(zones - of_tiny) * ZONE.bytes();
         let mut before = Statistics::default();
-        for round in 0..4_u64 {
-            if round == 2 {
+        for round in 0..6_u64 {
+            if round == 3 {
                 before = drive.media_statistics().expect("a whole drive");
             }
             futures::join!(
@@ -352,6 +352,8 @@ fn simulated(handles: (u16, u16)) -> Statistics {
                 write_objects(&tiny, capacity / 16, round),
             );
         }
+        let moved = store.stats().engine.counts.gc_bytes;
+        assert!(moved > 0, "host GC moves values");
         drive
             .media_statistics()
             .expect("a whole drive")

@@ -16,7 +16,7 @@ mod tests;
 
 use std::collections::VecDeque;
 
-use super::plan::{METADATA_ZONES, Plan};
+use super::plan::{Eviction, METADATA_ZONES, Plan};
 use crate::ZoneId;
 use crate::layout::{Generation, summary_bytes};
 use crate::placement::Stream;
@@ -107,8 +107,8 @@ pub struct ZoneTable {
     open_max: usize,
     active_max: usize,
     gc_reserve: usize,
-    /// Moved values and new ones go to different zones, because the device keeps zones
-    /// of different streams apart.
+    /// Moved values have a zone of their own beside those of new ones, because the device
+    /// keeps zones of different streams apart.
     splits_moved: bool,
     capacity: u64,
     block_size: u32,
@@ -164,7 +164,10 @@ impl ZoneTable {
             open_max: plan.open_zones as usize,
             active_max: active_max.max(plan.open_zones as usize),
             gc_reserve: gc_reserve as usize,
-            splits_moved: geometry.placement_handles > 1 && plan.open_zones > 1,
+            // With two handles, moved values would share one with the metadata.
+            splits_moved: geometry.placement_handles > 2
+                && device_max.is_none()
+                && plan.eviction == Eviction::Clru,
             capacity: geometry.zone_capacity,
             block_size: geometry.block_size,
             next_generation: first_generation.0.max(1),
@@ -190,6 +193,15 @@ impl ZoneTable {
 
     fn place_for(&mut self, claim: Claim, bytes: u64, records: u32) -> Placed {
         if let Some(index) = self.open_zone_for(claim, self.splits_moved, bytes, records) {
+            return self.place_in(index, bytes, records);
+        }
+        // Rather in a zone of the other age than in a second one that is only being opened.
+        if self.splits_moved
+            && self.zones.iter().any(|zone| {
+                zone.info.phase == ZonePhase::Opening && zone.for_gc == (claim == Claim::HostGc)
+            })
+            && let Some(index) = self.open_zone_for(claim, false, bytes, records)
+        {
             return self.place_in(index, bytes, records);
         }
         let lane = self.make_room_to_open(claim).then(|| self.free_lane());
@@ -529,7 +541,15 @@ impl ZoneTable {
         {
             return false;
         }
-        (self.open.len() < self.open_max() || self.close_fullest())
+        let of_its_age = |zone: &&ZoneId| {
+            !self.splits_moved || self.zones[zone.index()].for_gc == (claim == Claim::HostGc)
+        };
+        let open = self.open.iter().filter(of_its_age).count();
+        let most = match self.splits_moved && claim == Claim::HostGc {
+            true => 1,
+            false => self.open_max(),
+        };
+        (open < most || self.close_fullest_for(Some(claim)))
             && self.open.len() + self.closing < self.active_max
     }
 
@@ -574,8 +594,19 @@ impl ZoneTable {
 
     /// Makes the open zone with the least room closing; false if none is open.
     fn close_fullest(&mut self) -> bool {
+        self.close_fullest_for(None)
+    }
+
+    /// As [`close_fullest`](Self::close_fullest), of the zones for `claim` where these are
+    /// apart from others.
+    fn close_fullest_for(&mut self, claim: Option<Claim>) -> bool {
+        let claim = claim.filter(|_| self.splits_moved);
         let fullest = (0..self.open.len())
-            .filter(|&i| self.zones[self.open[i].index()].info.phase == ZonePhase::Open)
+            .filter(|&i| {
+                let zone = &self.zones[self.open[i].index()];
+                zone.info.phase == ZonePhase::Open
+                    && claim.is_none_or(|claim| zone.for_gc == (claim == Claim::HostGc))
+            })
             .max_by_key(|&i| self.zones[self.open[i].index()].info.used_bytes);
         match fullest {
             Some(index) if self.open.len() + self.closing <= self.active_max => {

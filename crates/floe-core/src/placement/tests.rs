@@ -11,8 +11,6 @@ fn streams() -> impl Strategy<Value = BTreeSet<Stream>> {
     let number = 0..6_u32;
     let stream = prop_oneof![
         Just(Stream::Moved),
-        Just(Stream::Dirty),
-        Just(Stream::Clean),
         number.clone().prop_map(Stream::New),
         number.clone().prop_map(Stream::Index),
         number.clone().prop_map(Stream::InPlace),

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Geometry;
-use crate::chunk::{ChunkConfig, WaterMarks};
+use crate::chunk::{ChunkConfig, ClruLayout, WaterMarks};
 
 const ZONES: u32 = 16;
 
@@ -177,4 +177,51 @@ fn users_leave_host_gc_the_zone_it_opened_while_zones_are_short() {
         zones.end_evict(victim);
     }
     assert!(matches!(zones.place(1 << 20, 1), Placed::In(zone, _) if zone == of_gc));
+}
+
+/// On a device with placement handles, moved values have one zone beside those of new ones.
+/// Neither side closes a zone of the other, however many claims come before headers are
+/// written.
+#[test]
+fn moved_values_have_one_zone_beside_those_of_new_ones() {
+    let geometry = Geometry {
+        placement_handles: 8,
+        ..Geometry::in_place(64, 4 << 20)
+    };
+    let config = ChunkConfig {
+        eviction: Eviction::Clru,
+        clru_layout: ClruLayout::Log,
+        open_zones: Some(4),
+        ..ChunkConfig::default()
+    };
+    let plan = Plan::new(&config, &geometry).unwrap();
+    let mut zones = ZoneTable::new(&plan, Generation(1), ZonePolicy::Zplru, 2);
+    // Four zones that are half full.
+    let new: Vec<ZoneId> = (0..4).map(|_| open_one(&mut zones)).collect();
+    let free = zones.free_zones();
+
+    let Placed::AfterOpening(moved, _) = zones.place_for_gc(1 << 20, 1) else {
+        panic!("no zone to open");
+    };
+    assert_eq!(zones.stream(moved), Stream::Moved);
+    let elsewhere = |zones: &mut ZoneTable| match zones.place_for_gc(1 << 20, 1) {
+        Placed::In(zone, _) => assert!(new.contains(&zone), "rather than in a second zone"),
+        placed => panic!("{placed:?}"),
+    };
+    (0..3).for_each(|_| elsewhere(&mut zones));
+    assert_eq!(zones.free_zones(), free - 1);
+    zones.opened(moved);
+    assert!(matches!(zones.place_for_gc(1 << 20, 1), Placed::In(zone, _) if zone == moved));
+
+    // New values that fit none of their zones have one opened, and the next ones go to the
+    // zone of moved values until that is done.
+    let large = 2 << 20;
+    let Placed::AfterOpening(opened, _) = zones.place(large, 1) else {
+        panic!("no zone to open");
+    };
+    assert_eq!(zones.info(moved).phase, ZonePhase::Open);
+    assert!(matches!(zones.stream(opened), Stream::New(_)));
+    assert!(matches!(zones.place(1 << 20, 1), Placed::In(..)));
+    assert_eq!(zones.info(moved).phase, ZonePhase::Open);
+    assert_eq!(zones.free_zones(), free - 2);
 }
