@@ -14,6 +14,9 @@ const SUPERBLOCK_ZONES: usize = 2;
 /// No structure that identifies a cache is longer.
 const START_BYTES: usize = 4096;
 
+/// Data in zones, of which neither of those for superblocks begins as a cache does.
+pub(crate) const OTHER_ZONE: &str = "a written zone that is not Floe's";
+
 /// A zone of a drive, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DriveZone {
@@ -61,7 +64,7 @@ pub(crate) fn contents<E>(
     let foreign = zones.iter().find(is_foreign);
     Ok(foreign.map_or(Contents::Empty, |zone| Contents::Foreign {
         offset: zone.start,
-        what: "a written zone that is not Floe's",
+        what: OTHER_ZONE,
     }))
 }
 

@@ -34,6 +34,9 @@ const EXTENTS_MAX: usize = 1 << 16;
 /// Smallest and largest zone size for which a second superblock is looked up.
 const ZONE_BYTES_LOG2: std::ops::RangeInclusive<u32> = 12..=37;
 
+/// Data without a known signature.
+pub(crate) const OTHER_DATA: &str = "data that is not Floe's";
+
 /// The contents of a file or block device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Contents {
@@ -221,8 +224,11 @@ impl<'a> Medium<'a> {
         self.read(offset, BLOCK as usize)
     }
 
-    /// Up to `len` bytes at `offset`, less where the medium ends.
+    /// Up to `len` bytes at `offset`, less where the medium ends. Nothing is known of the
+    /// contents of one that ends earlier than it should.
     fn read(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        let left = self.len.saturating_sub(offset);
+        let len = len.min(usize::try_from(left).unwrap_or(usize::MAX));
         let mut bytes = vec![0; len];
         let mut filled = 0;
         while filled < len {
@@ -230,13 +236,15 @@ impl<'a> Medium<'a> {
                 .file
                 .read_at(&mut bytes[filled..], offset + filled as u64)
             {
-                Ok(0) => break,
+                Ok(0) => {
+                    let why = "it returns no data at an offset below its size";
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
+                }
                 Ok(read) => filled += read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        bytes.truncate(filled);
         Ok(bytes)
     }
 }
@@ -249,8 +257,10 @@ pub(crate) fn cache_in(block: &[u8]) -> Option<Contents> {
 
 /// The contents that the block at `offset` implies; `None` if it is all zeros.
 fn judge((offset, block): (u64, &[u8])) -> Option<Contents> {
-    let what = "data that is not Floe's";
-    let foreign = Contents::Foreign { offset, what };
+    let foreign = Contents::Foreign {
+        offset,
+        what: OTHER_DATA,
+    };
     match identify(block) {
         Identified::Blank => None,
         _ => Some(cache_in(block).unwrap_or(foreign)),

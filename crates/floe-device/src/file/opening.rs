@@ -128,6 +128,26 @@ pub(crate) fn lock(file: &File, path: &Path, access: Access) -> Result<(), OpenD
     patiently(|| Ok(rustix::fs::flock(file, operation)?)).map_err(|error| io_error(path, error))
 }
 
+/// Locks all bytes of a file for this open file, which fails if another program, such as
+/// QEMU, holds a lock on some.
+pub(crate) fn lock_bytes(file: &File, path: &Path) -> Result<(), OpenDeviceError> {
+    let whole = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    // SAFETY: F_OFD_SETLK reads one `flock` from a pointer that is valid for the call.
+    let status = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const whole) };
+    let error = io::Error::last_os_error();
+    match (status, error.raw_os_error()) {
+        (..0, Some(libc::EAGAIN | libc::EACCES)) => Err(OpenDeviceError::InUse(path.to_owned())),
+        // Some file systems have no locks.
+        _ => Ok(()),
+    }
+}
+
 /// Bytes of a block device.
 pub(crate) fn block_device_size(file: &File) -> io::Result<u64> {
     const BLKGETSIZE64: libc::Ioctl = 0x8008_1272_u32 as libc::Ioctl;

@@ -337,6 +337,37 @@ impl Drive {
         ioctl::io(&self.file, &command, &mut []).map(drop)
     }
 
+    /// The reason why Floe cannot use the namespace with another of its block formats, or the
+    /// drive would erase more than this namespace; `None` if neither is so.
+    ///
+    /// # Errors
+    /// If the zones of that format cannot be read.
+    pub fn unfit_format(&self, format: u8) -> Result<Option<&'static str>, DriveError> {
+        let formats = &self.namespace.formats;
+        let why = match formats.get(usize::from(format)) {
+            None => "it has no such format; `floe device info` lists them",
+            Some(found) if found.block_bytes < 512 => {
+                "it has no such format; `floe device info` lists them"
+            }
+            Some(found) if found.metadata_bytes > 0 => "blocks of this format have metadata",
+            Some(found) if found.block_bytes > BLOCK_BYTES_MAX => {
+                "blocks of this format have more than 64 KiB"
+            }
+            Some(_) if self.controller.may_format_others() => {
+                "its drive formats all namespaces at once and may have others"
+            }
+            Some(_) => {
+                if matches!(self.interface, Interface::Zoned(_)) {
+                    let structure = Identify::NamespaceOf(CommandSet::Zoned);
+                    let bytes = identify(&self.file, self.number, structure)?;
+                    ZonedNamespace::decode(&bytes)?.zone_blocks(format.into())?;
+                }
+                return Ok(None);
+            }
+        };
+        Ok(Some(why))
+    }
+
     /// Gives the namespace another of its block formats, which erases it. This object does not
     /// know the new format: open the namespace again. Needs CAP_SYS_ADMIN.
     ///

@@ -33,9 +33,18 @@ pub struct Controller {
     pub has_write_cache: bool,
     /// Blocks that are written atomically even if power fails.
     pub atomic_blocks: u32,
+    /// The largest number of a namespace.
+    pub namespaces_max: u32,
+    /// A format of one namespace formats all.
+    pub formats_all: bool,
 }
 
 impl Controller {
+    /// True if a format of one namespace may erase another one.
+    pub fn may_format_others(&self) -> bool {
+        self.formats_all && self.namespaces_max != 1
+    }
+
     /// Decodes the identify controller structure.
     ///
     /// # Errors
@@ -58,6 +67,8 @@ impl Controller {
             has_deallocate: commands & 1 << 2 != 0,
             has_write_cache: fields.u8(525) & 1 != 0,
             atomic_blocks: u32::from(fields.u16(528)) + 1,
+            namespaces_max: fields.u32(516),
+            formats_all: fields.u8(524) & 1 != 0,
         })
     }
 }

@@ -37,18 +37,13 @@ impl NvmeDevice {
         let (drive, claim) = open_exclusively(path, Access::Read)?;
         let path = drive.path().to_owned();
         check_kind(config.kind, &drive)?;
-        if let Some(why) = drive.unusable() {
-            return Err(unusable(&drive, why));
-        }
+        check_usable(&drive)?;
         let zones = drive.zones().map_err(|error| error.at(&path))?;
         let cache = match config.accept_foreign {
             true => None,
             false => contents(&drive, &zones, &claim, config.zone_size)?.cache(&path)?,
         };
-        let mut geometry = match drive.interface() {
-            Interface::Zoned(shape) => zoned_geometry(config, &drive, shape, &zones, cache)?,
-            Interface::Placement(_) | Interface::Conventional => geometry(config, &drive, cache)?,
-        };
+        let mut geometry = geometry(config, &drive, &zones, cache)?;
         let table = table(&mut geometry, &drive, zones)?;
         let (buffers, io) = (config.registered_buffers, config.io);
         let files = [&drive.file, &claim];
@@ -81,6 +76,14 @@ fn unusable(drive: &Drive, why: impl Into<String>) -> OpenDeviceError {
     }
 }
 
+/// Checks that Floe can use the namespace.
+pub(crate) fn check_usable(drive: &Drive) -> Result<(), OpenDeviceError> {
+    match drive.unusable() {
+        Some(why) => Err(unusable(drive, why)),
+        None => Ok(()),
+    }
+}
+
 /// Opens a namespace that no other process uses, and its block device for `access`.
 ///
 /// # Errors
@@ -91,12 +94,24 @@ pub(crate) fn open_exclusively(
 ) -> Result<(Drive, File), OpenDeviceError> {
     let drive = Drive::open_to_change(path)?;
     lock(&drive.file, drive.path(), Access::Write)?;
-    let Some(block_device) = drive.block_path() else {
-        let why = "the kernel has no block device for it, so nothing tells whether it is in use";
-        return Err(unusable(&drive, why));
-    };
-    let claim = claim(block_device, access)?;
+    let claim = claim(block_device(&drive)?, access)?;
     Ok((drive, claim))
+}
+
+/// Opens a namespace and its block device for reading. Others may use it.
+///
+/// # Errors
+/// As [`Drive::open`], or if it has no block device.
+pub(crate) fn open_to_look(path: &Path) -> Result<(Drive, File), OpenDeviceError> {
+    let drive = Drive::open(path)?;
+    let block_device = block_device(&drive)?;
+    let file = File::open(block_device).map_err(|error| io_error(block_device, error))?;
+    Ok((drive, file))
+}
+
+fn block_device(drive: &Drive) -> Result<&Path, OpenDeviceError> {
+    let why = "the kernel has no block device for it, so nothing tells whether it is in use";
+    drive.block_path().ok_or_else(|| unusable(drive, why))
 }
 
 /// Opens the block device of a namespace exclusively, which fails if it is mounted or
@@ -169,8 +184,21 @@ pub(crate) fn contents(
     }
 }
 
+/// The geometry of a namespace with these zones and, if it has one, this cache.
+pub(crate) fn geometry(
+    config: &DeviceConfig,
+    drive: &Drive,
+    zones: &[ZoneDescriptor],
+    cache: Option<CacheShape>,
+) -> Result<Geometry, OpenDeviceError> {
+    match drive.interface() {
+        Interface::Zoned(shape) => zoned_geometry(config, drive, shape, zones, cache),
+        Interface::Placement(_) | Interface::Conventional => regions(config, drive, cache),
+    }
+}
+
 /// The geometry of a namespace without zones: regions of the configured size.
-fn geometry(
+fn regions(
     config: &DeviceConfig,
     drive: &Drive,
     cache: Option<CacheShape>,
@@ -401,7 +429,7 @@ mod tests {
         // 16 pages of 4096 bytes, and Floe's block of 4096 bytes is 8 of the drive's.
         let namespace = [(BLOCKS, 8, 1 << 20), (BLOCK_LOG2, 1, 9)];
         let drive = drive(&[(MAX_TRANSFER, 1, 4)], &namespace, None).unwrap();
-        let geometry = geometry(&DeviceConfig::default(), &drive, None).unwrap();
+        let geometry = geometry(&DeviceConfig::default(), &drive, &[], None).unwrap();
         let odd = Geometry {
             block_size: 48 << 10,
             ..geometry
@@ -480,7 +508,7 @@ mod tests {
             };
             let opened = match drive.interface() {
                 Interface::Zoned(shape) => zoned_geometry(&config, &drive, shape, &found, None),
-                _ => geometry(&config, &drive, None),
+                _ => geometry(&config, &drive, &[], None),
             };
             let Ok(mut geometry) = opened else {
                 return Ok(());

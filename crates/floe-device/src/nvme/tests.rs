@@ -138,6 +138,7 @@ fn a_controller_of_qemu_is_decoded() {
             (64, b"10.0.2  "),
             (77, &[7]),
             (96, &[0x10, 0x80, 0x08, 0]),
+            (516, &[0, 1, 0, 0]),
             (520, &[0x5d, 0x07]),
             (525, &[0x07]),
         ],
@@ -153,12 +154,20 @@ fn a_controller_of_qemu_is_decoded() {
         has_deallocate: true,
         has_write_cache: true,
         atomic_blocks: 1,
+        namespaces_max: 256,
+        formats_all: false,
     };
     assert_eq!(Controller::decode(&bytes), Ok(expected));
     assert!(Controller::decode(&bytes[1..]).is_err());
     let limitless = Controller::decode(&page(IDENTIFY_BYTES, &[])).unwrap();
     assert_eq!(limitless.max_transfer_log2_pages, None);
     assert!(!limitless.has_data_placement && !limitless.has_write_cache);
+    for (scope, namespaces, expected) in [(0, 9, false), (6, 9, false), (1, 9, true), (7, 1, false)]
+    {
+        let fields: [(usize, &[u8]); 2] = [(516, &[namespaces]), (524, &[scope])];
+        let found = Controller::decode(&page(IDENTIFY_BYTES, &fields)).unwrap();
+        assert_eq!(found.may_format_others(), expected, "{scope} {namespaces}");
+    }
 }
 
 /// The identify namespace structure of QEMU's zoned namespace: eight formats, the fifth

@@ -10,9 +10,9 @@ mod fit;
 mod health;
 mod profile;
 
-pub use claimed::{Claimed, Emptied};
+pub use claimed::{Claimed, Emptied, Identity};
 pub use condition::{Condition, Conditioned, Conditioning, condition};
-pub use facts::{DriveFacts, HealthFacts};
+pub use facts::{DriveFacts, HealthFacts, MediaFacts};
 pub use fit::{Fitted, fit};
 pub use health::{DriveHealth, HealthWatch};
 pub use profile::{Latency, Load, Measured, ProfileOptions, profile};

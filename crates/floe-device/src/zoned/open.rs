@@ -16,7 +16,7 @@ use super::operations::Operations;
 use crate::config::{DeviceConfig, Direct, OpenDeviceError, lower};
 use crate::contract::ZoneState;
 use crate::drive_zones::{self, DriveZone};
-use crate::file::contents::Contents;
+use crate::file::contents::{CacheShape, Contents};
 use crate::file::engine::Engine;
 use crate::file::entries::EntryKind;
 use crate::file::open::whole_block;
@@ -53,29 +53,19 @@ impl ZonedDevice {
             true => None,
             false => drive.contents(&file).map_err(failed)?.cache(path)?,
         };
-        let whole = match (config.fits_block_size, cache) {
-            (false, _) => None,
-            (true, Some(cache)) => Some(ByteSize(cache.block_size.into())),
-            (true, None) => whole_block(&file).map(|whole| whole.min(config.block_size)),
-        };
-        let block_size = whole.unwrap_or(config.block_size);
-        let logical = logical_block_bytes(&file).map_err(failed)?;
-        if block_size.bytes() < u64::from(logical) {
-            return Err(OpenDeviceError::BelowLogicalBlock {
-                path: path.to_owned(),
-                wanted: block_size,
-                logical: ByteSize(logical.into()),
-            });
-        }
-        let mut geometry = drive.geometry(config, block_size, &queue).map_err(unfit)?;
-        geometry.validate().map_err(OpenDeviceError::Geometry)?;
+        let mut geometry = drive.shape(&file, path, config, cache)?;
         if config.direct == Direct::Off {
             return Err(unfit(
                 "writes in sequence need direct I/O; set direct to `auto`".into(),
             ));
         }
         // The kernel may write pages of its cache in any order.
-        let is_direct = choose_direct(&file, path, Direct::On, block_size)?;
+        let is_direct = choose_direct(
+            &file,
+            path,
+            Direct::On,
+            ByteSize(geometry.block_size.into()),
+        )?;
         let mut zones = Vec::new();
         for (number, zone) in (0..).zip(&drive.zones) {
             let will_be_wiped = config.accept_foreign && number < geometry.zone_count;
@@ -122,6 +112,34 @@ fn settle(file: &File, zone: &KernelZone, will_be_wiped: bool) -> io::Result<Ker
     kernel::report_one(file, zone.start)
 }
 
+/// Every zone of a drive, also conventional ones.
+pub(crate) fn all_zones(file: &File) -> io::Result<Vec<KernelZone>> {
+    let mut zones: Vec<KernelZone> = Vec::new();
+    loop {
+        let at = zones.last().map_or(0, |zone| zone.start + zone.len);
+        let more = kernel::report(file, at)?;
+        let end = more.last().map_or(at, |zone| zone.start + zone.len);
+        if end == at {
+            return Ok(zones);
+        }
+        zones.extend(more);
+    }
+}
+
+/// The contents of these zones of a drive.
+pub(crate) fn contents(file: &File, zones: &[KernelZone]) -> io::Result<Contents> {
+    let known = |zone: &KernelZone| DriveZone {
+        start: zone.start,
+        state: zone.state.unwrap_or(ZoneState::Unknown),
+        written: zone.written,
+    };
+    let zones: Vec<_> = zones.iter().map(known).collect();
+    let block_bytes = logical_block_bytes(file)?;
+    drive_zones::contents(&zones, block_bytes, |start, buf| {
+        file.read_exact_at(buf, start)
+    })
+}
+
 /// The zones of a drive that Floe uses.
 pub(crate) struct Drive {
     pub(crate) zones: Vec<KernelZone>,
@@ -131,16 +149,7 @@ impl Drive {
     /// The zones that are written in sequence: all but conventional ones at the start
     /// and a smaller one at the end. An inner error says why they are unfit.
     pub(crate) fn of(file: &File) -> io::Result<Result<Self, String>> {
-        let mut zones: Vec<KernelZone> = Vec::new();
-        loop {
-            let at = zones.last().map_or(0, |zone| zone.start + zone.len);
-            let more = kernel::report(file, at)?;
-            let end = more.last().map_or(at, |zone| zone.start + zone.len);
-            if end == at {
-                return Ok(Self::from(zones));
-            }
-            zones.extend(more);
-        }
+        Ok(Self::from(all_zones(file)?))
     }
 
     fn from(mut zones: Vec<KernelZone>) -> Result<Self, String> {
@@ -167,17 +176,40 @@ impl Drive {
         }
     }
 
-    pub(crate) fn contents(&self, file: &File) -> io::Result<Contents> {
-        let known = |zone: &KernelZone| DriveZone {
-            start: zone.start,
-            state: zone.state.unwrap_or(ZoneState::Unknown),
-            written: zone.written,
+    /// The geometry of a drive with this cache, if it has one.
+    pub(crate) fn shape(
+        &self,
+        file: &File,
+        path: &Path,
+        config: &DeviceConfig,
+        cache: Option<CacheShape>,
+    ) -> Result<Geometry, OpenDeviceError> {
+        let queue = Queue::of(path).ok_or_else(|| OpenDeviceError::NotFound(path.to_owned()))?;
+        let whole = match (config.fits_block_size, cache) {
+            (false, _) => None,
+            (true, Some(cache)) => Some(ByteSize(cache.block_size.into())),
+            (true, None) => whole_block(file).map(|whole| whole.min(config.block_size)),
         };
-        let zones: Vec<_> = self.zones.iter().map(known).collect();
-        let block_bytes = logical_block_bytes(file)?;
-        drive_zones::contents(&zones, block_bytes, |start, buf| {
-            file.read_exact_at(buf, start)
-        })
+        let block_size = whole.unwrap_or(config.block_size);
+        let logical = logical_block_bytes(file).map_err(|error| io_error(path, error))?;
+        if block_size.bytes() < u64::from(logical) {
+            return Err(OpenDeviceError::BelowLogicalBlock {
+                path: path.to_owned(),
+                wanted: block_size,
+                logical: ByteSize(logical.into()),
+            });
+        }
+        let unfit = |why: String| OpenDeviceError::Unusable {
+            path: path.to_owned(),
+            why,
+        };
+        let geometry = self.geometry(config, block_size, &queue).map_err(unfit)?;
+        geometry.validate().map_err(OpenDeviceError::Geometry)?;
+        Ok(geometry)
+    }
+
+    pub(crate) fn contents(&self, file: &File) -> io::Result<Contents> {
+        contents(file, &self.zones)
     }
 
     /// The shape of the device. Settings may lower the drive's limits.
