@@ -38,7 +38,8 @@ pub struct Conditioning {
     pub condition: Condition,
     /// Most passes over the part that is written.
     pub passes: u32,
-    /// The share of the drive that is written, from 0 to 1. The rest stays empty.
+    /// The share of the drive that is written, from 0 to 1. The rest stays empty. Zones that the
+    /// drive has withdrawn do not count.
     pub share: f64,
     /// Seed of random places and bytes.
     pub seed: u64,
@@ -49,6 +50,8 @@ pub struct Conditioning {
 pub struct Conditioned {
     /// Bytes that were written.
     pub written_bytes: u64,
+    /// Zones that the drive has withdrawn, which were left out.
+    pub withdrawn_zones: usize,
     /// Seconds that it took.
     pub seconds: f64,
     /// Bytes per second of each round of random writes.
@@ -65,6 +68,12 @@ const ROUNDS_PER_PASS: u64 = 10;
 const STEADY_ROUNDS: usize = 5;
 /// Largest range of steady rounds, as a share of their mean.
 const STEADY_RANGE: f64 = 0.2;
+/// Largest change over steady rounds by their fitted line, as a share of their mean.
+const STEADY_DRIFT: f64 = 0.1;
+/// Each so many bytes have a stamp of their own.
+const STAMPED_BYTES: usize = 512;
+/// Bytes of a random write, if blocks are no longer. Drives map no smaller unit.
+const RANDOM_BYTES: u64 = 4096;
 
 /// Preconditions an empty device. `progress` gets bytes written, and those of all passes.
 ///
@@ -78,41 +87,49 @@ pub async fn condition(
 ) -> Result<Conditioned, DeviceError> {
     let began = clock.now();
     let geometry = device.geometry();
-    let zones = (f64::from(geometry.zone_count) * how.share.clamp(0.0, 1.0)).ceil() as u32;
-    let (own, passes) = (
-        u64::from(zones) * geometry.zone_capacity,
-        u64::from(how.passes),
-    );
+    let all = device.report().await?;
+    let writable = all.iter().filter(|zone| !zone.state.is_unwritable());
+    let mut zones: Vec<_> = writable.map(|zone| zone.zone).collect();
+    let withdrawn_zones = all.len() - zones.len();
+    zones.truncate((zones.len() as f64 * how.share.clamp(0.0, 1.0)).ceil() as usize);
+    let own = (zones.len() as u64).saturating_mul(geometry.zone_capacity);
+    let passes = u64::from(how.passes);
     let mut writer = Writer {
         device,
+        zones,
         random: Xoshiro256PlusPlus::seed_from_u64(how.seed),
         data: random_data(geometry.max_append_bytes as usize, how.seed),
         in_flight: VecDeque::new(),
         written: 0,
         planned: match how.condition {
             Condition::Fresh => 0,
-            Condition::Sequential => own * passes,
-            Condition::Random => own * (passes + 1),
+            Condition::Sequential => own.saturating_mul(passes),
+            Condition::Random => own.saturating_mul(passes.saturating_add(1)),
         },
         progress,
     };
-    let mut done = Conditioned::default();
+    let mut done = Conditioned {
+        withdrawn_zones,
+        ..Conditioned::default()
+    };
     match how.condition {
         Condition::Fresh => {}
         Condition::Sequential => {
             for _ in 0..passes {
-                writer.fill(zones).await?;
+                writer.fill().await?;
             }
         }
         Condition::Random => {
-            writer.fill(zones).await?;
+            writer.fill().await?;
             let round = (own / ROUNDS_PER_PASS).max(u64::from(geometry.block_size));
-            for _ in 0..passes * ROUNDS_PER_PASS {
+            // A round of zones that are written whole is longer than it should be.
+            while !writer.zones.is_empty() && writer.written < writer.planned {
                 let started = (clock.now(), writer.written);
-                writer.overwrite(zones, round).await?;
+                let left = writer.planned - writer.written;
+                writer.overwrite(round.min(left)).await?;
                 done.rounds
                     .push(rate(started, (clock.now(), writer.written)));
-                if is_steady(&done.rounds) {
+                if writer.written >= own.saturating_mul(2) && is_steady(&done.rounds) {
                     break;
                 }
             }
@@ -139,7 +156,7 @@ fn rate(from: (Tick, u64), to: (Tick, u64)) -> f64 {
     (to.1 - from.1) as f64 / to.0.since(from.0).as_secs_f64().max(1e-9)
 }
 
-/// True if the last rounds agree.
+/// True if the last rounds agree, and neither rise nor fall.
 fn is_steady(rounds: &[f64]) -> bool {
     let Some(last) = rounds.last_chunk::<STEADY_ROUNDS>() else {
         return false;
@@ -147,12 +164,23 @@ fn is_steady(rounds: &[f64]) -> bool {
     let mean = last.iter().sum::<f64>() / STEADY_ROUNDS as f64;
     let most = last.iter().copied().fold(f64::MIN, f64::max);
     let least = last.iter().copied().fold(f64::MAX, f64::min);
-    most - least <= STEADY_RANGE * mean
+    // The slope of the line with the least squares, over all these rounds.
+    let middle = (STEADY_ROUNDS - 1) as f64 / 2.0;
+    let (mut rise, mut run) = (0.0, 0.0);
+    for (round, speed) in last.iter().enumerate() {
+        let from_middle = round as f64 - middle;
+        rise += from_middle * (speed - mean);
+        run += from_middle * from_middle;
+    }
+    let drift = rise / run * (STEADY_ROUNDS - 1) as f64;
+    most - least <= STEADY_RANGE * mean && drift.abs() <= STEADY_DRIFT * mean
 }
 
 /// Writes with several in flight.
 struct Writer<'a, P> {
     device: &'a SharedDevice,
+    /// The zones that are written.
+    zones: Vec<ZoneId>,
     random: Xoshiro256PlusPlus,
     data: IoData,
     in_flight: VecDeque<OpFuture<()>>,
@@ -162,10 +190,10 @@ struct Writer<'a, P> {
 }
 
 impl<P: FnMut(u64, u64)> Writer<'_, P> {
-    /// Fills the first `zones` zones in order.
-    async fn fill(&mut self, zones: u32) -> Result<(), DeviceError> {
-        for zone in (0..zones).map(ZoneId) {
-            self.fill_zone(zone).await?;
+    /// Fills the zones in order.
+    async fn fill(&mut self) -> Result<(), DeviceError> {
+        for index in 0..self.zones.len() {
+            self.fill_zone(self.zones[index]).await?;
         }
         self.wait_below(1).await
     }
@@ -180,7 +208,7 @@ impl<P: FnMut(u64, u64)> Writer<'_, P> {
         let mut offset = 0;
         while offset < capacity {
             let len = (self.data.len() as u64).min(capacity - offset);
-            let data = self.data.slice(0..len as usize);
+            let data = self.stamped(Address::new(zone, offset), len);
             let write = match in_place {
                 true => self
                     .device
@@ -201,23 +229,40 @@ impl<P: FnMut(u64, u64)> Writer<'_, P> {
     }
 
     /// Overwrites `bytes` bytes at random.
-    async fn overwrite(&mut self, zones: u32, bytes: u64) -> Result<(), DeviceError> {
+    async fn overwrite(&mut self, bytes: u64) -> Result<(), DeviceError> {
         let geometry = self.device.geometry();
-        let block = u64::from(geometry.block_size);
+        let block = u64::from(geometry.block_size).max(RANDOM_BYTES.min(geometry.zone_capacity));
         let places = geometry.zone_capacity / block;
         let end = self.written + bytes;
         while self.written < end {
-            let zone = ZoneId(self.random.random_range(0..zones));
+            let zone = self.zones[self.random.random_range(0..self.zones.len())];
             if !geometry.random_writes {
                 self.fill_zone(zone).await?;
                 continue;
             }
             let at = Address::new(zone, self.random.random_range(0..places) * block);
-            let data = self.data.slice(0..block as usize);
+            let data = self.stamped(at, block);
             let write = self.device.write(at, data, Placement(0));
             self.start(write, block).await?;
         }
         self.wait_below(1).await
+    }
+
+    /// `len` bytes for a place. No two blocks of them are equal, nor equal to those of another
+    /// time, because drives may keep equal blocks once.
+    fn stamped(&self, at: Address, len: u64) -> IoData {
+        let mut data = IoBuf::zeroed(len as usize);
+        data.copy_from_slice(&self.data[..len as usize]);
+        for (index, block) in (0..).zip(data.chunks_exact_mut(STAMPED_BYTES)) {
+            for (part, number) in block.chunks_exact_mut(8).zip([
+                u64::from(at.zone.0),
+                at.offset + index * STAMPED_BYTES as u64,
+                self.written,
+            ]) {
+                part.copy_from_slice(&number.to_le_bytes());
+            }
+        }
+        data.freeze()
     }
 
     async fn start(&mut self, write: OpFuture<()>, len: u64) -> Result<(), DeviceError> {
@@ -243,12 +288,15 @@ impl<P: FnMut(u64, u64)> Writer<'_, P> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use floe_core::ByteSize;
 
+    use super::super::profile::{Load, ProfileOptions, profile};
     use super::*;
     use crate::config::DeviceConfig;
     use crate::contract::ZoneState;
+    use crate::faulty::{Faults, Faulty};
     use crate::sim::{SimConfig, SimDevice};
     use crate::virtual_time;
 
@@ -290,6 +338,58 @@ mod tests {
     }
 
     #[test]
+    fn zones_that_the_drive_has_withdrawn_are_left_out() {
+        let config = DeviceConfig {
+            zone_size: Some(ByteSize::mib(1)),
+            ..DeviceConfig::sim(ByteSize::mib(16))
+        };
+        for wanted in [Condition::Sequential, Condition::Random] {
+            let config = config.clone();
+            virtual_time::run(1, |clock| async move {
+                let below: SharedDevice = Arc::new(SimDevice::open(&config, &clock).unwrap());
+                let faulty = Faulty::new(below, clock.clone(), 1, Faults::default());
+                faulty.fail_zone(ZoneId(3), ZoneState::ReadOnly);
+                let device: SharedDevice = Arc::new(faulty);
+                let how = Conditioning {
+                    condition: wanted,
+                    passes: 1,
+                    share: 1.0,
+                    seed: 1,
+                };
+                let done = condition(&device, &clock, &how, |_, _| {}).await.unwrap();
+                assert_eq!(done.withdrawn_zones, 1);
+                let options = ProfileOptions {
+                    time: Duration::from_secs(1),
+                    writes: true,
+                    seed: 1,
+                };
+                let all = profile(&device, &clock, &options, |_| {}).await.unwrap();
+                let appends = all.iter().filter(|one| one.load == Load::Append);
+                assert!(appends.map(|one| one.bytes_per_s).all(|rate| rate > 0.0));
+            });
+        }
+    }
+
+    #[test]
+    fn passes_bound_what_is_written() {
+        for zoned in [false, true] {
+            let how = Conditioning {
+                condition: Condition::Random,
+                passes: 1,
+                share: 0.1,
+                seed: 1,
+            };
+            let (done, _, written) = conditioned(zoned, how);
+            // Two zones: filled once, overwritten once.
+            assert_eq!(
+                (done.written_bytes, written),
+                (4 << 20, 4 << 20),
+                "{done:?}"
+            );
+        }
+    }
+
+    #[test]
     fn random_writes_end_once_their_speed_is_steady() {
         for zoned in [false, true] {
             let how = Conditioning {
@@ -306,5 +406,6 @@ mod tests {
         assert!(!is_steady(&[1.0; 4]));
         assert!(!is_steady(&[9.0, 1.0, 1.0, 1.0, 1.3]));
         assert!(is_steady(&[9.0, 1.0, 1.0, 1.0, 1.0, 1.1]));
+        assert!(!is_steady(&[1.0, 1.04, 1.08, 1.12, 1.16]), "it rises");
     }
 }

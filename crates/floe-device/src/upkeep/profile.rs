@@ -41,7 +41,7 @@ pub enum Load {
     Flush,
     /// A finish of a zone with one block.
     Finish,
-    /// A reset of a written zone.
+    /// A reset of a zone that the appends wrote.
     Reset,
 }
 
@@ -121,6 +121,10 @@ const ZONES: u32 = 4;
 const AREA_BYTES: u64 = 16 << 30;
 /// Most operations of a kind that changes zones, or flushes.
 const MANAGEMENT_MAX: usize = 1000;
+/// Most operations of a load, which bounds memory. The load ends early.
+const OPERATIONS_MAX: usize = 1 << 22;
+/// Operations after which time must have passed, in virtual time.
+const TIMELESS_MAX: usize = 1000;
 /// Loads that share the time: five of appends, six of reads, and one each of flush, finish and
 /// reset.
 const LOADS: u32 = 14;
@@ -136,15 +140,27 @@ pub async fn profile(
     mut began: impl FnMut(Load),
 ) -> Result<Vec<Measured>, DeviceError> {
     let geometry = device.geometry();
+    let writable = device.report().await?.into_iter();
+    let writable = writable.filter(|zone| !zone.state.is_unwritable());
     let zones = AREA_BYTES.div_ceil(geometry.zone_size);
+    let zones: Vec<_> = writable
+        .map(|zone| zone.zone)
+        .take(zones as usize)
+        .collect();
+    if options.writes && zones.is_empty() {
+        let kind = DeviceErrorKind::Unsupported("writes, because no zone takes any");
+        return Err(DeviceError::new(Operation::Append, None, kind));
+    }
     let mut bench = Bench {
         device,
         clock,
         time: options.time / LOADS,
         seed: options.seed,
-        zones: zones.min(geometry.zone_count.into()) as u32,
+        zones: zones.into(),
         data: random_data(geometry.max_append_bytes as usize, options.seed),
         dirty: BTreeSet::new(),
+        is_appending: false,
+        resets: Vec::new(),
     };
     let mut all = Vec::new();
     let block = u64::from(geometry.block_size);
@@ -154,7 +170,7 @@ pub async fn profile(
         let large = APPEND_BYTES.min(geometry.max_append_bytes.into());
         // A zone may fill while the next one is open.
         let open = geometry.max_open_zones.unwrap_or(u32::MAX) / 2;
-        let several = ZONES.min(open).min(bench.zones / 2).max(1);
+        let several = ZONES.min(open).min(bench.zones.len() as u32 / 2).max(1);
         for (bytes, depth, zones) in [
             (block, 1, 1),
             (large, 1, 1),
@@ -174,14 +190,14 @@ pub async fn profile(
         }
     }
     if options.writes {
+        began(Load::Reset);
+        all.push(bench.reset().await?);
         began(Load::Flush);
         all.push(bench.flush().await?);
         if !geometry.random_writes {
             began(Load::Finish);
             all.push(bench.finish().await?);
         }
-        began(Load::Reset);
-        all.push(bench.reset().await?);
         bench.clear().await?;
     }
     Ok(all)
@@ -193,18 +209,23 @@ struct Bench<'a> {
     /// Time of a load.
     time: Duration,
     seed: u64,
-    /// The first zones, which are used.
-    zones: u32,
+    /// The first zones that take writes, which are used.
+    zones: Arc<[ZoneId]>,
     data: IoData,
     /// Zones that are not known to be empty.
-    dirty: BTreeSet<u32>,
+    dirty: BTreeSet<ZoneId>,
+    /// An append load has begun.
+    is_appending: bool,
+    /// Resets of zones that appends wrote.
+    resets: Vec<(u64, u64)>,
 }
 
 /// Zones that are appended to one after the other.
 struct Lane {
-    zone: u32,
-    step: u32,
-    end: u32,
+    zones: Arc<[ZoneId]>,
+    /// Of [`zones`](Self::zones).
+    index: usize,
+    step: usize,
     offset: u64,
 }
 
@@ -220,25 +241,38 @@ impl Bench<'_> {
             let bytes = match zone.state {
                 ZoneState::Open | ZoneState::Closed => zone.write_pointer,
                 ZoneState::Empty if geometry.random_writes => all,
-                ZoneState::Full | ZoneState::ReadOnly | ZoneState::Unknown => all,
-                ZoneState::Empty | ZoneState::Offline => 0,
+                ZoneState::Full | ZoneState::Unknown => all,
+                // What is written of a read-only zone is not known.
+                ZoneState::Empty | ZoneState::ReadOnly | ZoneState::Offline => 0,
             };
             if bytes > 0 {
                 written.push((zone.zone, bytes));
             }
-            if zone.zone.0 < self.zones && zone.state != ZoneState::Empty {
-                self.dirty.insert(zone.zone.0);
+            if self.zones.binary_search(&zone.zone).is_ok() && zone.state != ZoneState::Empty {
+                self.dirty.insert(zone.zone);
             }
         }
         Ok(written)
     }
 
     /// Empties the zones that are used.
-    async fn clear(&mut self) -> Result<(), DeviceError> {
+    async fn clear(&mut self) -> Result<Vec<(u64, u64)>, DeviceError> {
+        let mut resets = Vec::new();
         for zone in std::mem::take(&mut self.dirty) {
-            self.device.reset(ZoneId(zone)).await?;
+            resets.push(self.timed(self.device.reset(zone)).await?);
         }
-        Ok(())
+        Ok(resets)
+    }
+
+    /// Tells whether a worker of a load that began at `start`, and has done so many operations,
+    /// goes on.
+    fn continues(&self, start: Tick, workers: u32) -> impl Fn(usize) -> bool + Send + use<> {
+        let (clock, until) = (self.clock.clone(), start + self.time);
+        let most = OPERATIONS_MAX / workers as usize;
+        move |done| {
+            let now = clock.now();
+            now < until && done < most && (now > start || done < TIMELESS_MAX)
+        }
     }
 
     async fn append(
@@ -247,23 +281,27 @@ impl Bench<'_> {
         depth: u32,
         zones: u32,
     ) -> Result<(Measured, Written), DeviceError> {
-        self.clear().await?;
+        let resets = self.clear().await?;
+        if self.is_appending {
+            self.resets.extend(resets);
+        }
+        self.is_appending = true;
         let capacity = self.device.geometry().zone_capacity;
         let (start, mut tasks, mut lanes) = (self.clock.now(), JoinSet::new(), Vec::new());
-        let until = start + self.time;
         for first in 0..zones {
             let lane = Arc::new(Mutex::new(Lane {
-                zone: first,
-                step: zones,
-                end: self.zones,
+                zones: self.zones.clone(),
+                index: first as usize,
+                step: zones as usize,
                 offset: 0,
             }));
             for _ in 0..depth {
                 let (device, clock) = (self.device.clone(), self.clock.clone());
                 let (lane, data) = (lane.clone(), self.data.clone());
+                let continues = self.continues(start, depth * zones);
                 tasks.spawn(async move {
                     let mut done = Vec::new();
-                    while clock.now() < until {
+                    while continues(done.len()) {
                         let Some(at) = lane.lock().take(bytes, capacity) else {
                             break;
                         };
@@ -281,11 +319,16 @@ impl Bench<'_> {
         let mut written = Vec::new();
         for lane in &lanes {
             let lane = lane.lock();
-            let before = (lane.zone % zones..lane.zone).step_by(zones as usize);
-            written.extend(before.map(|zone| (ZoneId(zone), capacity)));
-            written.extend((lane.offset > 0).then_some((ZoneId(lane.zone), lane.offset)));
+            let before = self
+                .zones
+                .iter()
+                .take(lane.index)
+                .skip(lane.index % lane.step);
+            written.extend(before.step_by(lane.step).map(|zone| (*zone, capacity)));
+            let last = lane.zones.get(lane.index).filter(|_| lane.offset > 0);
+            written.extend(last.map(|zone| (*zone, lane.offset)));
         }
-        self.dirty.extend(written.iter().map(|(zone, _)| zone.0));
+        self.dirty.extend(written.iter().map(|(zone, _)| *zone));
         Ok((Measured { zones, ..measured }, written))
     }
 
@@ -302,15 +345,17 @@ impl Bench<'_> {
             return Ok(None);
         }
         let (start, mut tasks) = (self.clock.now(), JoinSet::new());
-        let until = start + self.time;
         for worker in 0..u64::from(depth) {
             let (device, clock) = (self.device.clone(), self.clock.clone());
             let long = long.clone();
-            let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed ^ worker << 32 ^ bytes);
+            let continues = self.continues(start, depth);
+            // Each load has places of its own, which no cache knows from the one before.
+            let load = worker << 32 | u64::from(depth) << 20 | bytes;
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed ^ load);
             tasks.spawn(async move {
                 let mut buf = device.allocate(bytes as usize);
                 let mut done = Vec::new();
-                while clock.now() < until {
+                while continues(done.len()) {
                     let (zone, written) = long[random.random_range(0..long.len())];
                     let offset = random.random_range(0..written / bytes) * bytes;
                     let began = clock.now();
@@ -345,9 +390,9 @@ impl Bench<'_> {
     async fn flush(&mut self) -> Result<Measured, DeviceError> {
         self.clear().await?;
         let mut lane = Lane {
-            zone: 0,
+            zones: self.zones.clone(),
+            index: 0,
             step: 1,
-            end: self.zones,
             offset: 0,
         };
         let geometry = self.device.geometry();
@@ -357,7 +402,7 @@ impl Bench<'_> {
             let Some((zone, len)) = lane.take(block, capacity) else {
                 break;
             };
-            self.dirty.insert(zone.0);
+            self.dirty.insert(zone);
             let data = self.data.slice(0..len as usize);
             self.device.append(zone, data, Placement(0)).await?;
             done.push(self.timed(self.device.flush()).await?);
@@ -369,29 +414,24 @@ impl Bench<'_> {
         self.clear().await?;
         let block = self.device.geometry().block_size as usize;
         let (until, mut done) = (self.clock.now() + self.time, Vec::new());
-        for zone in (0..self.zones).take(MANAGEMENT_MAX) {
+        for zone in self.zones.clone().iter().copied().take(MANAGEMENT_MAX) {
             if self.clock.now() >= until {
                 break;
             }
             self.dirty.insert(zone);
             let data = self.data.slice(0..block);
-            let append = self.device.append(ZoneId(zone), data, Placement(0));
-            append.await?;
-            done.push(self.timed(self.device.finish(ZoneId(zone))).await?);
+            self.device.append(zone, data, Placement(0)).await?;
+            done.push(self.timed(self.device.finish(zone)).await?);
         }
         Ok(managed(Load::Finish, &done))
     }
 
-    /// Resets zones that were written.
+    /// Resets the zones that the last appends wrote. The figures are those of the zones of all
+    /// appends.
     async fn reset(&mut self) -> Result<Measured, DeviceError> {
-        let (until, mut done) = (self.clock.now() + self.time, Vec::new());
-        while let Some(zone) = self.dirty.pop_first() {
-            done.push(self.timed(self.device.reset(ZoneId(zone))).await?);
-            if self.clock.now() >= until || done.len() >= MANAGEMENT_MAX {
-                break;
-            }
-        }
-        Ok(managed(Load::Reset, &done))
+        let resets = self.clear().await?;
+        self.resets.extend(resets);
+        Ok(managed(Load::Reset, &self.resets))
     }
 
     async fn timed(
@@ -408,15 +448,13 @@ impl Lane {
     /// The zone and the length of the next append.
     fn take(&mut self, bytes: u64, capacity: u64) -> Option<(ZoneId, u64)> {
         if self.offset == capacity {
-            self.zone += self.step;
+            self.index += self.step;
             self.offset = 0;
         }
-        if self.zone >= self.end {
-            return None;
-        }
+        let zone = *self.zones.get(self.index)?;
         let len = bytes.min(capacity - self.offset);
         self.offset += len;
-        Some((ZoneId(self.zone), len))
+        Some((zone, len))
     }
 }
 
