@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::nvme::{self, Drive, Interface, is_namespace};
+use crate::nvme::log_page::Health;
+use crate::nvme::{self, Drive, DriveError, Interface, is_namespace};
 
 /// Bytes of a sector, in which the kernel counts whatever the drive's blocks are.
 const SECTOR_BYTES: u64 = 512;
@@ -65,44 +66,82 @@ pub struct HealthFacts {
     pub available_spare_percent: u8,
     /// Estimate of the life that is used; may exceed 100.
     pub percentage_used: u8,
-    /// Bytes that hosts read.
-    pub host_read_bytes: u128,
-    /// Bytes that hosts wrote.
-    pub host_written_bytes: u128,
-    /// Bytes that the drive wrote to its medium: by data placement's log, otherwise by that of
-    /// the endurance group, which counts to 10^9 bytes.
-    pub media_written_bytes: Option<u128>,
+    /// Bytes that hosts read, by the drive's health log, as those below.
+    pub host_read_bytes: u64,
+    /// Bytes that hosts wrote to all namespaces.
+    pub host_written_bytes: u64,
     /// Errors of the medium that were not recovered.
-    pub media_errors: u128,
+    pub media_errors: u64,
     /// Power losses without notice.
-    pub unsafe_shutdowns: u128,
+    pub unsafe_shutdowns: u64,
+    /// What the drive wrote to its medium, if it tells.
+    pub media: Option<MediaFacts>,
+}
+
+/// Bytes written, both by the same log, so that their ratio is a write amplification.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MediaFacts {
+    /// `fdp` for the log of data placement, which counts since that was turned on, or
+    /// `endurance_group`, which counts in 10^9 bytes.
+    pub log: String,
+    /// Bytes that hosts wrote.
+    pub host_written_bytes: u64,
+    /// Bytes that the drive wrote to its medium.
+    pub media_written_bytes: u64,
 }
 
 impl HealthFacts {
     /// The health of `drive`; `None` if the process may not read it.
     pub fn of(drive: &Drive) -> Option<Self> {
-        const ZERO_CELSIUS_KELVIN: i32 = 273;
-        let health = drive.health().ok()?;
-        let placement = match drive.interface() {
-            Interface::Placement(placement) => drive.placement_statistics(placement.group).ok(),
-            Interface::Conventional | Interface::Zoned(_) => None,
+        HealthFacts::from_drive(drive).ok()
+    }
+
+    /// As [`of`](Self::of), with the reason.
+    pub(super) fn from_drive(drive: &Drive) -> Result<Self, DriveError> {
+        let health = drive.health()?;
+        // Without a fallback: each log counts from another time.
+        let media = match drive.interface() {
+            Interface::Placement(placement) => {
+                let found = drive.placement_statistics(placement.group).ok();
+                found.map(|it| ("fdp", it.host_written_bytes, it.media_written_bytes))
+            }
+            Interface::Conventional | Interface::Zoned(_) => {
+                let found = drive.endurance_group().ok().flatten();
+                found.map(|it| {
+                    let log = "endurance_group";
+                    (log, it.host_written_bytes, it.media_written_bytes)
+                })
+            }
         };
-        let by_group = || Some(drive.endurance_group().ok()??.media_written_bytes);
-        Some(HealthFacts {
+        Ok(HealthFacts {
+            media: media.map(|(log, host, media)| MediaFacts {
+                log: log.to_owned(),
+                host_written_bytes: clamped(host),
+                media_written_bytes: clamped(media),
+            }),
+            ..HealthFacts::decode(&health)
+        })
+    }
+
+    fn decode(health: &Health) -> Self {
+        const ZERO_CELSIUS_KELVIN: i32 = 273;
+        HealthFacts {
             critical_warning: health.critical_warning,
             temperature_celsius: i32::from(health.temperature_kelvin) - ZERO_CELSIUS_KELVIN,
             available_spare_percent: health.available_spare_percent,
             percentage_used: health.percentage_used,
-            host_read_bytes: health.host_read_bytes,
-            host_written_bytes: health.host_written_bytes,
-            media_written_bytes: match placement {
-                Some(statistics) => Some(statistics.media_written_bytes),
-                None => by_group(),
-            },
-            media_errors: health.media_errors,
-            unsafe_shutdowns: health.unsafe_shutdowns,
-        })
+            host_read_bytes: clamped(health.host_read_bytes),
+            host_written_bytes: clamped(health.host_written_bytes),
+            media_errors: clamped(health.media_errors),
+            unsafe_shutdowns: clamped(health.unsafe_shutdowns),
+            media: None,
+        }
     }
+}
+
+/// A number of a drive, which JSON holds up to 64 bits.
+fn clamped(number: u128) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
 }
 
 impl DriveFacts {
@@ -291,5 +330,14 @@ mod tests {
             ..DriveFacts::default()
         };
         assert_eq!(facts, expected);
+    }
+
+    #[test]
+    fn facts_of_a_drive_that_counts_beyond_64_bits_have_a_json_form() {
+        let health = Health::decode(&[0xff; 512]).unwrap();
+        let facts = HealthFacts::decode(&health);
+        assert_eq!(facts.host_written_bytes, u64::MAX);
+        let value = serde_json::to_value(&facts).unwrap();
+        assert_eq!(value["media_errors"], u64::MAX);
     }
 }

@@ -1,5 +1,6 @@
 //! The health of drives, for metrics.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,17 +11,28 @@ use floe_core::Tick;
 use parking_lot::Mutex;
 
 use super::facts::HealthFacts;
+use crate::config::OpenDeviceError;
 use crate::nvme::Drive;
 
 /// The least time between two readings.
 const PERIOD: Duration = Duration::from_secs(10);
+
+/// The age at which a reading no longer counts: the drive does not answer.
+const STALE: Duration = Duration::from_secs(60);
 
 /// Reads the health of drives on a thread of its own, so that a scrape never waits for a drive.
 #[derive(Clone)]
 pub struct HealthWatch(Arc<Watch>);
 
 /// Reads the health of a drive, if it can.
-type Read = dyn Fn(&PathBuf) -> Option<HealthFacts> + Send + Sync;
+type Read = dyn Fn(&PathBuf) -> Result<HealthFacts, Refusal> + Send + Sync;
+
+/// A drive has not told its health.
+enum Refusal {
+    /// The process may not ask, and is not asked again.
+    ForGood,
+    ForNow,
+}
 
 struct Watch {
     drives: Vec<PathBuf>,
@@ -30,7 +42,9 @@ struct Watch {
 
 #[derive(Default)]
 struct State {
-    latest: Arc<[DriveHealth]>,
+    /// The latest readings, and when they began.
+    latest: BTreeMap<PathBuf, (Tick, HealthFacts)>,
+    refused: BTreeSet<PathBuf>,
     began: Option<Tick>,
     is_reading: bool,
 }
@@ -47,12 +61,16 @@ pub struct DriveHealth {
 impl HealthWatch {
     /// Watches those of `drives` that are NVMe drives and may be asked.
     pub fn new(drives: impl IntoIterator<Item = PathBuf>) -> Self {
-        HealthWatch::over(drives, |path| HealthFacts::of(&Drive::open(path).ok()?))
+        HealthWatch::over(drives, |path| {
+            let drive = Drive::open(path).map_err(Refusal::of)?;
+            let facts = HealthFacts::from_drive(&drive);
+            facts.map_err(|error| Refusal::of(error.at(path)))
+        })
     }
 
     fn over(
         drives: impl IntoIterator<Item = PathBuf>,
-        read: impl Fn(&PathBuf) -> Option<HealthFacts> + Send + Sync + 'static,
+        read: impl Fn(&PathBuf) -> Result<HealthFacts, Refusal> + Send + Sync + 'static,
     ) -> Self {
         HealthWatch(Arc::new(Watch {
             drives: drives.into_iter().collect(),
@@ -61,34 +79,61 @@ impl HealthWatch {
         }))
     }
 
-    /// The latest health that was read. Starts to read it again if that was long before `now`.
-    pub fn latest(&self, now: Tick) -> Arc<[DriveHealth]> {
+    /// The latest health that was read and is not stale. Starts to read it again if that was
+    /// long before `now`.
+    pub fn latest(&self, now: Tick) -> Vec<DriveHealth> {
         let mut state = self.0.state.lock();
         let is_due = state.began.is_none_or(|began| now.since(began) >= PERIOD);
-        if is_due && !state.is_reading && !self.0.drives.is_empty() {
+        if is_due && !state.is_reading && state.refused.len() < self.0.drives.len() {
             state.began = Some(now);
             let watch = Arc::clone(&self.0);
             let started = thread::Builder::new()
                 .name("floe-health".to_owned())
-                .spawn(move || watch.read());
+                .spawn(move || Reading(watch).run(now));
             state.is_reading = started.is_ok();
         }
-        Arc::clone(&state.latest)
+        let fresh = |(path, (began, health)): (&PathBuf, &(Tick, HealthFacts))| {
+            (now.since(*began) < STALE).then(|| DriveHealth {
+                name: path.display().to_string(),
+                health: health.clone(),
+            })
+        };
+        state.latest.iter().filter_map(fresh).collect()
     }
 }
 
-impl Watch {
-    fn read(&self) {
-        let known = |path: &PathBuf| {
-            Some(DriveHealth {
-                health: (self.read)(path)?,
-                name: path.display().to_string(),
-            })
-        };
-        let latest = self.drives.iter().filter_map(known).collect();
-        let mut state = self.state.lock();
-        state.latest = latest;
-        state.is_reading = false;
+impl Refusal {
+    fn of(error: OpenDeviceError) -> Self {
+        match error {
+            OpenDeviceError::Permission(_) => Refusal::ForGood,
+            _ => Refusal::ForNow,
+        }
+    }
+}
+
+/// A reading of all drives, which has ended once this is dropped.
+struct Reading(Arc<Watch>);
+
+impl Reading {
+    fn run(&self, now: Tick) {
+        for path in &self.0.drives {
+            if self.0.state.lock().refused.contains(path) {
+                continue;
+            }
+            let answer = (self.0.read)(path);
+            let mut state = self.0.state.lock();
+            match answer {
+                Ok(health) => drop(state.latest.insert(path.clone(), (now, health))),
+                Err(Refusal::ForGood) => drop(state.refused.insert(path.clone())),
+                Err(Refusal::ForNow) => {}
+            }
+        }
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.0.state.lock().is_reading = false;
     }
 }
 
@@ -116,30 +161,41 @@ mod tests {
         let (answer, answers) = mpsc::channel();
         let answers = Mutex::new(answers);
         let watch = HealthWatch::over(["a".into(), "b".into()], move |path: &PathBuf| {
-            let temperature_celsius = answers.lock().recv().unwrap();
-            (path.as_os_str() == "a").then_some(HealthFacts {
-                temperature_celsius,
+            if path.as_os_str() == "b" {
+                return Err(Refusal::ForGood);
+            }
+            Ok(HealthFacts {
+                temperature_celsius: answers.lock().recv().expect("the drive answers"),
                 ..HealthFacts::default()
             })
         });
         let temperatures = |seconds| {
-            let latest = watch.latest(Tick::from_seconds(seconds));
-            let all = latest.iter();
-            all.map(|drive| (drive.name.clone(), drive.health.temperature_celsius))
+            let latest = watch.latest(Tick::from_seconds(seconds)).into_iter();
+            latest
+                .map(|drive| (drive.name, drive.health.temperature_celsius))
                 .collect::<Vec<_>>()
         };
         assert_eq!(temperatures(0), [], "the drive has not answered");
         assert_eq!(temperatures(60), [], "and is not asked twice at once");
         answer.send(40).unwrap();
-        answer.send(0).unwrap();
         settled(&watch);
         let first = [("a".to_owned(), 40)];
         assert_eq!(temperatures(9), first, "too early");
         assert_eq!(temperatures(10), first, "asks again");
         answer.send(41).unwrap();
-        answer.send(0).unwrap();
         settled(&watch);
-        assert_eq!(temperatures(11), [("a".to_owned(), 41)]);
+        let second = [("a".to_owned(), 41)];
+        assert_eq!(temperatures(11), second);
+        drop(answer);
+        assert_eq!(temperatures(20), second, "asks once more");
+        settled(&watch);
+        assert_eq!(
+            temperatures(69),
+            second,
+            "a reading that panicked has ended"
+        );
+        settled(&watch);
+        assert_eq!(temperatures(70), [], "the reading of second 10 is stale");
         assert!(HealthWatch::new([]).latest(Tick::ZERO).is_empty());
     }
 }

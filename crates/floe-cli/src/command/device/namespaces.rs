@@ -334,7 +334,7 @@ impl Info {
                         health.media_errors,
                     ),
                 );
-                line("written by hosts", short(health.host_written_bytes));
+                line("written by hosts", short(health.host_written_bytes.into()));
             }
         }
         text

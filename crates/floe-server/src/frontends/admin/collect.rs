@@ -212,9 +212,8 @@ const DEVICE_BOUNDS_US: [u32; 18] = [
 
 /// Adds the health of drives.
 pub(crate) fn health(samples: &mut Samples, drives: &[DriveHealth]) {
-    let count = |value: u128| u64::try_from(value).unwrap_or(u64::MAX);
     for DriveHealth { name, health } in drives {
-        let drive = [("drive", name.as_str())];
+        let drive = ("drive", name.as_str());
         for (metric, help, value) in [
             (
                 "floe_device_temperature_celsius",
@@ -222,14 +221,14 @@ pub(crate) fn health(samples: &mut Samples, drives: &[DriveHealth]) {
                 f64::from(health.temperature_celsius),
             ),
             (
-                "floe_device_percentage_used",
-                "Estimate of the life of a drive that is used; may exceed 100",
-                health.percentage_used.into(),
+                "floe_device_life_used_ratio",
+                "Estimate of the life of a drive that is used; may exceed 1",
+                f64::from(health.percentage_used) / 100.0,
             ),
             (
-                "floe_device_available_spare_percent",
+                "floe_device_available_spare_ratio",
                 "Spare capacity of a drive that is left",
-                health.available_spare_percent.into(),
+                f64::from(health.available_spare_percent) / 100.0,
             ),
             (
                 "floe_device_critical_warning",
@@ -237,27 +236,38 @@ pub(crate) fn health(samples: &mut Samples, drives: &[DriveHealth]) {
                 health.critical_warning.into(),
             ),
         ] {
-            samples.gauge(metric, help, &drive, value);
+            samples.gauge(metric, help, &[drive], value);
         }
-        for (metric, help, value) in [
-            (
+        samples.counter(
+            "floe_device_media_errors",
+            "Errors of the medium of a drive that were not recovered",
+            &[drive],
+            health.media_errors,
+        );
+        let by_log = |log| [drive, ("log", log)];
+        let mut written = vec![("health", health.host_written_bytes, None)];
+        if let Some(media) = &health.media {
+            let log = media.log.as_str();
+            written.push((
+                log,
+                media.host_written_bytes,
+                Some(media.media_written_bytes),
+            ));
+        }
+        for (log, host, media) in written {
+            samples.counter(
                 "floe_device_host_written_bytes",
-                "Bytes that hosts wrote to a drive in its life",
-                Some(health.host_written_bytes),
-            ),
-            (
-                "floe_device_media_written_bytes",
-                "Bytes that a drive wrote to its medium in its life",
-                health.media_written_bytes,
-            ),
-            (
-                "floe_device_media_errors",
-                "Errors of the medium of a drive that were not recovered",
-                Some(health.media_errors),
-            ),
-        ] {
-            if let Some(value) = value {
-                samples.counter(metric, help, &drive, count(value));
+                "Bytes that hosts wrote to a drive, by one of its logs",
+                &by_log(log),
+                host,
+            );
+            if let Some(media) = media {
+                samples.counter(
+                    "floe_device_media_written_bytes",
+                    "Bytes that a drive wrote to its medium; comparable with those of hosts by the same log",
+                    &by_log(log),
+                    media,
+                );
             }
         }
     }
