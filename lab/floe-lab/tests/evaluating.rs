@@ -400,22 +400,17 @@ fn a_bench_records_the_device_of_a_file_and_of_a_simulated_ssd() {
         let load = ["bench", "--requests", "300", "--writes", "0.5"];
         let arguments = [&load[..], &SMALL_CACHE, &device].concat();
         let text = run(folder.path(), &arguments);
-        text.expect(
-            0,
-            &[
-                "device: ",
-                "16 zones of 2MiB",
-                "zone errors 0",
-                "written by Floe",
-            ],
-        );
+        text.expect(0, &["device: ", "16 zones of 2MiB", "written by Floe"]);
         let json = run(folder.path(), &[&["--json"], &arguments[..]].concat()).expect(0, &[]);
         let rows: Vec<serde_json::Value> = serde_json::from_str(&json.out).unwrap();
         let figure = |metric: &str| {
             let row = rows.iter().find(|row| row["metric"] == metric);
             row.and_then(|row| row["measured"].as_f64()).expect(metric)
         };
-        assert_eq!(figure("device_zone_errors"), 0.0);
+        assert!(
+            rows.iter().all(|row| row["metric"] != "device_zone_errors"),
+            "only namespaces count them"
+        );
         assert!(figure("device_zone_writes_in_flight_max") >= 1.0);
         assert!(figure("device_written") > 0.0);
         let (open, active) = ("device_open_zones_max", "device_active_zones_max");

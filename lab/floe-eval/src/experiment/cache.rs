@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::host_spec::HostSpec;
 use crate::error::EvalError;
-use crate::metrics::DriveWatch;
+use crate::metrics::{DriveWatch, ZONE_ERRORS};
 use crate::run::{
     BenchOptions, DeviceRecord, HostCharge, ObjectTarget, RemoteAddress, RemoteSpec, RunResult,
     StoreTarget, Target, bench,
@@ -230,9 +230,15 @@ impl CacheUnderTest {
         let reported = watch.map(DriveWatch::figures);
         let mut run = run?;
         run.extra.extend(reported.into_iter().flatten());
+        let drives: Vec<_> = self.paths.iter().map(|path| DriveFacts::of(path)).collect();
+        // Only namespaces by passthrough count them, and an array does not sum them.
+        let counts_errors = |drive: &DriveFacts| ["zns", "fdp", "nvme"].contains(&&*drive.kind);
+        if !matches!(&drives[..], [one] if counts_errors(one)) {
+            run.extra.retain(|one| one.metric != ZONE_ERRORS);
+        }
         run.device = Some(DeviceRecord {
             description: self.device.describe(),
-            drives: self.paths.iter().map(|path| DriveFacts::of(path)).collect(),
+            drives,
             geometry: self.device.geometry().clone(),
         });
         Ok(run)

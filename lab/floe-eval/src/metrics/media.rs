@@ -13,6 +13,9 @@ pub(super) fn figure(metric: &str, unit: &str, value: f64) -> ExtraFigure {
     }
 }
 
+/// The figure of operations that failed because of a zone.
+pub const ZONE_ERRORS: &str = "device_zone_errors";
+
 /// A device's counts at one moment.
 #[derive(Clone, Debug)]
 pub struct DeviceCounts {
@@ -35,7 +38,7 @@ impl DeviceCounts {
         let ours = now.ours.since(&self.ours);
         let mut figures = vec![
             figure("device_written", "B", ours.written_bytes() as f64),
-            figure("device_zone_errors", "count", ours.zone_errors as f64),
+            figure(ZONE_ERRORS, "count", ours.zone_errors as f64),
         ];
         if let Some(peaks) = device.zone_peaks() {
             for (metric, value) in [

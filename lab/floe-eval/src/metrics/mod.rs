@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 pub use device::{DeviceProbe, DeviceReading};
 pub use export::{write_metrics_csv, write_metrics_jsonl};
-pub use media::{DeviceCounts, media_figures};
+pub use media::{DeviceCounts, ZONE_ERRORS, media_figures};
 pub use process::{ProcessProbe, ProcessSample};
 pub use quantiles::{Distribution, Distributions};
 pub use recorder::{LiveCounts, Recorder, Served};

@@ -12,7 +12,7 @@ use super::media::figure;
 use crate::run::ExtraFigure;
 
 /// Time between two reports.
-const PERIOD: Duration = Duration::from_millis(50);
+const PERIOD: Duration = Duration::from_secs(1);
 
 /// Asks zoned NVMe drives for their zones, on a thread of its own.
 #[derive(Debug)]
