@@ -130,7 +130,8 @@ pub(crate) enum DeviceAction {
         floe device format nvme:S5XYNG0K123456\n  \
         floe device format /dev/sdb --force\n  \
         floe device format /dev/ng0n1 --lba-format 1 --force\n\n\
-        Without --force only a blank device is touched, and never one that is mounted or in use.")]
+        Without --force nothing is changed: the command succeeds if the device is empty. A device that is\n\
+        mounted or in use is refused.")]
     Format(DeviceFormatArgs),
     /// Check a device, and bring it into a known state before a measurement
     #[command(after_help = "Examples:\n  \
@@ -143,7 +144,8 @@ pub(crate) enum DeviceAction {
     /// Measure latencies and bandwidth of a device
     #[command(after_help = "Examples:\n  \
         floe device bench /dev/nvme0n1                                         reads only\n  \
-        floe device bench nvme:S5XYNG0K123456 --force --profile drive.toml     WIPES the device\n  \
+        floe device bench nvme:S5XYNG0K123456 --writes --profile drive.toml    a blank device only\n  \
+        floe device bench nvme:S5XYNG0K123456 --writes --force                 WIPES the device\n  \
         floe device bench --sim drive.toml                                     in virtual time\n\n\
         --profile writes settings of a simulated SSD with the same figures, which `floe bench --config` and\n\
         experiments take.")]
@@ -161,7 +163,7 @@ pub(crate) struct DeviceFormatArgs {
     #[arg(long)]
     pub(crate) force: bool,
     /// Give a namespace this block format, by the number that `floe device info` shows
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", requires = "force")]
     pub(crate) lba_format: Option<u8>,
 }
 
@@ -176,10 +178,13 @@ pub(crate) struct DeviceBenchArgs {
     /// Seconds of all loads together
     #[arg(long, default_value_t = 30.0)]
     pub(crate) seconds: f64,
-    /// Measure writes too: wipe the device permanently, whatever it holds
-    #[arg(long)]
+    /// Measure writes too, to a blank device, which is empty again then
+    #[arg(long, conflicts_with = "sim")]
+    pub(crate) writes: bool,
+    /// With --writes: wipe the device permanently, whatever it holds
+    #[arg(long, requires = "writes")]
     pub(crate) force: bool,
-    /// Write the settings of a simulated SSD with these figures to this file
+    /// Write the settings of a simulated SSD with these figures to this new file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) profile: Option<PathBuf>,
     /// Seed of random places and bytes

@@ -41,7 +41,9 @@ fn a_foreign_device_is_emptied_only_by_force() {
     let again = run(&["--json"]).expect(0, &[]);
     let again: serde_json::Value = serde_json::from_str(&again.out).unwrap();
     assert_eq!(again["held"], serde_json::Value::Null);
-    assert_eq!(again["emptied"], "freed");
+    assert_eq!(again["emptied"], serde_json::Value::Null);
+    run(&[]).expect(0, &["nothing, by samples", "nothing was done"]);
+    run(&["--lba-format", "0"]).expect(2, &["--force"]);
     assert_eq!(again["device"]["kind"], "file");
 }
 
@@ -58,6 +60,9 @@ fn a_device_is_prepared_and_a_dry_run_changes_nothing() {
     run(&["fresh"]).expect(3, &["XFS", "--force"]);
     assert_eq!(begins(folder.path()), b"XFSB");
     run(&["sequential", "--force", "--share", "1.5"]).expect(2, &["1.5"]);
+    run(&["sequential", "--force", "--passes", "0"]).expect(2, &["0 passes"]);
+    run(&["random", "--force", "--passes", "4000000000"]).expect(2, &["passes"]);
+    assert_eq!(begins(folder.path()), b"XFSB");
     let done = run(&["sequential", "--force", "--share", "0.5", "--json"]).expect(0, &[]);
     let done: serde_json::Value = serde_json::from_str(&done.out).unwrap();
     assert_eq!(done["written"]["written_bytes"], 32 << 20);
@@ -94,10 +99,18 @@ fn a_device_is_measured_and_written_only_by_force() {
     );
     assert_eq!(begins(folder.path()), b"XFSB");
     run(&["drive", "--seconds", "0"]).expect(2, &["number of seconds"]);
+    run(&["drive", "--writes"]).expect(3, &["XFS", "--force"]);
+    run(&["drive", "--force"]).expect(2, &["--writes"]);
+    fs::write(folder.path().join("mine"), "mine").unwrap();
+    run(&["drive", "--writes", "--force", "--profile", "mine"])
+        .expect(3, &["cannot write the new file"]);
+    assert_eq!(begins(folder.path()), b"XFSB");
+    assert_eq!(fs::read(folder.path().join("mine")).unwrap(), b"mine");
     let all = run(&[
         "drive",
         "--seconds",
         "0.7",
+        "--writes",
         "--force",
         "--profile",
         "sim.toml",
@@ -113,6 +126,7 @@ fn a_device_is_measured_and_written_only_by_force() {
         ],
     );
     assert_eq!(begins(folder.path()), [0; 4]);
+    run(&["drive"]).expect(3, &["never written", "--writes"]);
     let profile = fs::read_to_string(folder.path().join("sim.toml")).unwrap();
     for line in [
         "read_us = ",

@@ -47,7 +47,7 @@ pub(super) fn commands(stage: &Stage) -> Result<()> {
         ensure!(how == Some(emptied) || how == Some("zeroed"), "{formatted}");
         ensure!(formatted["held"].is_string(), "{formatted}");
         ensure!(floe(stage, &format)?["held"].is_null());
-        let bench = ["device", "bench", &device, "--seconds", "14", "--force"];
+        let bench = ["device", "bench", &device, "--seconds", "14", "--writes"];
         let found = floe(stage, &bench)?;
         let loads = found["loads"].as_array().context("no loads")?;
         let is_deep = |load: &&Value| load["load"] == "append" && load["depth"] == 16;

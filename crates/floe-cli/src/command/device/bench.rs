@@ -1,6 +1,8 @@
 //! `floe device bench`: measures a drive, and describes a simulated SSD like it.
 
 use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,7 +12,7 @@ use floe_device::upkeep::{DriveFacts, Fitted, Load, Measured, ProfileOptions, fi
 use floe_device::virtual_time::VirtualTime;
 use floe_device::{ByteSize, Clock, DeviceConfig, DeviceError, SharedDevice};
 
-use super::seen::{Seen, cannot_open};
+use super::seen::{Seen, cannot_open, cannot_open_emptied, settings_of};
 use crate::args::DeviceBenchArgs;
 use crate::command::runtime::small_runtime;
 use crate::failure::Failure;
@@ -33,20 +35,29 @@ pub(super) fn run(args: &DeviceBenchArgs, json: bool) -> Result<(), Failure> {
     })?;
     let options = ProfileOptions {
         time,
-        writes: args.force,
+        writes: args.writes,
         seed: args.seed,
     };
-    let (facts, benched) = match (&args.device, &args.sim) {
-        (Some(path), _) => bench_drive(path, options, json)?,
-        (None, Some(file)) => bench_simulated(file, options)?,
-        (None, None) => return Err(Failure::usage("no device is named")),
+    // Before the device is touched, since it takes long and may wipe it.
+    let mut profile = match &args.profile {
+        Some(path) => Some(File::create_new(path).map_err(|error| unwritable(path, error))?),
+        None => None,
     };
+    let benched = match (&args.device, &args.sim) {
+        (Some(path), _) => bench_drive(path, options, args.force, json),
+        (None, Some(file)) => bench_simulated(file, options),
+        (None, None) => Err(Failure::usage("no device is named")),
+    };
+    if let (Err(_), Some(path)) = (&benched, &args.profile) {
+        // An empty file would be in the way of the next attempt.
+        let _ = std::fs::remove_file(path);
+    }
+    let (facts, benched) = benched?;
     let fitted = fit(&benched.all, &benched.geometry);
-    if let Some(path) = &args.profile {
+    if let Some((file, path)) = profile.as_mut().zip(args.profile.as_deref()) {
         let text = settings(&fitted, &benched.description);
-        std::fs::write(path, text).map_err(|error| {
-            Failure::environment(format!("cannot write `{}`", path.display())).because(error)
-        })?;
+        let written = file.write_all(text.as_bytes());
+        written.map_err(|error| unwritable(path, error))?;
     }
     if json {
         return output::print_json(&serde_json::json!({
@@ -58,7 +69,13 @@ pub(super) fn run(args: &DeviceBenchArgs, json: bool) -> Result<(), Failure> {
             "measured": fitted.measured,
         }));
     }
-    let table = table(&benched.all, Style::stdout());
+    let mut table = table(&benched.all, Style::stdout());
+    if !benched.geometry.native_append && !benched.geometry.random_writes {
+        table += "one append of each zone is in flight, and the others of a depth wait for it\n";
+    }
+    if benched.description.contains("buffered") {
+        table += "the file is buffered: memory takes part in all figures\n";
+    }
     output::print(&format!("{}\n{table}", benched.description))?;
     match &args.profile {
         Some(path) => output::print(&format!(
@@ -69,51 +86,73 @@ pub(super) fn run(args: &DeviceBenchArgs, json: bool) -> Result<(), Failure> {
     }
 }
 
+fn unwritable(path: &Path, error: std::io::Error) -> Failure {
+    Failure::environment(format!("cannot write the new file `{}`", path.display())).because(error)
+}
+
 fn bench_drive(
     path: &Path,
     options: ProfileOptions,
+    force: bool,
     json: bool,
 ) -> Result<(DriveFacts, Benched), Failure> {
     let seen = Seen::open(path)?;
+    let mut config = settings_of(path);
+    seen.claimed.check_fit(&config).map_err(cannot_open)?;
     if options.writes {
-        if !json {
-            let text = format!(
-                "{} holds {}; it is wiped\n",
+        seen.require_empty(force)?;
+        seen.warn_of_loss();
+        seen.empty()?;
+    } else {
+        if seen.contents.is_none() {
+            return Err(Failure::environment(format!(
+                "{} holds {}, and reads of blocks that were never written measure nothing",
                 seen.text(),
                 seen.contents_text()
-            );
-            output::print(&text)?;
+            ))
+            .cure("give --writes, or fill it with `floe device prepare`"));
         }
-        seen.empty()?;
+        // Opening foreign zones that are active would close or finish them.
+        config.accept_foreign = !seen.claimed.has_active_zones().map_err(cannot_open)?;
     }
-    // Opening a zoned block device with foreign data would finish its zones.
-    let accept_foreign = options.writes || seen.facts.kind != "zoned block";
-    let facts = seen.facts;
-    drop(seen.claimed);
-    let config = DeviceConfig {
-        kind: DeviceKind::File,
-        path: Some(path.to_owned()),
-        accept_foreign,
-        fits_block_size: true,
-        ..DeviceConfig::default()
-    };
+    let released = seen.release()?;
+    drop(released.claim_again()?);
     let benched = small_runtime()?.block_on(async {
         let clock = Clock::real();
-        let device = floe_device::open(&config, &clock).map_err(cannot_open)?;
+        let open = floe_device::open(&config, &clock);
+        let device = open.map_err(match options.writes {
+            true => cannot_open_emptied,
+            false => cannot_open,
+        })?;
         let show = |load: Load| {
             if !json {
                 tracing::info!("measuring {load}");
             }
         };
-        measure(device, &clock, &options, show)
-            .await
-            .map_err(failed)
+        let measured = measure(device, &clock, &options, show).await;
+        measured.map_err(|error| match options.writes {
+            true => Failure::environment(
+                "the device failed while it was measured; it was emptied, and holds random data",
+            )
+            .because(error),
+            false => failed(error),
+        })
     })?;
     if options.writes {
         // The next cache finds an empty device.
-        Seen::open(path)?.empty()?;
+        let again = released.claim_again()?;
+        match again.claimed.holds_only_plain_data() {
+            Ok(true) => drop(again.empty()?),
+            _ => {
+                return Err(Failure::environment(format!(
+                    "{} holds {} now, which the measurement did not write, and stays as it is",
+                    again.text(),
+                    again.contents_text()
+                )));
+            }
+        }
     }
-    Ok((facts, benched))
+    Ok((released.facts, benched))
 }
 
 /// Measures the simulated SSD that `[device]` in `file` describes, in virtual time.
@@ -186,13 +225,16 @@ fn table(all: &[Measured], style: Style) -> String {
             one.operations
         );
         let latency = &one.latency;
-        for us in [
-            latency.p50_us,
-            latency.p90_us,
-            latency.p99_us,
-            latency.p999_us,
+        for (us, samples) in [
+            (latency.p50_us, 1),
+            (latency.p90_us, 10),
+            (latency.p99_us, 100),
+            (latency.p999_us, 1000),
         ] {
-            let _ = write!(text, "{us:>9.1}");
+            let _ = match one.operations >= samples {
+                true => write!(text, "{us:>9.1}"),
+                false => write!(text, "{:>9}", "–"),
+            };
         }
         let _ = writeln!(text, "{:>10.1}", latency.max_us);
     }

@@ -1,20 +1,21 @@
 //! `floe device prepare`: checks a drive, and brings it into the state that a measurement needs.
 
 use std::fmt::Write as _;
-use std::path::Path;
 
-use floe_device::config::DeviceKind;
 use floe_device::upkeep::{Condition, Conditioned, Conditioning, condition};
-use floe_device::{ByteSize, Clock, DeviceConfig, SharedDevice};
+use floe_device::{ByteSize, Clock, DeviceConfig};
 
 use super::checks::{Check, checks};
 use super::progress::Progress;
-use super::seen::{Seen, cannot_open};
+use super::seen::{Seen, cannot_open, cannot_open_emptied, settings_of};
 use crate::args::DevicePrepareArgs;
 use crate::command::runtime::small_runtime;
 use crate::failure::Failure;
 use crate::output::{self, size};
 use crate::style::Style;
+
+/// Most passes, which is days of writes.
+const PASSES_MAX: u32 = 100;
 
 /// Checks the device, empties it and writes what the state asks for.
 pub(super) fn run(args: &DevicePrepareArgs, json: bool) -> Result<(), Failure> {
@@ -22,13 +23,21 @@ pub(super) fn run(args: &DevicePrepareArgs, json: bool) -> Result<(), Failure> {
         return Err(Failure::usage(format!("a share of {} is none", args.share))
             .cure("write a share above 0 and up to 1"));
     }
-    let seen = Seen::open(&args.device)?;
-    let checks = checks(&seen.facts);
     let passes = args.passes.unwrap_or(match args.state {
         Condition::Fresh => 0,
         Condition::Sequential => 1,
         Condition::Random => 2,
     });
+    let least = u32::from(args.state != Condition::Fresh);
+    if !(least..=PASSES_MAX).contains(&passes) {
+        let most = format!("write a number from {least} to {PASSES_MAX}");
+        return Err(Failure::usage(format!("{passes} passes are too few or too many")).cure(most));
+    }
+    let seen = match args.dry_run {
+        true => Seen::look(&args.device)?,
+        false => Seen::open(&args.device)?,
+    };
+    let checks = checks(&seen.facts);
     if !json {
         let plan = plan(&seen, args, passes);
         output::print(&format!("{}{plan}", table(&checks, Style::stdout())))?;
@@ -42,23 +51,23 @@ pub(super) fn run(args: &DevicePrepareArgs, json: bool) -> Result<(), Failure> {
         };
     }
     seen.require_empty(args.force)?;
+    let config = settings_of(&args.device);
+    seen.claimed.check_fit(&config).map_err(cannot_open)?;
+    seen.warn_of_loss();
     seen.empty()?;
-    let Seen {
-        claimed,
-        facts,
-        contents,
-    } = seen;
-    drop(claimed);
+    let contents = seen.contents.clone();
+    let released = seen.release()?;
+    drop(released.claim_again()?);
     let how = Conditioning {
         condition: args.state,
         passes,
         share: args.share,
         seed: args.seed,
     };
-    let done = precondition(&args.device, &how)?;
+    let done = precondition(&config, &how)?;
     if json {
         return output::print_json(&serde_json::json!({
-            "device": facts, "checks": checks, "held": contents, "done": true,
+            "device": released.facts, "checks": checks, "held": contents, "done": true,
             "state": args.state.name(), "passes": passes, "share": args.share, "written": done,
         }));
     }
@@ -68,35 +77,30 @@ pub(super) fn run(args: &DevicePrepareArgs, json: bool) -> Result<(), Failure> {
         Some(false) => "; the speed of random writes is NOT steady yet: give more --passes",
     };
     output::print(&format!(
-        "it is {} now: {} written in {:.1} s{steady}\n",
+        "it is {} now: {} written in {:.1} s{steady}{}\n",
         args.state,
         size(done.written_bytes),
-        done.seconds
+        done.seconds,
+        match done.withdrawn_zones {
+            0 => String::new(),
+            zones => format!("; {zones} zones take no writes and were left out"),
+        }
     ))
 }
 
-fn precondition(path: &Path, how: &Conditioning) -> Result<Conditioned, Failure> {
+fn precondition(config: &DeviceConfig, how: &Conditioning) -> Result<Conditioned, Failure> {
     let runtime = small_runtime()?;
     let mut progress = Progress::new("writing");
     runtime.block_on(async {
         let clock = Clock::real();
-        let device = open_empty(path, &clock)?;
+        let device = floe_device::open(config, &clock).map_err(cannot_open_emptied)?;
         let show = |done, all| progress.show(done, all);
         let done = condition(&device, &clock, how, show).await;
-        done.map_err(|error| Failure::environment("the device was prepared in part").because(error))
+        done.map_err(|error| {
+            let what = "the device was emptied, and holds random data in part";
+            Failure::environment(what).because(error)
+        })
     })
-}
-
-/// Opens a device that was emptied.
-pub(super) fn open_empty(path: &Path, clock: &Clock) -> Result<SharedDevice, Failure> {
-    let config = DeviceConfig {
-        kind: DeviceKind::File,
-        path: Some(path.to_owned()),
-        accept_foreign: true,
-        fits_block_size: true,
-        ..DeviceConfig::default()
-    };
-    floe_device::open(&config, clock).map_err(cannot_open)
 }
 
 /// What will be destroyed and written.
