@@ -170,7 +170,8 @@ fn a_profile_describes_the_drive_that_was_measured() {
     let pairs: Vec<_> = p50(&first).into_iter().zip(p50(&second)).collect();
     assert_eq!(pairs.len(), 14, "{first}");
     for (first, second) in &pairs {
-        assert!((first - second).abs() <= 0.05 * first, "{pairs:?}");
+        // The number of units may be off by one, of 20.
+        assert!((first - second).abs() <= 0.1 * first, "{pairs:?}");
     }
     let plain = ["device", "bench", "--sim", "no-such-file"];
     run(folder.path(), &plain).expect(2, &["describes no simulated SSD"]);
