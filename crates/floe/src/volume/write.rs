@@ -196,12 +196,14 @@ impl Shared {
                 volume.poison(&format!("a write over unwritten data failed: {error}"));
             }
             self.undo(&steps, &dirty, &lock);
-            // The backing device has it all: the cache can do without.
             let is_through = dirty.is_empty() && bytes_to_backing(&steps) == range.len();
-            return match is_through {
-                true => backing,
-                false => backing.and(cache),
-            };
+            backing?;
+            if !is_through {
+                return cache;
+            }
+            // The backing device has it all: the cache can do without, once the table no
+            // longer says that older data here is dirty.
+            return self.settle_change(volume, &[], lock).await;
         }
         self.settle_change(volume, &steps, lock).await
     }

@@ -204,6 +204,23 @@ fn faults_of_a_device_give_no_wrong_answer() {
     assert!(injected > 1000, "{injected} faults");
 }
 
+/// Dirty data is written back, zeros follow it to the backing device while the cache device
+/// fails, and the process dies: the dirty data does not come back.
+#[test]
+fn a_change_that_passes_a_failing_cache_outlives_the_process() {
+    let case = Case {
+        mode: Mode::WriteOnly,
+        fill: Fill::Fetch,
+        side: Side::Cache,
+        faults: Faults {
+            write_errors: 1.0,
+            ..Faults::default()
+        },
+        seed: 15,
+    };
+    virtual_time::run(15, |clock| fail(clock, case));
+}
+
 /// Every NVMe status, on either side.
 #[test]
 fn no_status_of_a_drive_gives_a_wrong_answer() {
