@@ -49,6 +49,20 @@ pub(super) struct Instance {
     pub(super) frozen: AtomicBool,
 }
 
+impl Instance {
+    /// True if no task runs or could begin.
+    pub(super) fn is_idle(&self) -> bool {
+        let mut state = self.state.lock();
+        let is_idle = state.running == 0 && !state.has_work();
+        drop(state);
+        if !is_idle {
+            // The engine may have issued a task just now.
+            self.work.notify_one();
+        }
+        is_idle
+    }
+}
+
 /// The state under the instance's lock.
 #[derive(Debug)]
 pub(super) struct State {
@@ -56,6 +70,8 @@ pub(super) struct State {
     pub(super) stripe: AnyStripe,
     /// A task that the engine has issued and that has not begun.
     pub(super) next: Option<Task>,
+    /// Tasks that were issued and are not completed.
+    pub(super) running: u32,
     /// Searches that may be reading flash.
     pub(super) searching: u32,
     /// An insert was rejected since the engine's state last changed.
@@ -79,6 +95,7 @@ impl State {
             engine,
             stripe,
             next: None,
+            running: 0,
             searching: 0,
             rejected: false,
             ram,

@@ -274,6 +274,12 @@ impl Tiny {
         self.handle.insert(instance, Object::tombstone(hash)).await
     }
 
+    /// True if no engine writes, evicts or waits to do so. Objects may be in memory all the
+    /// same; [`flush`](Tiny::flush) writes them.
+    pub fn is_idle(&self) -> bool {
+        self.handle.instances.iter().all(|one| one.is_idle())
+    }
+
     /// Writes the objects in memory to flash and waits until they are durable.
     /// This writes set-groups that are not full, which costs write
     /// amplification. Volatile engines have nothing to wait for.

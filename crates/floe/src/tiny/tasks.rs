@@ -175,6 +175,7 @@ impl Instance {
                 false => Next::Wait,
             };
         };
+        state.running += 1;
         let engine = &state.engine;
         let labels = match &task.work {
             // The labels are known only after the zone's reset.
@@ -195,6 +196,7 @@ impl Instance {
         let durable = {
             let mut state = self.state.lock();
             let state = &mut *state;
+            state.running -= 1;
             let stripe = &mut state.stripe;
             state
                 .engine
