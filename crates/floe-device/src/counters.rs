@@ -11,7 +11,7 @@ macro_rules! counters {
         pub struct Counters { $(#[doc = $help] pub $name: AtomicU64,)* }
 
         /// A copy of [`Counters`] at one moment.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
         pub struct CounterSnapshot { $(#[doc = $help] pub $name: u64,)* }
 
         impl Counters {

@@ -29,6 +29,7 @@ pub(crate) enum Action {
         floe bench --clock virtual --device-kind sim --requests 100000 --origin-latency 64KiB\n  \
         floe bench experiments/zncache-table5.toml --shard 2/8 --out results/shard-2\n  \
         floe bench experiments/zncache-table5.toml --resume results/zncache-table5-20260101-120000\n  \
+        floe bench experiments/drives-store.toml --wipe --set bench.cache.device.kind=zns --set bench.cache.device.path=nvme:SERIAL\n  \
         floe bench --device-path /dev/nvme1n1 --wipe --chunk-size 1MiB --out results/nvme\n  \
         floe bench --target memcached:127.0.0.1:11211 --items 100000 --object-size 1KiB --pipeline 16\n  \
         floe bench --target s3:http://127.0.0.1:9000/bench --items 1000 --object-size 1MiB --fill --verify\n  \
@@ -51,6 +52,7 @@ pub(crate) enum Action {
     #[command(after_help = "Examples:\n  \
         floe report results/smoke-20260101-120000                    make the page again\n  \
         floe report results/before results/after                     compare two sets of results\n  \
+        floe report results/sim results/drive --same 0               fail if they count anything else\n  \
         floe report results/shard-*/zncache-table5-*                 merge what --shard spread\n  \
         floe report results/smoke-20260101-120000 --export paper     tables and figures as files\n\n\
         --export writes tables as Markdown, CSV and LaTeX, and figures as SVG and PNG.")]
@@ -203,7 +205,7 @@ pub(crate) struct CacheArgs {
     /// Bytes per second of one stream from the origin [default: unlimited]
     #[arg(long, value_name = "SIZE")]
     pub(crate) origin_bandwidth: Option<ByteSize>,
-    /// Wipe the device of --device-path permanently
+    /// Wipe the device of --device-path, or those that an experiment names, permanently
     #[arg(long)]
     pub(crate) wipe: bool,
 }
@@ -291,6 +293,10 @@ pub(crate) struct ReportArgs {
     /// Fail with exit status 5 where a verdict is not as expected; see `floe bench --verdicts`
     #[arg(long)]
     pub(crate) verdicts: bool,
+    /// Of two: fail with exit status 5 if hits, misses, appends, writes, resets, finishes or
+    /// the bytes written differ by more than this share: 0, or 0.01 and one operation
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub(crate) same: Option<f64>,
 }
 
 /// `floe bench`.
@@ -483,6 +489,12 @@ fn target(text: &str) -> Result<TargetKind, String> {
 pub(crate) fn trace_format(text: &str) -> Result<TraceFormat, String> {
     text.parse()
         .map_err(|error: floe_eval::trace::UnknownFormat| error.to_string())
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok();
+    let share = share.filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| format!("`{text}` is no share from 0 to 1"))
 }
 
 /// Parses a length of time.

@@ -69,12 +69,20 @@ fn experiment(
 ) -> Result<(), Failure> {
     reject_other_flags(matches)?;
     let defaults = ExperimentOptions::new(path);
+    let set = matches.get_many::<String>("set").unwrap_or_default();
+    let set = set.map(|text| text.parse());
+    let set = set.collect::<Result<_, String>>().map_err(|reason| {
+        Failure::usage(format!("--set: {reason}"))
+            .cure("name a key of the experiment, as its file has it")
+    })?;
     let options = ExperimentOptions {
         results: args.drive.output.out.clone().unwrap_or(defaults.results),
         progress: progress(&args.drive.output, json),
         jobs: args.sweep.jobs,
         shard: args.sweep.shard,
         resume: args.sweep.resume.clone(),
+        set,
+        wipe: args.drive.cache.wipe,
         commit: Some(COMMIT.to_owned()),
         ..defaults
     };
@@ -119,15 +127,17 @@ fn reject_sweep_flags(sweep: &SweepArgs) -> Result<(), Failure> {
         .cure("name one: floe bench experiments/smoke.toml"))
 }
 
-/// An experiment is complete: other flags would have no effect.
+/// An experiment is complete: other flags would have no effect. `--set` names its own keys.
 fn reject_other_flags(matches: &ArgMatches) -> Result<(), Failure> {
-    const ALLOWED: [&str; 9] = [
+    const ALLOWED: [&str; 11] = [
         "file",
         "experiment",
         "jobs",
         "shard",
         "resume",
         "verdicts",
+        "set",
+        "wipe",
         "out",
         "quiet",
         "json",
@@ -144,8 +154,9 @@ fn reject_other_flags(matches: &ArgMatches) -> Result<(), Failure> {
     match given {
         None => Ok(()),
         Some(id) => Err(
-            Failure::usage(format!("`{id}` has no effect beside an experiment file"))
-                .cure("put it into the file, or leave the file out"),
+            Failure::usage(format!("`{id}` has no effect beside an experiment file")).cure(
+                "put it into the file, name a key of the file with --set, or leave the file out",
+            ),
         ),
     }
 }
@@ -291,8 +302,12 @@ impl Scratch {
             origin_bandwidth_per_stream: cache.origin_bandwidth,
             ..CacheSpec::default()
         };
+        spec.device.accept_foreign = cache.wipe;
         if !cache.wipe {
-            spec.device.all_paths().try_for_each(reject_to_wipe)?;
+            let device = &spec.device;
+            device
+                .all_paths()
+                .try_for_each(|path| reject_to_wipe(device.kind, path))?;
         }
         let has_path = spec.device.all_paths().next().is_some();
         if spec.device.size.is_none() && (!has_path || spec.device.kind != DeviceKind::File) {
@@ -363,7 +378,14 @@ impl Scratch {
 }
 
 /// A cache under test gets formatted, so its path must not hold other data.
-fn reject_to_wipe(path: &Path) -> Result<(), Failure> {
+fn reject_to_wipe(kind: DeviceKind, path: &Path) -> Result<(), Failure> {
+    let is_namespace = kind != DeviceKind::File || path.to_string_lossy().starts_with("nvme:");
+    if is_namespace {
+        return Err(
+            Failure::usage(format!("this would wipe `{}`", path.display()))
+                .cure("name another --device-path; or wipe the drive, for ever, with --wipe"),
+        );
+    }
     let Ok(file) = std::fs::File::open(path) else {
         // It does not exist, or opening it gives a better error.
         return Ok(());

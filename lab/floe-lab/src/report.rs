@@ -24,11 +24,23 @@ pub(crate) fn run(args: &ReportArgs, json: bool) -> Result<(), Failure> {
         }
     };
     let page = &told.page;
+    let differing = told.differing;
     match json {
         true => output::print_json(&serde_json::json!({ "report": page }))?,
         false => output::print(&format!("{}{}\n", told.text, page.display()))?,
     }
+    if !differing.is_empty() {
+        return Err(Failure::verdict(format!(
+            "{} counts differ\n  {}",
+            differing.len(),
+            differing.join("\n  ")
+        )));
+    }
     match told.data {
+        Some(_) if args.same.is_some() => {
+            Err(Failure::usage("--same compares two sets of results")
+                .cure("name two folders that are no shards of one experiment"))
+        }
         Some(data) if args.verdicts => judge(&data),
         None if args.verdicts => Err(Failure::usage("a comparison has no verdicts")
             .cure("name one folder of results, or the shards of one experiment")),
@@ -42,6 +54,8 @@ struct Told {
     text: String,
     /// The results, unless two were compared.
     data: Option<ReportData>,
+    /// Counts that differ, although they should be the same.
+    differing: Vec<String>,
 }
 
 fn again(folder: &Path, args: &ReportArgs) -> Result<Told, Failure> {
@@ -55,6 +69,7 @@ fn again(folder: &Path, args: &ReportArgs) -> Result<Told, Failure> {
         page,
         text: data.published_text(),
         data: Some(data),
+        differing: Vec::new(),
     })
 }
 
@@ -69,6 +84,7 @@ fn merge(folders: &[PathBuf], args: &ReportArgs) -> Result<Told, Failure> {
         page: into.join("report.html"),
         text: data.published_text(),
         data: Some(data),
+        differing: Vec::new(),
     })
 }
 
@@ -83,6 +99,10 @@ fn compare(first: &Path, second: &Path, args: &ReportArgs) -> Result<Told, Failu
         page,
         text: comparison.text(),
         data: None,
+        differing: match args.same {
+            Some(share) => comparison.counts_that_differ(share).map_err(explain)?,
+            None => Vec::new(),
+        },
     })
 }
 

@@ -106,7 +106,7 @@ where
 {
     let scratch = place.scratch;
     std::fs::create_dir_all(scratch).map_err(EvalError::file("create", scratch))?;
-    let found = match case.experiment.time {
+    let found = match case.experiment.time() {
         TimeKind::Virtual => in_virtual_time(case.experiment.seed, main),
         TimeKind::Real => {
             let mut runtime = tokio::runtime::Builder::new_multi_thread();
@@ -237,6 +237,7 @@ fn options(
         progress: place.progress,
         writes: driven.writes,
         fill: driven.fill,
+        settle: driven.settle,
         seed,
         ..BenchOptions::new(&case.name, source)
     })

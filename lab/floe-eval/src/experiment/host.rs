@@ -5,6 +5,7 @@
 use floe::latency::{LatencyPreset, LatencyRule};
 use floe_core::ByteSize;
 use floe_core::ssd::{SsdConfig, Statistics};
+use floe_device::config::DeviceKind;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::cache::TargetKind;
@@ -13,7 +14,7 @@ use crate::error::EvalError;
 use crate::hosts::{
     EvictionPolicy, HostBehaviour, HostConfig, HostResult, Remote, StartState, overlaid,
 };
-use crate::metrics::{Measures, media_figures};
+use crate::metrics::{Measures, counted_figures, media_figures};
 use crate::run::{ExtraFigure, Pacing, Progress, RunResult};
 
 /// Below this, a chunk is one of the papers' small ones.
@@ -48,6 +49,8 @@ pub(super) fn config(name: &str, driven: &BenchCase) -> Result<Option<HostConfig
         }
         _ => return fail("pacing", "a host of a paper is driven in a closed loop"),
     }
+    let is_model =
+        cache.device.kind == DeviceKind::File && cache.device.all_paths().next().is_none();
     if !(1e-3..=1e6).contains(&driven.bin_s) {
         return fail("bin-s", "must lie between 0.001 and 1000000 seconds");
     }
@@ -57,6 +60,7 @@ pub(super) fn config(name: &str, driven: &BenchCase) -> Result<Option<HostConfig
         device: cache.host.device.clone(),
         start: cache.host.start,
         state: cache.host.state.clone(),
+        drive: (!is_model).then(|| cache.device.clone()),
         chunk: cache.chunk.size,
         zones: cache.host.zones,
         ratio,
@@ -118,6 +122,9 @@ pub(super) fn figures(config: &HostConfig, found: HostResult) -> Result<RunResul
     run.write_amplification = moves.then(|| 1.0 + found.moved_chunks as f64 / stored);
     let counted = &found.device;
     run.extra = media_figures(&Statistics::default(), counted, found.elapsed_s);
+    let (hits, misses) = (run.whole.hit.count, run.whole.miss.count);
+    run.extra
+        .extend(counted_figures(hits, misses, &found.commands));
     let mut add = |metric: &str, unit: &str, value: Option<f64>| {
         run.extra.extend(value.map(|value| ExtraFigure {
             metric: metric.into(),
@@ -265,8 +272,12 @@ pub(super) fn device(config: &HostConfig) -> String {
         StartState::Preconditioned => "preconditioned",
         StartState::Trimmed => "trimmed",
     };
+    let drive = match config.drive {
+        Some(_) => ", and a drive",
+        None => "",
+    };
     format!(
-        "simulated {}{dies}{size}, {start}, {} zones",
+        "simulated {}{dies}{size}, {start}, {} zones{drive}",
         config.device.preset, config.zones
     )
 }

@@ -50,6 +50,7 @@ mod host;
 mod host_spec;
 mod known;
 mod lists;
+mod overrides;
 mod published;
 mod records;
 mod schema;
@@ -64,6 +65,7 @@ pub use crate::shared::{TraceCase, find_shared};
 pub use cache::{CacheSpec, CacheUnderTest, TargetKind};
 pub use host_spec::HostSpec;
 pub use known::{Known, KnownToDiffer};
+pub use overrides::Override;
 pub use published::{Expectation, Kind, Published, PublishedTable};
 pub use schema::{
     Adjust, BenchCase, CurveSpec, Experiment, PanelKind, PanelSpec, REQUEST_SIZE, ReplayCase,

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use floe_core::ByteSize;
 use floe_core::policy::object::ObjectPolicyKind;
+use floe_device::DeviceConfig;
 use serde::{Deserialize, Serialize};
 
 use super::cache::CacheSpec;
@@ -70,6 +71,21 @@ impl Experiment {
         self.tiny.is_some() || self.volume.is_some() || self.volume_bench.is_some()
     }
 
+    /// The settings of the cache device, if the cases have one.
+    pub(super) fn drive_mut(&mut self) -> Option<&mut DeviceConfig> {
+        let of_bench = self.bench.as_mut().map(|bench| &mut bench.cache.device);
+        let of_tiny = self.tiny.as_mut().map(|tiny| &mut tiny.device.drive);
+        of_bench.or(of_tiny)
+    }
+
+    /// The time: real where a cache is on storage.
+    pub(super) fn time(&self) -> TimeKind {
+        match &self.bench {
+            Some(bench) if bench.cache.device.kind.is_storage() => TimeKind::Real,
+            _ => self.time,
+        }
+    }
+
     /// The trace, if one is replayed.
     pub(super) fn trace(&self) -> Option<&TraceCase> {
         let of_bench = self.bench.as_ref().and_then(|bench| bench.trace.as_ref());
@@ -106,8 +122,8 @@ pub enum TimeKind {
     /// The machine's time.
     #[default]
     Real,
-    /// Virtual time: deterministic and without waiting. Needs a device that
-    /// supports it: memory or simulated.
+    /// Virtual time: deterministic and without waiting. Cases whose device is
+    /// neither memory nor simulated take the machine's time all the same.
     Virtual,
 }
 
@@ -174,6 +190,11 @@ pub struct BenchCase {
     /// Write every object before the measurement.
     #[serde(default)]
     pub fill: bool,
+    /// A client waits, before its next request, until the store has written what it
+    /// accepted and has emptied the zones that it evicts. With one client, what the store
+    /// does then depends on no device's speed.
+    #[serde(default)]
+    pub settle: bool,
     /// Length of a time bin of the graphs in seconds.
     #[serde(default = "default_bin_s")]
     pub bin_s: f64,

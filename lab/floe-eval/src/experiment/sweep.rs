@@ -16,8 +16,9 @@ use super::cases::{self, Case};
 use super::drive::{Place, run_case};
 use super::known::KnownToDiffer;
 use super::lists;
+use super::overrides::{self, Override};
 use super::records::{Record, Sweep, experiment_text};
-use super::schema::{Experiment, TimeKind};
+use super::schema::{BenchCase, Experiment, TimeKind};
 use crate::error::EvalError;
 use crate::results::Provenance;
 use crate::run::Progress;
@@ -40,6 +41,10 @@ pub struct ExperimentOptions {
     /// The results folder to resume. Completed cases with the same
     /// configuration are kept.
     pub resume: Option<PathBuf>,
+    /// Keys that differ from the file's, in all cases.
+    pub set: Vec<Override>,
+    /// Wipe the drives and files that cases name.
+    pub wipe: bool,
     /// The commit this program was built from.
     pub commit: Option<String>,
 }
@@ -55,6 +60,8 @@ impl ExperimentOptions {
             jobs: None,
             shard: None,
             resume: None,
+            set: Vec::new(),
+            wipe: false,
             commit: None,
         }
     }
@@ -72,8 +79,11 @@ impl ExperimentOptions {
 pub fn run(options: &ExperimentOptions) -> Result<PathBuf, EvalError> {
     let path = &options.path;
     let text = std::fs::read_to_string(path).map_err(EvalError::file("read", path))?;
-    let text = lists::expand(path, &text)?;
-    let (experiment, cases) = cases::parse(path, &text)?;
+    let text = overrides::applied(lists::expand(path, &text)?, &options.set);
+    let (experiment, mut cases) = cases::parse(path, &text)?;
+    for case in &mut cases {
+        permit_wiping(case, options.wipe)?;
+    }
     let (folder, shard) = folder(options, &experiment)?;
     let sweep = Sweep {
         experiment: experiment.name.clone(),
@@ -111,6 +121,25 @@ pub fn run(options: &ExperimentOptions) -> Result<PathBuf, EvalError> {
     let known = KnownToDiffer::beside(path)?;
     write(&experiment, &text, &known, &cases, &[&folder], &folder)?;
     Ok(folder)
+}
+
+/// Lets a case wipe the storage that it names, if that `may_be_wiped`.
+fn permit_wiping(case: &mut Case, may_be_wiped: bool) -> Result<(), EvalError> {
+    let Some(device) = case.experiment.drive_mut() else {
+        return Ok(());
+    };
+    device.accept_foreign = may_be_wiped;
+    match device.all_paths().next() {
+        Some(path) if !may_be_wiped => Err(EvalError::Option {
+            option: "wipe",
+            reason: format!(
+                "the case `{}` would wipe {} permanently; allow that with --wipe",
+                case.name,
+                path.display()
+            ),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// Merges the parts of one experiment into `<into>/`; returns that folder.
@@ -323,13 +352,12 @@ impl Work<'_> {
 
 /// True if concurrent cases cannot change the case's result.
 fn is_independent(case: &Case) -> bool {
-    let target = case
-        .experiment
-        .bench
-        .as_ref()
-        .map(|bench| &bench.cache.target);
-    let is_model = matches!(target, Some(TargetKind::Zncache | TargetKind::Oxcache));
-    is_model
+    let is_model = |bench: &BenchCase| {
+        let target = &bench.cache.target;
+        matches!(target, TargetKind::Zncache | TargetKind::Oxcache)
+            && bench.cache.device.all_paths().next().is_none()
+    };
+    case.experiment.bench.as_ref().is_some_and(is_model)
         || case.experiment.replay.is_some()
         || case.experiment.volume.is_some()
         || case
@@ -337,7 +365,7 @@ fn is_independent(case: &Case) -> bool {
             .tiny
             .as_ref()
             .is_some_and(TinyCase::is_model)
-        || case.experiment.time == TimeKind::Virtual
+        || case.experiment.time() == TimeKind::Virtual
 }
 
 fn bar(progress: Progress, due: usize, all: usize) -> ProgressBar {

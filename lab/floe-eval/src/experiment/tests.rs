@@ -87,6 +87,35 @@ fn cases_are_the_product_of_what_is_varied() {
 }
 
 #[test]
+fn overrides_are_of_all_cases_and_part_of_the_text() {
+    let set = [
+        "bench.items=7",
+        "bench.cache.origin-latency.ms = 2.5",
+        "bench.cache.device.kind=sim",
+        "bench.cache.target=\"store\"",
+    ];
+    let set = set.map(|text| text.parse().expect(text));
+    let text = overrides::applied(SMALL.to_owned(), &set);
+    let (_, cases) = parse(Path::new("x.toml"), &text).expect("a good file");
+    assert_eq!(cases.len(), 4);
+    for case in cases {
+        let bench = case.experiment.bench.expect("a bench");
+        let found = (bench.items, bench.cache.device.kind, bench.cache.target);
+        let expected = (
+            Some(7),
+            floe_device::config::DeviceKind::Sim,
+            TargetKind::Store,
+        );
+        assert_eq!(found, expected);
+        let latency = floe::latency::LatencyRule::Constant { ms: 2.5 };
+        assert_eq!(bench.cache.origin_latency, latency);
+    }
+    for wrong in ["bench.items", "=3", "bench..items=3"] {
+        assert!(wrong.parse::<Override>().is_err(), "{wrong}");
+    }
+}
+
+#[test]
 fn errors_name_the_invalid_key() {
     for (from, to, message) in [
         ("items = 50", "itmes = 50", "itmes"),

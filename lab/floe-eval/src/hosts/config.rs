@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use floe_core::ByteSize;
 use floe_core::ssd::{Interface, SsdConfig};
+use floe_device::DeviceConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::error::EvalError;
@@ -28,6 +29,9 @@ pub struct HostConfig {
     /// on the same device can share it.
     #[serde(default)]
     pub state: Option<PathBuf>,
+    /// A drive with the same zones that carries out the host's commands as well.
+    #[serde(default)]
+    pub drive: Option<DeviceConfig>,
     /// The unit of caching.
     pub chunk: ByteSize,
     /// Number of zones of the cache. Their capacity is that of the device's
@@ -416,6 +420,7 @@ impl HostConfig {
             device,
             start: StartState::Preconditioned,
             state: None,
+            drive: None,
             chunk,
             zones: if large {
                 HostConfig::ZONES_512M

@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use floe_core::Tick;
 use floe_core::ssd::{Command, CommandId, Completion, Interface, Rejection, Ssd, Statistics};
+use floe_device::CounterSnapshot;
 use rand::{RngExt as _, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::chunks::Chunks;
 use super::config::{EvictionPolicy, HostConfig, Placement, Waiters};
+use super::drive::Drive;
 use super::mover::Mover;
 use super::plan::{Plan, prepared};
 use super::pool::Pool;
@@ -32,6 +34,10 @@ pub(super) struct Driver<'a> {
     pub(super) config: &'a HostConfig,
     pub(super) plan: Plan,
     ssd: Ssd,
+    drive: Option<Drive>,
+    commands: CounterSnapshot,
+    /// The drive's place of each append under way, by its command.
+    on_drive: BTreeMap<u64, u64>,
     before: Statistics,
     pub(super) now: Tick,
     rng: Xoshiro256PlusPlus,
@@ -125,9 +131,14 @@ impl<'a> Driver<'a> {
             true => vec![0; places * plan.calls as usize],
             false => Vec::new(),
         };
+        let drive = config.drive.as_ref();
+        let drive = drive.map(|drive| Drive::open(drive, &plan, config.zones));
         Ok(Driver {
             before: ssd.statistics(),
             ssd,
+            drive: drive.transpose()?,
+            commands: CounterSnapshot::default(),
+            on_drive: BTreeMap::new(),
             now: Tick::ZERO,
             rng: Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x686f_7374),
             workload: Workload::new(&spec)?,
@@ -207,6 +218,13 @@ impl<'a> Driver<'a> {
     }
 
     fn command_completed(&mut self, completion: Completion) -> Result<(), EvalError> {
+        let on_drive = self.on_drive.remove(&completion.id.0);
+        if on_drive.is_some() && on_drive != completion.appended_at {
+            let placed = completion.appended_at;
+            return Err(self.broken(&format!(
+                "the drive appended at {on_drive:?}, not {placed:?}"
+            )));
+        }
         let Some(number) = completion.id.0.checked_sub(ZONE_COMMANDS) else {
             return self.call_done(completion.id.0 as u32, completion.appended_at);
         };
@@ -540,7 +558,22 @@ impl<'a> Driver<'a> {
             .submit(self.now, CommandId(id), command)
             .map_err(|rejection: Rejection| {
                 self.broken(&format!("the device rejected {command:?}: {rejection}"))
-            })
+            })?;
+        count(&mut self.commands, &command, self.plan.is_zoned);
+        let Some(drive) = &mut self.drive else {
+            return Ok(());
+        };
+        let wrote_at = drive.carry_out(command)?;
+        match (command, wrote_at) {
+            (Command::Write { offset, .. }, Some(at)) if at != offset => {
+                Err(self.broken(&format!("the drive wrote at {at} for {command:?}")))
+            }
+            (Command::Append { .. }, Some(at)) => {
+                self.on_drive.insert(id, at);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     fn result(self) -> HostResult {
@@ -568,6 +601,7 @@ impl<'a> Driver<'a> {
                 series: Vec::new(),
             },
             device,
+            commands: self.drive.as_ref().map_or(self.commands, Drive::counts),
             elapsed_s: self.now.since(Tick::ZERO).as_secs_f64(),
             zone_wait_max_s: self.zone_wait_max.as_secs_f64(),
             moved_chunks: self.mover.moved_chunks,
@@ -593,6 +627,28 @@ impl<'a> Driver<'a> {
                 self.zones.describe()
             ),
         }
+    }
+}
+
+/// Counts a command as a device counts it.
+fn count(counts: &mut CounterSnapshot, command: &Command, is_zoned: bool) {
+    match *command {
+        Command::Read { bytes, .. } => {
+            counts.reads += 1;
+            counts.read_bytes += bytes;
+        }
+        Command::Write { bytes, .. } if !is_zoned => {
+            counts.writes += 1;
+            counts.write_bytes += bytes;
+        }
+        Command::Write { bytes, .. } | Command::Append { bytes, .. } => {
+            counts.appends += 1;
+            counts.append_bytes += bytes;
+        }
+        Command::Trim { .. } | Command::Reset { .. } => counts.resets += 1,
+        Command::Finish { .. } => counts.finishes += 1,
+        Command::Flush => counts.flushes += 1,
+        Command::Open { .. } | Command::Close { .. } | Command::UpdateHandle { .. } => {}
     }
 }
 

@@ -11,6 +11,7 @@
 //! | `chunks` | CLRU: eviction of chunks |
 //! | `config` | the settings, and the papers' values |
 //! | `driver` | the clients' requests |
+//! | `drive` | a real drive that carries out the commands, if one is named |
 //! | `mover` | the state of the host's own garbage collection |
 //! | `moving` | eviction, and the host's own garbage collection |
 //! | `plan` | quantities that follow from the settings |
@@ -20,6 +21,7 @@
 
 mod chunks;
 mod config;
+mod drive;
 mod driver;
 mod mover;
 mod moving;

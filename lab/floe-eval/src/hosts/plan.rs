@@ -1,5 +1,6 @@
 //! Quantities that follow from a configuration, and its checks.
 
+use floe_core::ByteSize;
 use floe_core::ssd::{ConfigFault, Interface, Ssd, SsdConfig};
 use floe_device::sim::kept_ssd;
 
@@ -11,6 +12,8 @@ pub(super) struct Plan {
     pub(super) requests: u64,
     pub(super) is_zoned: bool,
     pub(super) zone_distance: u64,
+    /// Bytes of a zone.
+    pub(super) capacity: ByteSize,
     pub(super) chunk: u64,
     pub(super) call: u64,
     pub(super) calls: u32,
@@ -99,6 +102,7 @@ impl Plan {
         Ok(Plan {
             requests,
             is_zoned: zoned.is_some(),
+            capacity: flash.superblock,
             zone_distance: zoned.map_or(capacity, |zoned| zoned.zone_size.bytes()),
             chunk,
             call,

@@ -1,6 +1,7 @@
 //! The result of a host's run, and its progress.
 
 use floe_core::ssd::Statistics;
+use floe_device::CounterSnapshot;
 use serde::{Deserialize, Serialize};
 
 use crate::run::RunResult;
@@ -13,6 +14,8 @@ pub struct HostResult {
     pub run: RunResult,
     /// The device's counters over the run.
     pub device: Statistics,
+    /// The host's commands, as the drive counted them if there is one.
+    pub commands: CounterSnapshot,
     /// Duration of the run in virtual seconds.
     pub elapsed_s: f64,
     /// Longest wait of a client for a zone, in seconds.

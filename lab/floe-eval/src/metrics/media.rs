@@ -3,6 +3,7 @@
 use floe_core::ssd::Statistics;
 use floe_device::{CounterSnapshot, Device};
 
+use super::{Measures, counted_figures};
 use crate::run::ExtraFigure;
 
 pub(super) fn figure(metric: &str, unit: &str, value: f64) -> ExtraFigure {
@@ -33,13 +34,21 @@ impl DeviceCounts {
         }
     }
 
-    /// The figures of the work of `device` between two times of a run of `elapsed_s`.
-    pub fn figures(&self, device: &dyn Device, now: &Self, elapsed_s: f64) -> Vec<ExtraFigure> {
+    /// The figures of the work of `device` between two times of a run of `elapsed_s`, which
+    /// measured `whole`.
+    pub fn figures(
+        &self,
+        device: &dyn Device,
+        now: &Self,
+        whole: &Measures,
+        elapsed_s: f64,
+    ) -> Vec<ExtraFigure> {
         let ours = now.ours.since(&self.ours);
-        let mut figures = vec![
+        let mut figures = counted_figures(whole.hit.count, whole.miss.count, &ours);
+        figures.extend([
             figure("device_written", "B", ours.written_bytes() as f64),
             figure(ZONE_ERRORS, "count", ours.zone_errors as f64),
-        ];
+        ]);
         if let Some(peaks) = device.zone_peaks() {
             for (metric, value) in [
                 ("device_zone_writes_in_flight_max", peaks.writes_in_flight),

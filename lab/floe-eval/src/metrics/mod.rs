@@ -5,6 +5,7 @@
 //! Latencies of requests go into HDR histograms with three significant digits.
 //! Those of the device come from its meter, whose buckets are an eighth wide.
 
+mod counted;
 mod device;
 mod export;
 mod media;
@@ -19,6 +20,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use counted::counted_figures;
 pub use device::{DeviceProbe, DeviceReading};
 pub use export::{write_metrics_csv, write_metrics_jsonl};
 pub use media::{DeviceCounts, ZONE_ERRORS, media_figures};

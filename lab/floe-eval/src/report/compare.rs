@@ -29,6 +29,17 @@ const FIRST: [&str; 8] = [
     "device_write_amplification",
     "miss_ratio",
 ];
+/// Counts that do not depend on the speed of a device, if requests run one by one.
+const COUNTS: [&str; 8] = [
+    "hits",
+    "misses",
+    "device_appends",
+    "device_append_bytes",
+    "device_writes",
+    "device_write_bytes",
+    "device_resets",
+    "device_finishes",
+];
 /// Most cases in charts. The tables have all.
 const CASES_DRAWN_MAX: usize = 24;
 const SHOWN_MAX: usize = 20;
@@ -119,6 +130,49 @@ impl Comparison {
             second,
             pairs,
         })
+    }
+
+    /// Hits, misses, appends, writes, resets and finishes that differ by more than `share`
+    /// of the greater of both; unless it is 0, one more or less is no difference. Each is
+    /// described.
+    ///
+    /// # Errors
+    /// If there is nothing of this kind to compare, or a case has no counterpart.
+    pub fn counts_that_differ(&self, share: f64) -> Result<Vec<String>, EvalError> {
+        let fail = |reason: String| {
+            Err(EvalError::Option {
+                option: "same",
+                reason,
+            })
+        };
+        let alone = self.only_first.iter().chain(&self.only_second);
+        if let Some(case) = alone.into_iter().next() {
+            return fail(format!("the case `{case}` is in one of the results only"));
+        }
+        let is_count = |pair: &&Pair| COUNTS.contains(&pair.metric.as_str());
+        let counts: Vec<&Pair> = self.pairs.iter().filter(is_count).collect();
+        if counts.is_empty() {
+            return fail("the results have no counts; they are of an earlier version".into());
+        }
+        let is_far = |pair: &&&Pair| {
+            let least = if share > 0.0 && pair.unit == "count" {
+                1.0
+            } else {
+                0.0
+            };
+            pair.difference.abs() > (share * pair.first.max(pair.second)).max(least)
+        };
+        let differing = counts.iter().filter(is_far).map(|pair| {
+            let Pair {
+                case,
+                metric,
+                first,
+                second,
+                ..
+            } = pair;
+            format!("{case}: {metric} {first} and {second}")
+        });
+        Ok(differing.collect())
     }
 
     /// Writes `report.html` and `comparison.jsonl`; returns the page's path.

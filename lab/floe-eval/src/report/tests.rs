@@ -316,6 +316,30 @@ fn two_sets_are_compared() {
 }
 
 #[test]
+fn counts_are_the_same_within_a_share_or_one_operation() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let results = |name: &str, hits: f64| {
+        let mut data = data();
+        let row = &mut data.rows[0];
+        (row.metric, row.unit, row.measured) = ("hits".into(), "count".into(), hits);
+        let folder = folder.path().join(name);
+        data.write(&folder).expect("written");
+        folder
+    };
+    for (first, second, share, differing) in [
+        (1000.0, 1000.0, 0.0, 0),
+        (1000.0, 1001.0, 0.0, 1),
+        (1000.0, 1010.0, 0.01, 0),
+        (1012.0, 1000.0, 0.01, 1),
+        (10.0, 11.0, 0.01, 0),
+    ] {
+        let both = Comparison::read(&results("first", first), &results("second", second));
+        let found = both.expect("both are there").counts_that_differ(share);
+        assert_eq!(found.expect("counts").len(), differing, "{first} {second}");
+    }
+}
+
+#[test]
 fn distributions_have_quantiles_and_are_drawn_as_boxes() {
     let values: Vec<f64> = (1..=1000).map(f64::from).collect();
     let distribution = Distribution::of_values(&values);

@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use super::bins::Bins;
 use super::progress::Display;
 use super::response::Failure;
+use super::settle::Settling;
 use super::{
     Arrivals, BenchOptions, Pacing, Planned, RequestSource, RequestStream, RunResult, Target,
 };
@@ -101,6 +102,7 @@ impl Shared {
             clock: clock.clone(),
             verify_seed: options.verify_seed,
             writes: options.writes,
+            settling: options.settle.then(Settling::default),
             draws: Mutex::new(Xoshiro256PlusPlus::seed_from_u64(!options.seed)),
             recorder: Arc::default(),
             stream: Mutex::new(RequestStream::open(&options.source)?),
@@ -145,17 +147,21 @@ async fn measure(
     let elapsed_s = shared.clock.now().since(start).as_secs_f64();
     let outcome = std::mem::take(&mut *shared.outcome.lock());
     shared.check_failures(&outcome)?;
+    let result = bins.result(options, started_unix_s, stored);
+    let extra = match (device, before.zip(now)) {
+        (Some(device), Some((before, now))) => {
+            before.figures(device, &now, &result.whole, elapsed_s)
+        }
+        _ => shared.target.figures(),
+    };
     Ok(RunResult {
         interrupted: shared.is_interrupted.load(Relaxed),
         skipped: shared.stream.lock().skipped(),
         failed: outcome.failed,
         first_failure: outcome.first_failure,
         verified_bytes: outcome.verified_bytes,
-        extra: match (device, before.zip(now)) {
-            (Some(device), Some((before, now))) => before.figures(device, &now, elapsed_s),
-            _ => shared.target.figures(),
-        },
-        ..bins.result(options, started_unix_s, stored)
+        extra,
+        ..result
     })
 }
 
@@ -233,6 +239,9 @@ async fn closed_client(shared: Arc<Shared>, client: usize) -> Result<(), EvalErr
     while let Some(request) = shared.next_request()? {
         let start = shared.clock.now();
         shared.serve(client, &request, start).await?;
+        if let (Some(settling), Some(store)) = (&shared.settling, shared.target.store()) {
+            settling.settle(store, &shared.clock).await?;
+        }
         // A target that responds without waiting must not starve other tasks.
         tokio::task::consume_budget().await;
     }
@@ -366,6 +375,7 @@ struct Shared {
     verify_seed: Option<u64>,
     /// Share of the reads that become writes.
     writes: f64,
+    settling: Option<Settling>,
     draws: Mutex<Xoshiro256PlusPlus>,
     recorder: Arc<Recorder>,
     stream: Mutex<RequestStream>,

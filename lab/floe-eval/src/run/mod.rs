@@ -12,6 +12,7 @@ mod progress;
 mod remote;
 mod requests;
 mod response;
+mod settle;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,7 @@ pub use probe::OriginProbe;
 pub use remote::{RemoteAddress, RemoteSpec, RemoteTarget};
 pub use requests::{Planned, RequestStream};
 pub use response::{BENCH_BUCKET, object_key};
+pub(crate) use settle::until;
 pub use target::{ObjectTarget, StoreTarget, Target};
 
 /// Runs `main` in virtual time. Blocks, and must be called outside of any
@@ -193,6 +195,8 @@ pub struct BenchOptions {
     pub writes: f64,
     /// Write every object of a drawn workload before the measurement.
     pub fill: bool,
+    /// Wait after each request of a closed loop until the store is at rest.
+    pub settle: bool,
     /// End a run in real time on Ctrl-C, with the figures so far.
     pub interruptible: bool,
     /// Seed of the arrivals of an open loop.
@@ -213,6 +217,7 @@ impl BenchOptions {
             progress: Progress::Auto,
             writes: 0.0,
             fill: false,
+            settle: false,
             interruptible: false,
             seed: 42,
         }

@@ -3,6 +3,7 @@
 use floe_core::ByteSize;
 use floe_core::policy::admission::AdmissionConfig;
 use floe_core::tiny::{Flash, PAGE_BYTES};
+use floe_device::config::DeviceKind;
 use serde::{Deserialize, Serialize};
 
 use super::device::{TinyDevice, TinyDeviceKind};
@@ -131,9 +132,14 @@ impl TinyCase {
         Ok(flash)
     }
 
-    /// True if the run is modelled only, without real I/O or time.
+    /// True if the run takes no real time.
     pub(crate) fn is_model(&self) -> bool {
-        self.device.kind != TinyDeviceKind::File
+        self.device.kind != TinyDeviceKind::Drive || self.is_simulated()
+    }
+
+    /// True if the engine's device is simulated, which runs in virtual time.
+    pub(super) fn is_simulated(&self) -> bool {
+        self.device.drive.kind == DeviceKind::Sim
     }
 
     /// Description of the device.
@@ -143,7 +149,14 @@ impl TinyCase {
             TinyDeviceKind::Zns => "simulated zn540",
             TinyDeviceKind::Fdp => "simulated fdp",
             TinyDeviceKind::Conventional => "simulated sn540",
-            TinyDeviceKind::File => "file",
+            TinyDeviceKind::Drive => match self.device.drive.kind {
+                DeviceKind::File => "file",
+                DeviceKind::Zns => "zns",
+                DeviceKind::Fdp => "fdp",
+                DeviceKind::Nvme => "nvme",
+                DeviceKind::Memory => "memory",
+                DeviceKind::Sim => "sim",
+            },
         };
         format!("{kind}, {} in zones of {}", self.flash_size, self.zone_size)
     }

@@ -1,10 +1,9 @@
 //! The SSD under a tiny engine, simulated or real.
 
-use std::path::PathBuf;
-
 use floe_core::ByteSize;
 use floe_core::ssd::{Interface, Ssd, SsdConfig};
 use floe_core::tiny::{Flash, PAGE_BYTES};
+use floe_device::DeviceConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::error::EvalError;
@@ -22,12 +21,12 @@ pub enum TinyDeviceKind {
     Fdp,
     /// A conventional drive.
     Conventional,
-    /// A real file or block device, in real time.
-    File,
+    /// A device that `floe::Tiny` drives.
+    Drive,
 }
 
 /// A simulated SSD: the presets `zn540`, `fdp` and `sn540`, scaled to the size
-/// of the flash; or a real device.
+/// of the flash; or a device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TinyDevice {
@@ -47,11 +46,14 @@ pub struct TinyDevice {
     pub rate: Option<f64>,
     /// Most background commands in flight.
     pub background_depth: u32,
-    /// With `file`: the file or block device, which is wiped. If absent, a file
-    /// that is removed after the run.
-    pub path: Option<PathBuf>,
-    /// With `file`: number of clients, each with one request in flight.
+    /// With `drive`: the device, in real time or, if it is simulated, in virtual
+    /// time. A file without a path is removed after the run.
+    pub drive: DeviceConfig,
+    /// With `drive`: number of clients, each with one request in flight.
     pub clients: u32,
+    /// With `drive`: a client waits, before its next request, until the engine
+    /// neither writes nor evicts.
+    pub settle: bool,
 }
 
 impl Default for TinyDevice {
@@ -63,8 +65,9 @@ impl Default for TinyDevice {
             command_us: None,
             rate: None,
             background_depth: 16,
-            path: None,
+            drive: DeviceConfig::default(),
             clients: 64,
+            settle: false,
         }
     }
 }
@@ -77,7 +80,7 @@ impl TinyDevice {
     /// Creates the drive for `flash`.
     pub(super) fn open(&self, flash: Flash, seed: u64) -> Result<Option<Ssd>, EvalError> {
         let config = match self.kind {
-            TinyDeviceKind::None | TinyDeviceKind::File => return Ok(None),
+            TinyDeviceKind::None | TinyDeviceKind::Drive => return Ok(None),
             TinyDeviceKind::Zns => self.zoned(flash)?,
             TinyDeviceKind::Fdp => self.conventional(SsdConfig::fdp(), flash)?,
             TinyDeviceKind::Conventional => self.conventional(SsdConfig::sn540(), flash)?,

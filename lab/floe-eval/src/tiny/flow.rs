@@ -1,5 +1,5 @@
-//! Runs an engine on a real file or block device, driven by `floe::Tiny` in
-//! real time. Each client sends its next request after the response to the
+//! Runs an engine on a device, driven by `floe::Tiny`, in real time or, if the
+//! device is simulated, in virtual time. Each client sends its next request after the response to the
 //! last. A miss is followed by a set, as on modelled flash. Every value found
 //! is compared with the stored one.
 
@@ -13,6 +13,7 @@ use floe::{PutOptions, Tiny};
 use floe_core::ByteSize;
 use floe_core::hash::KeyHash;
 use floe_core::tiny::{Flash, PAGE_BYTES};
+use floe_device::config::DeviceKind;
 use floe_device::{Clock, DeviceConfig, SharedDevice};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
@@ -26,8 +27,8 @@ use super::timing::{Latencies, record};
 use super::watch::Commands;
 use super::workload::{Draw, Stream};
 use crate::error::{EvalError, chain};
-use crate::metrics::ProcessProbe;
-use crate::run::{ExtraFigure, RunResult};
+use crate::metrics::{ProcessProbe, counted_figures};
+use crate::run::{ExtraFigure, RunResult, in_virtual_time, until};
 use crate::trace::Op;
 
 /// Bytes of a key; the rest of an object is its value.
@@ -47,40 +48,45 @@ pub(super) fn run(run: Run<'_>) -> Result<RunResult, EvalError> {
     if case.device.rate.is_some() || case.count_sets.is_some() {
         return Err(EvalError::Option {
             option: "tiny.device",
-            reason: "of kind file runs as fast as its clients; remove rate and count-sets".into(),
+            reason: "of kind drive runs as fast as its clients; remove rate and count-sets".into(),
         });
     }
     let flash = case.flash(true)?;
     let place = Place::of(case, run.scratch)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| EvalError::Cache(format!("no runtime: {error}")))?;
-    let result = runtime.block_on(drive(run, flash, &place));
+    let result = if case.is_simulated() {
+        in_virtual_time(run.seed, |clock| drive(run, flash, &place, clock))
+    } else {
+        tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| EvalError::Cache(format!("no runtime: {error}")))?
+            .block_on(drive(run, flash, &place, Clock::real()))
+    };
     let removed = place.remove();
     let result = result?;
     removed?;
     Ok(result)
 }
 
-/// The flash and its file.
+/// The device, and its file if it has none of its own.
 struct Place {
-    path: PathBuf,
+    path: Option<PathBuf>,
     /// A folder that is created and removed.
     scratch: Option<PathBuf>,
 }
 
 impl Place {
     fn of(case: &TinyCase, scratch: &Path) -> Result<Self, EvalError> {
-        if let Some(path) = &case.device.path {
+        let drive = &case.device.drive;
+        if drive.kind != DeviceKind::File || drive.all_paths().next().is_some() {
             return Ok(Place {
-                path: path.clone(),
+                path: drive.path.clone(),
                 scratch: None,
             });
         }
         std::fs::create_dir_all(scratch).map_err(EvalError::file("create", scratch))?;
         Ok(Place {
-            path: scratch.join("tiny.flash"),
+            path: Some(scratch.join("tiny.flash")),
             scratch: Some(scratch.to_owned()),
         })
     }
@@ -93,7 +99,12 @@ impl Place {
     }
 }
 
-async fn drive(run: Run<'_>, flash: Flash, place: &Place) -> Result<RunResult, EvalError> {
+async fn drive(
+    run: Run<'_>,
+    flash: Flash,
+    place: &Place,
+    clock: Clock,
+) -> Result<RunResult, EvalError> {
     let Run {
         case,
         name,
@@ -103,18 +114,22 @@ async fn drive(run: Run<'_>, flash: Flash, place: &Place) -> Result<RunResult, E
         ..
     } = run;
     let flash_bytes = flash.pages() * PAGE_BYTES as u64;
-    let clock = Clock::real();
+    let wanted = &case.device.drive;
+    let zone_size = wanted.zone_size.unwrap_or(case.zone_size);
+    let zones = u64::from(flash.zones) + METADATA_ZONES;
     let device = DeviceConfig {
-        path: Some(place.path.clone()),
-        size: Some(ByteSize(
-            flash_bytes + METADATA_ZONES * case.zone_size.bytes(),
-        )),
-        zone_size: Some(case.zone_size),
-        ..DeviceConfig::default()
+        path: place.path.clone(),
+        size: Some(ByteSize(zones * zone_size.bytes())),
+        zone_size: Some(zone_size),
+        zone_capacity: Some(case.zone_size),
+        ..wanted.clone()
     };
-    let device = floe_device::open(&device, &clock)?;
+    let device = floe_device::open_drives(&device, &clock).await?;
     let config = config(case, flash_bytes, seed)?;
-    let resident_before = ProcessProbe::new().sample().map(|cost| cost.rss_bytes);
+    let is_virtual = clock.is_virtual();
+    let probe = || (!is_virtual).then(ProcessProbe::new);
+    let sample = |probe: &mut Option<ProcessProbe>| probe.as_mut().and_then(ProcessProbe::sample);
+    let resident_before = sample(&mut probe()).map(|cost| cost.rss_bytes);
     let tiny = Tiny::open(Arc::clone(&device), clock.clone(), &config)
         .await
         .map_err(|error| EvalError::Cache(chain(&error)))?;
@@ -127,12 +142,14 @@ async fn drive(run: Run<'_>, flash: Flash, place: &Place) -> Result<RunResult, E
     let bytes = |share: f64| (share * flash_bytes as f64) as u64;
     let mut goes_on = load.phase(case, bytes(case.warm_up), &mut meter).await?;
     let begin = load.begin_measuring();
-    let mut process = ProcessProbe::new();
+    let counted_before = load.device.counters().snapshot();
+    let mut process = probe();
     if goes_on {
         goes_on = load.phase(case, bytes(case.measured), &mut meter).await?;
     }
-    let cost = process.sample();
-    let memory = held(&load.tiny, resident_before, cost.map(|cost| cost.rss_bytes));
+    let cost = sample(&mut process);
+    let counted = load.device.counters().snapshot().since(&counted_before);
+    let mut extra = held(&load.tiny, resident_before, cost.map(|cost| cost.rss_bytes));
     let closed = load.tiny.close().await;
     closed.map_err(|error| EvalError::Cache(chain(&error)))?;
     let outcome = load.outcome(begin, flash)?;
@@ -143,9 +160,12 @@ async fn drive(run: Run<'_>, flash: Flash, place: &Place) -> Result<RunResult, E
             reason: "the trace ended before measuring began; choose a shorter warm-up, a smaller flash-size or more passes".into(),
         });
     }
-    let result = figures::result(name, &outcome, memory);
+    let counts = outcome.end.counts.since(&outcome.begin.counts);
+    let hits = counts.ram_hits + counts.engine_hits;
+    extra.extend(counted_figures(hits, counts.misses, &counted));
+    let result = figures::result(name, &outcome, extra);
     Ok(RunResult {
-        is_virtual: false,
+        is_virtual,
         rss_bytes_max: cost.map(|cost| cost.rss_bytes),
         cpu_us_per_request: cost
             .map(|cost| cost.cpu_time.as_secs_f64() * 1e6 / measured.max(1) as f64),
@@ -267,7 +287,7 @@ impl Load {
         }
         let mut clients = JoinSet::new();
         for _ in 0..case.device.clients.max(1) {
-            clients.spawn(Arc::clone(self).work());
+            clients.spawn(Arc::clone(self).work(case.device.settle));
         }
         loop {
             let ended = tokio::select! {
@@ -293,7 +313,7 @@ impl Load {
     }
 
     /// One client.
-    async fn work(self: Arc<Self>) -> Result<(), EvalError> {
+    async fn work(self: Arc<Self>, settles: bool) -> Result<(), EvalError> {
         loop {
             let Some(draw) = self.state.lock().draw()? else {
                 return Ok(());
@@ -309,6 +329,9 @@ impl Load {
                     let deleted = self.tiny.delete(&key(draw.hash)).await;
                     deleted.map_err(|error| EvalError::Cache(chain(&error)))?;
                 }
+            }
+            if settles {
+                until(&self.clock, || self.tiny.is_idle()).await?;
             }
             self.close_bin(false);
         }

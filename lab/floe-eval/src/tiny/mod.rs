@@ -15,7 +15,7 @@
 //! | `workload` | the requests |
 //! | `ram` | the RAM tier |
 //! | `driver` | executes requests |
-//! | `flow` | the driver for a real file or device, through `floe::Tiny` |
+//! | `flow` | the driver for a device, through `floe::Tiny` |
 //! | `watch`, `timing`, `device` | the simulated SSD |
 //! | `series`, `figures` | measuring |
 
@@ -44,8 +44,8 @@ pub use progress::TinyProgress;
 use crate::error::EvalError;
 use crate::run::RunResult;
 
-/// Runs a case. The same case and seed give the same result, except on a real
-/// device. Blocks, and must be called outside of any runtime. Calls `progress`
+/// Runs a case. The same case and seed give the same result, except in real
+/// time. Blocks, and must be called outside of any runtime. Calls `progress`
 /// a few times per second. Files are searched next to the experiment at
 /// `experiment`; a file without a path is created in the folder `scratch`.
 ///
@@ -69,7 +69,7 @@ pub fn run(
         progress,
     };
     match case.device.kind {
-        TinyDeviceKind::File => flow::run(run),
+        TinyDeviceKind::Drive => flow::run(run),
         _ => engines::run(run),
     }
 }

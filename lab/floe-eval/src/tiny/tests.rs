@@ -470,7 +470,7 @@ fn engines_run_on_a_file_as_on_the_model() {
             let experiment = Path::new("x.toml");
             super::run(&case, engine, 1, experiment, &folder, &mut |_| {}).expect(engine)
         };
-        let real = measured("kind = \"file\"\nclients = 8");
+        let real = measured("kind = \"drive\"\nclients = 8");
         let modelled = measured("kind = \"none\"");
         assert!(!folder.exists(), "what was made is removed");
         assert!(!real.is_virtual && real.whole.get.count > 0);
