@@ -2,6 +2,7 @@
 
 mod conformance;
 mod drives;
+mod experiments;
 mod faults;
 mod load;
 mod power;
@@ -59,6 +60,11 @@ pub(super) const TESTS: &[Test] = &[
         name: "oracles of the engines on each kind of drive",
         is_quick: false,
         run: conformance::oracles,
+    },
+    Test {
+        name: "experiments on each kind of drive, and on the simulated one",
+        is_quick: false,
+        run: experiments::drives,
     },
     Test {
         name: "a server without root",

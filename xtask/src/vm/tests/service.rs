@@ -67,12 +67,7 @@ impl Site {
         let volume = self.volume.map(|(cache, backing)| [cache, backing]);
         let own = [Some(self.cache), self.tiny].into_iter().flatten();
         for disk in own.chain(volume.into_iter().flatten()) {
-            let disk = disk.trim_end_matches(PASSTHROUGH);
-            let wipe = match is_zoned(disk) {
-                true => format!("blkzone reset /dev/vm/{disk}"),
-                false => format!("blkdiscard --zeroout /dev/vm/{disk}"),
-            };
-            machine.guest().shell(&wipe, START_PATIENCE)?;
+            blank(machine, disk)?;
         }
         Ok(())
     }
@@ -144,6 +139,16 @@ impl Site {
         }
         flags
     }
+}
+
+/// Wipes a disk of the guest.
+pub(super) fn blank(machine: &Machine, disk: &str) -> Result<()> {
+    let disk = disk.trim_end_matches(PASSTHROUGH);
+    let wipe = match is_zoned(disk) {
+        true => format!("blkzone reset /dev/vm/{disk}"),
+        false => format!("blkdiscard --zeroout /dev/vm/{disk}"),
+    };
+    machine.guest().shell(&wipe, START_PATIENCE).map(drop)
 }
 
 /// A file system for the folders of servers.

@@ -14,6 +14,8 @@ const TESTS: &[(&str, &str)] = &[
     ("store_oracle", "crates/floe"),
     ("tiny_oracle", "crates/floe"),
     ("placement", "crates/floe"),
+    // It runs `floe-lab`.
+    ("drives", "lab/floe-lab"),
 ];
 
 /// The machine and the programs that tests use.
@@ -34,6 +36,11 @@ impl Stage {
     /// The path of `floe`, as a word of a command.
     pub(super) fn floe(&self) -> Result<&str> {
         self.word("crates/floe-cli", "floe")
+    }
+
+    /// The path of `floe-lab`, as a word of a command.
+    pub(super) fn lab(&self) -> Result<&str> {
+        self.word("lab/floe-lab", "floe-lab")
     }
 
     /// The path of a test, as a word of a command.
