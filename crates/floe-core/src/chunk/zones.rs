@@ -96,6 +96,13 @@ enum Claim {
     HostGc,
 }
 
+impl Zone {
+    /// True if the zone was opened for values of this claim.
+    fn is_for(&self, claim: Claim) -> bool {
+        self.for_gc == (claim == Claim::HostGc)
+    }
+}
+
 /// The state of every zone of one cache.
 #[derive(Debug)]
 pub struct ZoneTable {
@@ -197,9 +204,10 @@ impl ZoneTable {
         }
         // Rather in a zone of the other age than in a second one that is only being opened.
         if self.splits_moved
-            && self.zones.iter().any(|zone| {
-                zone.info.phase == ZonePhase::Opening && zone.for_gc == (claim == Claim::HostGc)
-            })
+            && self
+                .zones
+                .iter()
+                .any(|zone| zone.info.phase == ZonePhase::Opening && zone.is_for(claim))
             && let Some(index) = self.open_zone_for(claim, false, bytes, records)
         {
             return self.place_in(index, bytes, records);
@@ -518,9 +526,8 @@ impl ZoneTable {
             .find(|&index| {
                 let zone = self.open[index];
                 let entry = &self.zones[zone.index()];
-                let is_of_age = entry.for_gc == (claim == Claim::HostGc);
                 !(spares_gc && entry.for_gc)
-                    && (is_of_age || !of_its_age)
+                    && (entry.is_for(claim) || !of_its_age)
                     && entry.info.phase == ZonePhase::Open
                     && self.fits(zone, bytes, records)
             })
@@ -541,9 +548,8 @@ impl ZoneTable {
         {
             return false;
         }
-        let of_its_age = |zone: &&ZoneId| {
-            !self.splits_moved || self.zones[zone.index()].for_gc == (claim == Claim::HostGc)
-        };
+        let of_its_age =
+            |zone: &&ZoneId| !self.splits_moved || self.zones[zone.index()].is_for(claim);
         let open = self.open.iter().filter(of_its_age).count();
         let most = match self.splits_moved && claim == Claim::HostGc {
             true => 1,
@@ -604,8 +610,7 @@ impl ZoneTable {
         let fullest = (0..self.open.len())
             .filter(|&i| {
                 let zone = &self.zones[self.open[i].index()];
-                zone.info.phase == ZonePhase::Open
-                    && claim.is_none_or(|claim| zone.for_gc == (claim == Claim::HostGc))
+                zone.info.phase == ZonePhase::Open && claim.is_none_or(|claim| zone.is_for(claim))
             })
             .max_by_key(|&i| self.zones[self.open[i].index()].info.used_bytes);
         match fullest {

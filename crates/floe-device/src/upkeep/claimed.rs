@@ -34,7 +34,7 @@ pub struct Claimed {
     bytes: u64,
 }
 
-/// What tells a device from another one.
+/// A device's marks, by which another one at its path is told from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The device and inode of a file, or the number of a block device.
@@ -148,7 +148,7 @@ impl Claimed {
         }
     }
 
-    /// What tells this device from another one that gets its path.
+    /// The marks of this device.
     ///
     /// # Errors
     /// If the kernel does not tell.

@@ -103,7 +103,7 @@ fn precondition(config: &DeviceConfig, how: &Conditioning) -> Result<Conditioned
     })
 }
 
-/// What will be destroyed and written.
+/// The loss and the writes to come, for people.
 fn plan(seen: &Seen, args: &DevicePrepareArgs, passes: u32) -> String {
     let share = ByteSize((seen.claimed.bytes() as f64 * args.share) as u64);
     let writes = match args.state {

@@ -17,6 +17,7 @@ use crate::chunk::write_error::WriteError;
 pub(crate) struct Reservation {
     log: Arc<Log>,
     life: ZoneLife,
+    placement: Placement,
     /// The zone's header is not written yet.
     is_opening: bool,
     has_failed: bool,
@@ -37,7 +38,7 @@ impl Reservation {
 
     /// The placement of the zone.
     pub(super) fn placement(&self) -> Placement {
-        self.log.placement(self.life.zone)
+        self.placement
     }
 
     /// Handles a failed write: the zone accepts no more until its reset.
@@ -164,6 +165,7 @@ impl Log {
         Reservation {
             log: Arc::clone(self),
             life: ZoneLife::new(zone, generation),
+            placement: self.placement(zone),
             is_opening,
             has_failed: false,
         }
