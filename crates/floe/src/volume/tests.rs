@@ -13,6 +13,7 @@ mod operation;
 mod oracle;
 mod parallelism;
 mod resize;
+mod seeds;
 mod workload;
 
 use std::sync::Arc;

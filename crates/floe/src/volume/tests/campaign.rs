@@ -1,9 +1,7 @@
 //! A campaign of crashes: workloads run once on recorded devices, and the cache is
 //! opened on what a power loss at any moment may have left of all devices.
 
-use std::num::NonZero;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use floe_core::hash::HashSeed;
@@ -12,11 +10,13 @@ use floe_core::layout::volume::BlockRecord;
 use floe_core::policy::promotion::{NhitConfig, PromotionConfig};
 use floe_device::block::history::{Choice, History, Image, Replay};
 use floe_device::{BlockDevice, Faults, Faulty, IoBuf, IoData, OpFuture, virtual_time};
+use parking_lot::Mutex;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::below::below;
 use super::oracle::Playback;
+use super::seeds::{each_seed, is_full};
 use super::workload::{Disk, Workload};
 use super::*;
 use crate::volume::layout;
@@ -344,34 +344,18 @@ impl Disk {
 /// every moment, and more often than once.
 #[test]
 fn a_crash_at_any_moment_keeps_what_was_flushed() {
-    let is_full = std::env::var_os("FLOE_FULL").is_some();
-    let images = if is_full { 1_000_000 } else { 10_000 } / WORKLOADS;
-    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let threads = if is_full { cores } else { 1 };
-    let next = AtomicUsize::new(0);
-    let crash_some = || {
-        let mut done = Done::default();
-        loop {
-            let number = next.fetch_add(1, Relaxed);
-            if number >= WORKLOADS {
-                return done;
-            }
-            if is_full && number.is_multiple_of(10) {
-                eprintln!("workload {number} of {WORKLOADS}, crashed {images} times each");
-            }
-            match Workload::random(number as u64).crash(images, None) {
-                Ok(more) => done += more,
-                Err(violation) => panic!("{violation:#?}"),
-            }
+    let images = if is_full() { 1_000_000 } else { 10_000 } / WORKLOADS;
+    let done = Mutex::new(Done::default());
+    each_seed(WORKLOADS as u64, WORKLOADS as u64, |number| {
+        if is_full() && number.is_multiple_of(10) {
+            eprintln!("workload {number} of {WORKLOADS}, crashed {images} times each");
         }
-    };
-    let mut done = Done::default();
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(crash_some)).collect();
-        for thread in threads {
-            done += thread.join().expect("no crash breaks the law");
+        match Workload::random(number).crash(images, None) {
+            Ok(more) => *done.lock() += more,
+            Err(violation) => panic!("{violation:#?}"),
         }
     });
+    let done = done.into_inner();
     println!("{WORKLOADS} workloads: {done:?}");
     assert!(done.checkpoints > 0, "no log was moved to the table");
     assert!(done.cleaned > 100 && done.evicted > 1000, "{done:?}");

@@ -3,6 +3,7 @@
 
 use floe_device::{PowerGroup, virtual_time};
 
+use super::seeds::each_seed;
 use super::*;
 use crate::volume::table::Boot;
 
@@ -65,11 +66,7 @@ async fn crash_often(clock: Clock, workload: Workload) {
 
 /// Workloads of each mode and fill, or many more if `FLOE_FULL` is set.
 fn crash_all(loses_power: bool) {
-    let seeds = match std::env::var_os("FLOE_FULL") {
-        Some(_) => 0..200,
-        None => 0..2,
-    };
-    for seed in seeds {
+    each_seed(2, 200, |seed| {
         for mode in Mode::ALL {
             for fill in [Fill::Fetch, Fill::Sector] {
                 let workload = Workload {
@@ -85,7 +82,7 @@ fn crash_all(loses_power: bool) {
                 }
             }
         }
-    }
+    });
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Faults of the cache device and of the backing device.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use floe_device::block::BlockDevice;
@@ -12,6 +12,7 @@ use floe_device::{
 use parking_lot::Mutex;
 
 use super::below::below;
+use super::seeds::each_seed;
 use super::*;
 use crate::volume::table::Boot;
 
@@ -137,11 +138,10 @@ pub(super) fn failing(below: &SharedBlockDevice, clock: &Clock) -> Arc<Faulty<dy
     Arc::new(Faulty::new(Arc::clone(below), clock.clone(), 1, faults))
 }
 
-fn seeds() -> u64 {
-    match std::env::var_os("FLOE_FULL") {
-        Some(_) => 100,
-        None => 1,
-    }
+fn each_seed_and_mode(run: impl Fn(u64, Mode) + Sync) {
+    each_seed(2, 200, |seed| {
+        Mode::ALL.into_iter().for_each(|mode| run(seed, mode));
+    });
 }
 
 #[test]
@@ -174,8 +174,8 @@ fn faults_of_a_device_give_no_wrong_answer() {
             ..none()
         },
     ];
-    let mut injected = 0;
-    for seed in 0..seeds() {
+    let injected = AtomicU64::new(0);
+    each_seed(1, 100, |seed| {
         for mode in Mode::ALL {
             for (fill, side) in [Fill::Fetch, Fill::Sector]
                 .into_iter()
@@ -191,7 +191,7 @@ fn faults_of_a_device_give_no_wrong_answer() {
                     };
                     let run = || virtual_time::run(seed, |clock| fail(clock, case.clone()));
                     match std::panic::catch_unwind(run) {
-                        Ok(more) => injected += more,
+                        Ok(more) => drop(injected.fetch_add(more, SeqCst)),
                         Err(panic) => {
                             eprintln!("{case:?}");
                             std::panic::resume_unwind(panic);
@@ -200,7 +200,8 @@ fn faults_of_a_device_give_no_wrong_answer() {
                 }
             }
         }
-    }
+    });
+    let injected = injected.into_inner();
     assert!(injected > 1000, "{injected} faults");
 }
 
@@ -319,7 +320,7 @@ impl BlockDevice for Full {
 /// with the reason or kept, and a restart finds all that was acknowledged.
 #[test]
 fn a_full_cache_device_loses_nothing() {
-    for (seed, mode) in (0..2 * seeds()).flat_map(|seed| Mode::ALL.map(|mode| (seed, mode))) {
+    each_seed_and_mode(|seed, mode| {
         virtual_time::run(seed, |clock| async move {
             let full = Arc::new(Full {
                 below: memory(4),
@@ -355,7 +356,7 @@ fn a_full_cache_device_loses_nothing() {
             let cache = open(&device, &clock, fill).await;
             go_on(&cache, &backing, mode, &mut oracle).await;
         });
-    }
+    });
 }
 
 /// A cache device that fails at some moment, in front of a volume, and their witness.
@@ -392,7 +393,7 @@ impl Losing {
 /// failed, and what it has of them is never served again.
 #[test]
 fn a_volume_goes_on_without_its_cache_device() {
-    for (seed, mode) in (0..2 * seeds()).flat_map(|seed| Mode::ALL.map(|mode| (seed, mode))) {
+    each_seed_and_mode(|seed, mode| {
         virtual_time::run(seed, |clock| async move {
             let mut losing = Losing::new(&clock, seed);
             let cache = losing.open(&clock).await;
@@ -430,7 +431,7 @@ fn a_volume_goes_on_without_its_cache_device() {
                 cache.abandon();
             }
         });
-    }
+    });
 }
 
 /// Dirty data can be given up though the cache device cannot be written, and never comes

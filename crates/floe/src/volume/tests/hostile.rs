@@ -6,6 +6,7 @@ use floe_core::layout::volume::{BlockBatch, BlockRecord};
 use floe_device::{Faults, Faulty, IoBuf, PowerGroup, virtual_time};
 
 use super::faults::{SLOW, attach, failing, open, put, sectors, slow};
+use super::seeds::each_seed;
 use super::*;
 use crate::volume::table::Boot;
 
@@ -45,12 +46,7 @@ async fn write_and_go(volume: &Volume, clock: &Clock) {
 /// later.
 #[test]
 fn requests_whose_clients_go_overtake_none() {
-    let seeds = if std::env::var_os("FLOE_FULL").is_some() {
-        100
-    } else {
-        2
-    };
-    for seed in 0..seeds {
+    each_seed(2, 100, |seed| {
         for mode in Mode::ALL {
             for fill in [Fill::Fetch, Fill::Sector] {
                 virtual_time::run(seed, |clock| async move {
@@ -65,7 +61,7 @@ fn requests_whose_clients_go_overtake_none() {
                 });
             }
         }
-    }
+    });
 }
 
 /// Requests that run while the cache closes end, or are refused.

@@ -9,6 +9,7 @@ use floe_device::{IoBuf, IoData, OpFuture, PowerGroup, virtual_time};
 
 use super::below::below;
 use super::faults::{put, sectors, slow};
+use super::seeds::each_seed;
 use super::*;
 use crate::volume::table::Boot;
 
@@ -186,11 +187,7 @@ fn a_cache_can_be_closed_while_blocks_are_read() {
 /// before it, and blocks that were left out never come back.
 #[test]
 fn a_power_loss_after_deaths_keeps_what_was_flushed() {
-    let seeds = match std::env::var_os("FLOE_FULL") {
-        Some(_) => 0..400,
-        None => 0..16,
-    };
-    for seed in seeds {
+    each_seed(16, 400, |seed| {
         virtual_time::run(seed, |clock| async move {
             let power = PowerGroup::default();
             let [mut device, mut backing] = devices(&power);
@@ -219,7 +216,7 @@ fn a_power_loss_after_deaths_keeps_what_was_flushed() {
                 [device, backing] = power.restart().try_into().expect("two devices");
             }
         });
-    }
+    });
 }
 
 /// A cache device and a backing device that lose their power together.

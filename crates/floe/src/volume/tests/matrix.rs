@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use floe_device::{Faults, Faulty, virtual_time};
 
+use super::seeds::{each_seed, is_full};
 use super::workload::cleaning;
 use super::*;
 use crate::volume::table::Boot;
@@ -62,12 +63,9 @@ async fn pass(
 
 #[test]
 fn every_policy_in_every_mode_returns_the_newest_write() {
-    let (seeds, requests) = match std::env::var_os("FLOE_FULL") {
-        Some(_) => (0..20, 1000),
-        None => (0..1, 100),
-    };
+    let requests = if is_full() { 1000 } else { 100 };
     let fills = [Fill::Fetch, Fill::Sector];
-    for seed in seeds {
+    each_seed(1, 20, |seed| {
         for mode in Mode::ALL {
             let mut hit_bytes = 0;
             for promotion in ["always", "nhit-2", "smq", "sketch-2"] {
@@ -96,5 +94,5 @@ fn every_policy_in_every_mode_returns_the_newest_write() {
             }
             assert_eq!(hit_bytes > 0, mode != Mode::PassThrough, "{mode}");
         }
-    }
+    });
 }

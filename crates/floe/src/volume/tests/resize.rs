@@ -11,6 +11,7 @@ use floe_device::{
 use futures::future::{join, join3};
 
 use super::faults::{SLOW, slow};
+use super::seeds::is_full;
 use super::*;
 use crate::volume::table::Boot;
 
@@ -426,10 +427,7 @@ fn a_power_loss_at_any_operation_of_a_resizing_is_harmless() {
 
 /// `sparse`, or 1 in a run of all points.
 fn step(sparse: usize) -> usize {
-    match std::env::var_os("FLOE_FULL") {
-        Some(_) => 1,
-        None => sparse,
-    }
+    if is_full() { 1 } else { sparse }
 }
 
 /// A size that is given resizes a file, which loses data only if that is allowed.
