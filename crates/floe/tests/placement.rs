@@ -418,7 +418,7 @@ fn on_a_drive() {
         let (free_before, wrote_before, unit_blocks) = before.2;
         let (free_after, wrote_after, _) = after.2;
         let resets = after.1.resets - before.1.resets;
-        let mut used = 0;
+        let (mut used, mut filled) = (0, 0);
         for (handle, (had, has)) in free_before.into_iter().zip(free_after).enumerate() {
             let bytes =
                 |written: &Written| written.bytes.get(&(handle as u16)).copied().unwrap_or(0);
@@ -428,13 +428,19 @@ fn on_a_drive() {
                 // A reset zeroes the first block, without a handle.
                 blocks += resets;
             }
+            filled += (unit_blocks - had + blocks) / unit_blocks;
             let taken = (had + unit_blocks - has) % unit_blocks;
             assert_eq!(taken, blocks % unit_blocks, "handle {handle}");
         }
         assert_eq!(used, 6, "metadata, moved values, and four open zones");
         let host = wrote_after.host_written_bytes - wrote_before.host_written_bytes;
         let media = wrote_after.media_written_bytes - wrote_before.media_written_bytes;
-        assert_eq!(media, host, "the drive moves nothing");
+        // QEMU counts the part of a write that fills a reclaim unit twice.
+        let twice = filled * u64::from(drive.geometry().max_append_bytes);
+        assert!(
+            (host..=host + u128::from(twice)).contains(&media),
+            "the drive moves nothing: {host} bytes by the host, {media} by the drive"
+        );
         println!("{used} handles, {host} bytes by the host, {media} by the drive");
     });
 }

@@ -1,4 +1,4 @@
-//! `floe device` on real drives.
+//! `floe device` and `floe bench` on real drives.
 
 use std::time::Duration;
 
@@ -86,4 +86,91 @@ fn block_formats(stage: &Stage) -> Result<()> {
         ensure!(formatted["block_bytes"] == bytes, "{formatted}");
     }
     Ok(())
+}
+
+/// `floe bench` records how it used drives, and the drives agree.
+pub(super) fn bench(stage: &Stage) -> Result<()> {
+    for (disk, open_max, active_max) in [("zns-b-1.char", 4.0, 6.0), ("zns-a-1.char", 10.0, 14.0)] {
+        let rows = bench_on(stage, disk)?;
+        let figure = |metric| figure(&rows, metric);
+        let in_flight = figure("device_zone_writes_in_flight_max")?;
+        println!("vm:   {disk}: at most {in_flight} appends in flight in a zone");
+        ensure!(in_flight > 1.0, "one append at a time");
+        ensure!(figure("device_zone_errors")? == 0.0);
+        ensure!(
+            figure("device_zone_reports")? > 0.0,
+            "the drive was never asked"
+        );
+        for (ours, reported, limit) in [
+            (
+                "device_open_zones_max",
+                "device_reported_open_zones_max",
+                open_max,
+            ),
+            (
+                "device_active_zones_max",
+                "device_reported_active_zones_max",
+                active_max,
+            ),
+        ] {
+            let (ours, reported) = (figure(ours)?, figure(reported)?);
+            println!("vm:   {disk}: {ours} zones at most, {reported} by its report, of {limit}");
+            ensure!(0.0 < ours && ours <= limit && reported <= limit);
+        }
+    }
+    let rows = bench_on(stage, "fdp-1.char")?;
+    let of = |metric| figure(&rows, metric);
+    let (ours, host) = (of("device_written")?, of("device_host_written")?);
+    let media = of("device_media_written")?;
+    println!("vm:   fdp: Floe wrote {ours} bytes, by the drive {host}, to its medium {media}");
+    // QEMU counts the part of a write that fills a reclaim unit of 16 MiB twice.
+    let twice = (host / f64::from(16 << 20)).ceil() * f64::from(512 << 10);
+    ensure!(
+        host > 0.0 && (host..=host + twice).contains(&media),
+        "QEMU's drives collect nothing"
+    );
+    // A write may be in flight when the counts are read.
+    ensure!(
+        (host - ours).abs() <= 0.01 * ours,
+        "{ours} bytes written, {host} by the drive"
+    );
+    Ok(())
+}
+
+/// The rows of a bench that writes and reads.
+fn bench_on(stage: &Stage, disk: &str) -> Result<Value> {
+    let device = format!("/dev/vm/{disk}");
+    floe(stage, &["device", "format", &device, "--force"])?;
+    let rows = floe(
+        stage,
+        &[
+            "bench",
+            "--wipe",
+            "--device-path",
+            &device,
+            "--chunk-size",
+            // It and its record fit an append of each drive.
+            "64KiB",
+            "--items",
+            "2000",
+            "--requests",
+            "4000",
+            "--writes",
+            "0.3",
+            "--clients",
+            "32",
+        ],
+    )?;
+    let described = rows[0]["device"].as_str().unwrap_or_default();
+    for part in ["serial …", "firmware ", "zones of"] {
+        ensure!(described.contains(part), "no `{part}` in `{described}`");
+    }
+    Ok(rows)
+}
+
+fn figure(rows: &Value, metric: &str) -> Result<f64> {
+    let all = rows.as_array().context("no rows")?;
+    let row = all.iter().find(|row| row["metric"] == metric);
+    let value = row.and_then(|row| row["measured"].as_f64());
+    value.with_context(|| format!("no figure {metric}"))
 }

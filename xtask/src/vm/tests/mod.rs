@@ -47,6 +47,11 @@ pub(super) const TESTS: &[Test] = &[
         run: drives::commands,
     },
     Test {
+        name: "floe bench counts what the drives count",
+        is_quick: false,
+        run: drives::bench,
+    },
+    Test {
         name: "a file system on a volume, through the kernel's NBD client",
         is_quick: true,
         run: volume::file_system,
