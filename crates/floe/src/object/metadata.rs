@@ -79,6 +79,14 @@ impl Inner {
             Some(record) => record.object,
             None => None,
         };
+        if self.config.consistency == Consistency::Etag
+            && let Some(object) = &previous
+            && self.origin.confirms(key, &object.meta)
+        {
+            count(&self.stats.revalidations);
+            count(&self.stats.revalidations_unchanged);
+            return Ok(self.resolved(key, epoch, object.clone(), Outcome::Metadata));
+        }
         count(match &previous {
             Some(_) => &self.stats.revalidations,
             None => &self.stats.metadata_misses,

@@ -26,6 +26,14 @@ pub trait Backend: Send + Sync + 'static {
     /// Reads an object's metadata. The request's range is ignored.
     async fn head(&self, key: &ObjectKey, request: GetRequest) -> Result<ObjectMeta, OriginError>;
 
+    /// True if the object certainly is still the version of `meta`, when that can be told at
+    /// once on the calling thread, without waiting for a device or a network. `false` tells
+    /// nothing: then [`head`](Backend::head) is asked.
+    fn confirms(&self, key: &ObjectKey, meta: &ObjectMeta) -> bool {
+        let _ = (key, meta);
+        false
+    }
+
     /// True if the origin honours [`GetRequest::if_match`]. Otherwise callers
     /// compare the metadata that comes with the bytes.
     fn honours_if_match(&self) -> bool {

@@ -28,6 +28,12 @@ use crate::limit::Limit;
 /// fewer if the body is shorter.
 const PRIMED_BYTES: usize = 16 << 10;
 
+/// A confirmation that takes longer than this held up a thread.
+const CONFIRMATION_LIMIT: Duration = Duration::from_millis(20);
+
+/// The time without confirmations after one that held up a thread.
+const CONFIRMATION_PAUSE: Duration = Duration::from_secs(5);
+
 pub(super) struct Guard {
     config: RwLock<Arc<RequestConfig>>,
     clock: Clock,
@@ -35,6 +41,8 @@ pub(super) struct Guard {
     uploads: Arc<Limit>,
     counters: Arc<Counters>,
     jitter: Mutex<Xoshiro256PlusPlus>,
+    /// No confirmations before this time, in nanoseconds of the clock.
+    confirms_from: AtomicU64,
 }
 
 impl Guard {
@@ -45,6 +53,7 @@ impl Guard {
             uploads: Limit::new(config.max_uploads),
             counters: Arc::new(Counters::default()),
             jitter: Mutex::new(Xoshiro256PlusPlus::seed_from_u64(seed)),
+            confirms_from: AtomicU64::new(0),
             config: RwLock::new(Arc::new(config)),
             clock,
         }
@@ -76,6 +85,27 @@ impl Guard {
     {
         let _turn = self.turn(Queue::Requests).await?;
         self.retry(operation, attempt).await
+    }
+
+    /// Runs a confirmation, unless one took too long a short time ago.
+    pub(super) fn confirm(&self, confirm: impl FnOnce() -> bool) -> bool {
+        let begun = self.clock.now();
+        if begun.0 < self.confirms_from.load(Relaxed) {
+            return false;
+        }
+        let is_confirmed = confirm();
+        let now = self.clock.now().0;
+        let latency = Duration::from_nanos(now.saturating_sub(begun.0));
+        if latency > CONFIRMATION_LIMIT {
+            let pause = CONFIRMATION_PAUSE.as_nanos() as u64;
+            self.confirms_from.store(now + pause, Relaxed);
+        }
+        if is_confirmed {
+            let unchanged = Some(&OriginError::NotModified);
+            self.counters
+                .attempt(OriginOperation::Head, latency, unchanged);
+        }
+        is_confirmed
     }
 
     /// Runs a request that must not be retried.
@@ -350,5 +380,24 @@ impl GuardedBody {
                 Ok(Some(bytes))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_confirmation_that_held_up_a_thread_is_the_last_for_a_time() {
+        let guard = Guard::new(RequestConfig::default(), Clock::real());
+        assert!(guard.confirm(|| true));
+        assert!(!guard.confirm(|| false));
+        assert!(guard.confirm(|| {
+            std::thread::sleep(CONFIRMATION_LIMIT);
+            true
+        }));
+        assert!(!guard.confirm(|| unreachable!("it holds up another thread")));
+        let heads = guard.stats().operation(OriginOperation::Head).clone();
+        assert_eq!(heads.negative, 2);
     }
 }

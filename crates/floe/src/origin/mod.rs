@@ -145,6 +145,12 @@ impl Origin {
             .await
     }
 
+    /// True if the object certainly is still the version of `meta`; see
+    /// [`Backend::confirms`]. It counts as a [`head`](Origin::head) then, and waits in no queue.
+    pub fn confirms(&self, key: &ObjectKey, meta: &ObjectMeta) -> bool {
+        self.guard.confirm(|| self.backend.confirms(key, meta))
+    }
+
     /// Writes a whole object. Not retried, since a body can be read only once.
     pub async fn put(
         &self,

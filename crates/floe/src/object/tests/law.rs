@@ -72,6 +72,32 @@ async fn a_reader_after_a_write_does_not_join_a_request_from_before() {
     assert_eq!(cache.head(&key()).await.unwrap().meta.size, 20);
 }
 
+/// A version that the origin confirms at once takes no request, and a change past the cache
+/// is seen by the next read.
+#[tokio::test]
+async fn a_version_is_confirmed_without_a_request() {
+    let origin = GatedOrigin::with(&key(), version(b'a', 3000));
+    let cache = cache(&Arc::new(origin.clone()), config(Consistency::Etag)).await;
+    read(&cache, None).await.unwrap();
+    settle().await;
+    origin.at_once.store(true, SeqCst);
+    let asked = (origin.gets(), origin.heads.load(SeqCst));
+    for reads in 1..=5 {
+        assert_eq!(read(&cache, None).await.unwrap(), version(b'a', 3000));
+        assert_eq!(cache.head(&key()).await.unwrap().meta.size, 3000);
+        assert_eq!(cache.stats().revalidations_unchanged, 2 * reads);
+    }
+    assert_eq!((origin.gets(), origin.heads.load(SeqCst)), asked);
+    origin.set(&key(), version(b'b', 2000));
+    assert_eq!(read(&cache, None).await.unwrap(), version(b'b', 2000));
+    origin.remove(&key());
+    let gone = read(&cache, None).await.unwrap_err();
+    assert!(matches!(
+        gone,
+        ObjectError::Origin(OriginError::NotFound(_))
+    ));
+}
+
 #[tokio::test]
 async fn a_write_completes_when_its_caller_is_dropped() {
     let origin = GatedOrigin::with(&key(), version(b'a', 10));

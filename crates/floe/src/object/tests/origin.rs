@@ -76,6 +76,8 @@ pub(super) struct GatedOrigin {
     pub(super) outage: AtomicBool,
     /// Bodies that will break off halfway next.
     pub(super) cuts: AtomicUsize,
+    /// Whether versions are confirmed at once.
+    pub(super) at_once: AtomicBool,
 }
 
 impl GatedOrigin {
@@ -94,6 +96,7 @@ impl GatedOrigin {
             failures: AtomicUsize::new(0),
             outage: AtomicBool::new(false),
             cuts: AtomicUsize::new(0),
+            at_once: AtomicBool::new(false),
         }
     }
 
@@ -198,6 +201,13 @@ impl Backend for Arc<GatedOrigin> {
         let found = self.look(key, &request);
         self.responses.pass().await;
         found.map(|(_, meta)| meta)
+    }
+
+    fn confirms(&self, key: &ObjectKey, meta: &ObjectMeta) -> bool {
+        self.at_once.load(SeqCst)
+            && self
+                .look(key, &GetRequest::default())
+                .is_ok_and(|(_, found)| found == *meta)
     }
 
     async fn put(

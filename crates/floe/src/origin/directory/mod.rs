@@ -48,6 +48,8 @@ pub struct DirectoryOrigin {
 
 struct Shared {
     root: OwnedFd,
+    /// Whether the root's file system has its metadata in this machine.
+    is_local: bool,
     staging: Staging,
     /// Held during the check and the write of a conditional write.
     conditional: Mutex<()>,
@@ -70,6 +72,7 @@ impl DirectoryOrigin {
             .map_err(|error| cannot(error, "cannot be written, which uploads need"))?;
         Ok(DirectoryOrigin {
             shared: Arc::new(Shared {
+                is_local: path::is_local(&opened),
                 root: opened,
                 staging,
                 conditional: Mutex::new(()),
@@ -147,6 +150,20 @@ impl Shared {
         Ok((file, meta))
     }
 
+    /// True if the file is on the root's file system, in the kernel's caches, and still that of
+    /// `meta`.
+    fn confirms(&self, key: &ObjectKey, meta: &ObjectMeta) -> bool {
+        if !self.is_local || !path::is_bucket(key.bucket()) || path::objection(key.key()).is_some()
+        {
+            return false;
+        }
+        let directory = OFlags::PATH | OFlags::DIRECTORY;
+        let bucket = path::open_cached(&self.root, key.bucket(), directory);
+        let file = bucket.and_then(|bucket| path::open_cached(&bucket, key.key(), path::FILE));
+        let metadata = file.and_then(|file| File::from(file).metadata().ok());
+        metadata.is_some_and(|found| found.is_file() && file::stat_meta(&found).etag == meta.etag)
+    }
+
     fn buckets(&self) -> Result<Vec<BucketInfo>, OriginError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let root = path::open_beneath(&self.root, ".", flags).map_err(std::io::Error::from)?;
@@ -197,6 +214,10 @@ impl Backend for DirectoryOrigin {
         let name = key.clone();
         self.blocking(move |shared| Ok(shared.open(&name, &request)?.1))
             .await
+    }
+
+    fn confirms(&self, key: &ObjectKey, meta: &ObjectMeta) -> bool {
+        self.shared.confirms(key, meta)
     }
 
     async fn put(&self, key: &ObjectKey, request: PutRequest) -> Result<PutResponse, OriginError> {

@@ -17,6 +17,9 @@ use crate::origin::error::OriginError;
 /// Bytes of the longest file name on Linux.
 const NAME_BYTES_MAX: usize = 255;
 
+/// How files are opened. Without `NONBLOCK`, a FIFO with a key's name would hang the open.
+pub(super) const FILE: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK);
+
 /// The reason why a key cannot be a file, if any.
 pub(super) fn objection(key: &str) -> Option<&'static str> {
     if key.is_empty() {
@@ -70,6 +73,36 @@ pub(super) fn invalid(key: &str, reason: impl Into<String>) -> OriginError {
         key: key.to_owned(),
         reason: reason.into(),
     }
+}
+
+/// File systems whose metadata no other machine and no other process changes.
+const LOCAL: [i64; 9] = [
+    0xEF53,      // ext2, ext3, ext4
+    0x5846_5342, // XFS
+    0x9123_683E, // Btrfs
+    0xF2F5_2010, // F2FS
+    0x2FC1_2FC1, // ZFS
+    0xCA45_1A4E, // Bcachefs
+    0x0102_1994, // tmpfs
+    0x8584_58F6, // ramfs
+    0x794C_7630, // overlayfs
+];
+
+/// True if `directory` is on a file system of this machine.
+pub(super) fn is_local(directory: &OwnedFd) -> bool {
+    let found = rustix::fs::fstatfs(directory);
+    found.is_ok_and(|found| LOCAL.contains(&found.f_type))
+}
+
+/// As [`open_beneath`], if all parts of the path are in the kernel's cache and on the file
+/// system of `directory`.
+pub(super) fn open_cached(directory: impl AsFd, path: &str, flags: OFlags) -> Option<OwnedFd> {
+    let resolve = ResolveFlags::BENEATH
+        | ResolveFlags::NO_MAGICLINKS
+        | ResolveFlags::NO_XDEV
+        | ResolveFlags::CACHED;
+    let flags = flags | OFlags::CLOEXEC;
+    rustix::fs::openat2(directory, path, flags, Mode::empty(), resolve).ok()
 }
 
 /// Opens the file or directory `path` below `directory`.
@@ -215,9 +248,7 @@ pub(super) fn open_file(bucket: &OwnedFd, key: &str) -> Result<File, OriginError
     if objection(key).is_some() {
         return Err(OriginError::NotFound(key.to_owned()));
     }
-    // Without NONBLOCK, a FIFO with a key's name would hang the open.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK;
-    let file = open_beneath(bucket, key, flags).map_err(|errno| not_there(key, errno))?;
+    let file = open_beneath(bucket, key, FILE).map_err(|errno| not_there(key, errno))?;
     let file = File::from(file);
     if !file.metadata()?.is_file() {
         return Err(OriginError::NotFound(key.to_owned()));

@@ -344,3 +344,42 @@ async fn buckets_are_directories() {
     assert!(f.origin.head_bucket("file").await.is_err());
     assert!(DirectoryOrigin::open(&f.directory.path().join("missing")).is_err());
 }
+
+/// A version is confirmed at once while it is the newest. A file that is not there, or in
+/// another file system, or reached by a link out of its bucket, is not.
+#[tokio::test]
+async fn only_the_newest_version_is_confirmed() {
+    let f = fixture();
+    let root = f.directory.path().join("root");
+    let confirms = |name: &str, meta: &ObjectMeta| f.origin.confirms(&key(name), meta);
+    let head = async |name: &str| {
+        f.origin
+            .head(&key(name), GetRequest::default())
+            .await
+            .unwrap()
+    };
+    f.put("a/b", "one").await.unwrap();
+    let first = head("a/b").await;
+    assert!(confirms("a/b", &first), "is this file system local?");
+    f.put("a/b", "two").await.unwrap();
+    assert!(!confirms("a/b", &first));
+    let second = head("a/b").await;
+    assert!(confirms("a/b", &second));
+    // Changed past Floe, in place.
+    std::fs::write(root.join("bucket/a/b"), "six").unwrap();
+    assert!(!confirms("a/b", &second));
+    f.origin.delete(&key("a/b")).await.unwrap();
+    for name in ["a/b", "a", "", "../secret", "nul\0", "a//b"] {
+        assert!(!confirms(name, &second), "{name:?}");
+    }
+    symlink("../../secret", root.join("bucket/link")).unwrap();
+    let secret = std::fs::metadata(root.join("../secret")).unwrap();
+    assert!(!confirms("link", &file::stat_meta(&secret)));
+    let of_bucket = ObjectKey::new("..", "secret");
+    assert!(!f.origin.confirms(&of_bucket, &file::stat_meta(&secret)));
+    let version = std::fs::metadata("/proc/version").unwrap();
+
+    symlink("/proc", root.join("processes")).unwrap();
+    let processes = ObjectKey::new("processes", "version");
+    assert!(!f.origin.confirms(&processes, &file::stat_meta(&version)));
+}
