@@ -1,6 +1,6 @@
 //! Zoned block devices. `cargo xtask vm` provides drives and zoned `null_blk`.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
 use std::process::Command;
@@ -109,14 +109,15 @@ fn states_and_data_outlive_the_device() {
 async fn write_behind_its_back(device: &SharedDevice, zone: u32, tag: u64) {
     let at = append(device, zone, tag).await.unwrap();
     let block = device.geometry().block_size as usize;
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(libc::O_DIRECT)
-        .open(path())
-        .unwrap();
     let behind = start_of(zone) + at.offset + block as u64;
+    let file = past_the_device();
     file.write_all_at(&pattern(tag, block), behind).unwrap();
+}
+
+fn past_the_device() -> File {
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true);
+    options.custom_flags(libc::O_DIRECT).open(path()).unwrap()
 }
 
 /// The byte at which a zone begins, behind conventional zones.
@@ -171,6 +172,26 @@ fn a_failed_append_leaves_the_zone_as_the_drive_has_it() {
         device.reset(ZoneId(0)).await.unwrap();
         let again = append(&device, 0, 8).await.unwrap();
         assert_eq!(again.offset, 0);
+        empty(&device).await;
+    });
+}
+
+/// The kernel fails a write off the write pointer, and then may fail the next one that is not.
+#[test]
+#[ignore = "needs a scratch zoned block device in FLOE_TEST_ZONED_DEVICE"]
+fn an_append_that_the_kernel_refuses_is_repeated() {
+    run(async || {
+        let device = opened(&config());
+        empty(&device).await;
+        let block = device.geometry().block_size as usize;
+        let (file, start) = (past_the_device(), start_of(0));
+        for number in 0..50 {
+            let off = start + (number + 7) * block as u64;
+            let refused = file.write_all_at(&pattern(1, block), off);
+            refused.expect_err("it is off the write pointer");
+            let at = append(&device, 0, number).await.expect("it is repeated");
+            assert_eq!(at.offset, number * block as u64);
+        }
         empty(&device).await;
     });
 }

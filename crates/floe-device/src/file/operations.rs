@@ -62,7 +62,14 @@ impl Owner for Operations {
                 let waker = self.open.end_flush(result, completer);
                 Aftermath { waker, next: None }
             }
-            (ZonedJob::Read(_) | ZonedJob::Finish(..) | ZonedJob::Inspect(_), _) => {
+            (
+                ZonedJob::Read(_)
+                | ZonedJob::Finish(..)
+                | ZonedJob::Inspect(_)
+                | ZonedJob::Recheck(_)
+                | ZonedJob::Repeat(..),
+                _,
+            ) => {
                 unreachable!("a file's reads are reads, and its zone states are in memory")
             }
         }

@@ -181,6 +181,19 @@ pub(crate) enum ZonedJob {
     Flush(Completer<()>),
     /// Reads the state of a zone that is suspect.
     Inspect(ZoneId),
+    /// Reads the state of the zone of an append that the kernel refused.
+    Recheck(Box<RefusedAppend>),
+    /// An append, once more.
+    Repeat(Address, Completer<Address>),
+}
+
+/// An append that failed without a byte written, as far as the kernel tells.
+#[derive(Debug)]
+pub(crate) struct RefusedAppend {
+    pub(crate) at: Address,
+    pub(crate) data: IoData,
+    pub(crate) error: DeviceErrorKind,
+    pub(crate) completer: Completer<Address>,
 }
 
 /// An operation of a block device.

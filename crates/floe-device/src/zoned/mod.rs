@@ -108,8 +108,7 @@ impl Device for ZonedDevice {
             let mut lanes = operations.lanes.lock();
             let offset = operations.zones.lock().reserve(zone, data.len() as u64)?;
             let at = Address::new(zone, offset);
-            let job = Job::Zoned(ZonedJob::Append(at, completer));
-            let request = Request::new(Transfer::Write(data), operations.position(at), job);
+            let request = operations.write(at, data, ZonedJob::Append(at, completer));
             Ok(lanes.add(zone, request))
         });
         match started {

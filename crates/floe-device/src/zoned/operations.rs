@@ -1,16 +1,18 @@
 //! The zones of a zoned block device, and the effects on them of requests that have ended.
 
 use std::io;
+use std::task::Waker;
 
 use floe_core::{Address, Geometry, ZoneId};
 use parking_lot::Mutex;
 
 use super::kernel::{Change, KernelZone};
 use super::lanes::Lanes;
-use crate::contract::ZoneState;
+use crate::buffer::IoData;
+use crate::contract::{Completer, ZoneState};
 use crate::error::{DeviceErrorKind, Operation};
 use crate::file::owner::{OpenFile, Owner};
-use crate::file::request::{Aftermath, Job, Request, Transfer, ZonedJob};
+use crate::file::request::{Aftermath, Job, RefusedAppend, Request, Transfer, ZonedJob};
 use crate::file::states::{AfterWriter, Waiting, ZoneStates};
 
 /// The state of a zoned block device, and its operations' effects on it.
@@ -42,15 +44,35 @@ impl Owner for Operations {
                 (waker, None)
             }
             (ZonedJob::Flush(completer), _) => (open.end_flush(result, completer), None),
-            (ZonedJob::Append(at, completer), _) => {
-                if result.is_err() {
-                    self.fail_followers(at.zone);
+            (ZonedJob::Append(at, completer), Transfer::Write(data))
+                if bytes == 0 && matches!(result, Err(DeviceErrorKind::Io(_))) =>
+            {
+                let error = result.expect_err("the append was refused");
+                (None, Some(self.recheck(at, data, error, completer)))
+            }
+            (ZonedJob::Recheck(refused), Transfer::ReportZone(found)) => {
+                let RefusedAppend {
+                    at,
+                    data,
+                    error,
+                    completer,
+                } = *refused;
+                let is_at_pointer = |zone: Box<KernelZone>| {
+                    zone.written == at.offset
+                        && zone
+                            .state
+                            .is_some_and(|state| !state.is_unwritable() && state != ZoneState::Full)
+                };
+                match result.is_ok() && found.is_some_and(is_at_pointer) {
+                    true => (
+                        None,
+                        Some(self.write(at, data, ZonedJob::Repeat(at, completer))),
+                    ),
+                    false => self.appended(at, 0, Err(error), completer),
                 }
-                let next = self.writer_done(&mut self.lanes.lock(), at.zone);
-                let appended = result.map(|()| at);
-                let operation = Operation::Append;
-                let waker = open.end_transfer(operation, at.zone, bytes, appended, completer);
-                (waker, next)
+            }
+            (ZonedJob::Append(at, completer) | ZonedJob::Repeat(at, completer), _) => {
+                self.appended(at, bytes, result, completer)
             }
             (ZonedJob::Finish(zone, completer), _) => {
                 let mut lanes = self.lanes.lock();
@@ -78,7 +100,13 @@ impl Owner for Operations {
                 self.inspected(zone, found.filter(|_| result.is_ok()));
                 (None, self.writer_done(&mut lanes, zone))
             }
-            (ZonedJob::Read(_) | ZonedJob::Write(..) | ZonedJob::Inspect(_), _) => {
+            (
+                ZonedJob::Read(_)
+                | ZonedJob::Write(..)
+                | ZonedJob::Inspect(_)
+                | ZonedJob::Recheck(_),
+                _,
+            ) => {
                 unreachable!("reads read, inspections report, and nothing is written in place")
             }
         };
@@ -94,6 +122,53 @@ impl Operations {
     fn zone_at(&self, position: u64) -> ZoneId {
         // The position lies inside the device, whose zones count in 32 bits.
         ZoneId(((position - self.start) / self.geometry.zone_size) as u32)
+    }
+
+    pub(super) fn write(&self, at: Address, data: IoData, job: ZonedJob) -> Request {
+        Request::new(Transfer::Write(data), self.position(at), Job::Zoned(job))
+    }
+
+    /// Looks whether the drive knows nothing of an append that failed. The kernel fails writes
+    /// itself where its own write pointer of the zone went wrong, and a report sets that right
+    /// (`block/blk-zoned.c`).
+    fn recheck(
+        &self,
+        at: Address,
+        data: IoData,
+        error: DeviceErrorKind,
+        completer: Completer<Address>,
+    ) -> Request {
+        let refused = RefusedAppend {
+            at,
+            data,
+            error,
+            completer,
+        };
+        self.report(at.zone, ZonedJob::Recheck(Box::new(refused)))
+    }
+
+    fn report(&self, zone: ZoneId, job: ZonedJob) -> Request {
+        let position = self.position(Address::new(zone, 0));
+        Request::new(Transfer::ReportZone(None), position, Job::Zoned(job))
+    }
+
+    /// The end of an append.
+    fn appended(
+        &self,
+        at: Address,
+        bytes: u64,
+        result: Result<(), DeviceErrorKind>,
+        completer: Completer<Address>,
+    ) -> (Option<Waker>, Option<Request>) {
+        if result.is_err() {
+            self.fail_followers(at.zone);
+        }
+        let next = self.writer_done(&mut self.lanes.lock(), at.zone);
+        let appended = result.map(|()| at);
+        let operation = Operation::Append;
+        let open = &self.open;
+        let waker = open.end_transfer(operation, at.zone, bytes, appended, completer);
+        (waker, next)
     }
 
     /// Finishes or resets the zone.
@@ -116,11 +191,7 @@ impl Operations {
         match self.zones.writer_done_or_inspects(zone) {
             AfterWriter::Nothing => lanes.ended(zone),
             AfterWriter::Start(waiting) => Some(self.start(waiting)),
-            AfterWriter::Inspect => {
-                let position = self.position(Address::new(zone, 0));
-                let job = Job::Zoned(ZonedJob::Inspect(zone));
-                Some(Request::new(Transfer::ReportZone(None), position, job))
-            }
+            AfterWriter::Inspect => Some(self.report(zone, ZonedJob::Inspect(zone))),
         }
     }
 
