@@ -109,6 +109,13 @@ pub(super) const BENCHES: &[Bench] = &[
         ..JSON
     },
     Bench {
+        name: "s3",
+        about: "Reads of cached objects over HTTP, in front of a directory with the same files: requests and bytes per second of the processor time of the server's processes, and its latencies, those of the best of five slices; beside nginx with `proxy_cache` that serves from the page cache, revalidates each request, or reads with `directio`, and Varnish, each with a worker for each core, if they are installed. The ratio is that to the peer with the same promise. The load is wrk's",
+        cargo: &["bench", "--workspace", "--bench", "s3", "--"],
+        prepare: Some(s3),
+        ..JSON
+    },
+    Bench {
         name: "nbd",
         about: "Reads and writes of 4 KiB over NBD on a Unix socket by one client: requests per second of the server's processor time, and mean latency at depth 1, the median of seven slices; beside a bare loop that moves the same bytes, and nbdkit's memory plugin and qemu-nbd on a file in memory, if they are installed",
         cargo: &["bench", "--workspace", "--bench", "nbd", "--"],
@@ -120,14 +127,23 @@ pub(super) fn names() -> Vec<&'static str> {
     BENCHES.iter().map(|bench| bench.name).collect()
 }
 
+/// Builds Floe, and returns arguments that name it and a folder.
+fn floe_in(folder: &str) -> Result<Vec<String>> {
+    let folder = project::target_dir().join(folder);
+    let floe = built::build_floe(Profile::Release)?;
+    let words = [("--floe", &floe), ("--folder", &folder)];
+    let words = words.iter();
+    let words = words.flat_map(|(word, path)| [(*word).to_owned(), path.display().to_string()]);
+    Ok(words.collect())
+}
+
+fn s3() -> Result<Vec<String>> {
+    floe_in("s3")
+}
+
 /// Builds the servers for the bench `rivals`, and returns arguments that name them.
 fn rivals() -> Result<Vec<String>> {
-    let folder = project::target_dir().join("rivals");
-    let floe = built::build_floe(Profile::Release)?;
-    let mut words: Vec<String> = [("--floe", &floe), ("--folder", &folder)]
-        .iter()
-        .flat_map(|(word, path)| [(*word).to_owned(), path.display().to_string()])
-        .collect();
+    let mut words = floe_in("rivals")?;
     let peers = project::root().join("lab/peers");
     let built = project::run(
         project::cargo()

@@ -1,0 +1,130 @@
+//! The load: `wrk`, which reads one object again and again.
+
+use std::fs;
+use std::process::Command;
+
+use crate::AnyError;
+use crate::peer::Peer;
+
+/// An object, and the connections that read it.
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) bytes: usize,
+    pub(crate) connections: &'static [u32],
+}
+
+pub(crate) const CASES: &[Case] = &[
+    Case {
+        name: "4 KiB",
+        bytes: 4 << 10,
+        connections: &[1, 64],
+    },
+    Case {
+        name: "64 KiB",
+        bytes: 64 << 10,
+        connections: &[1, 64],
+    },
+    Case {
+        name: "1 MiB",
+        bytes: 1 << 20,
+        connections: &[1, 64],
+    },
+    Case {
+        name: "16 MiB",
+        bytes: 16 << 20,
+        connections: &[8],
+    },
+];
+
+/// Prints what a run counted.
+const SCRIPT: &str = r#"
+done = function(summary, latency)
+  local errors = summary.errors
+  local failed = errors.status + errors.read + errors.write + errors.connect + errors.timeout
+  io.write(string.format("counted %d %d %d %d %d %d\n", summary.requests, summary.bytes,
+    summary.duration, latency:percentile(50), latency:percentile(99.9), failed))
+end
+"#;
+
+/// What a slice, or several of one peer, counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Slice {
+    pub(crate) requests: u64,
+    /// With the heads of responses.
+    pub(crate) bytes: u64,
+    pub(crate) seconds: f64,
+    pub(crate) cpu_seconds: f64,
+    /// Of the slice with the least.
+    pub(crate) p50_us: u64,
+    /// Of the slice with the least.
+    pub(crate) p999_us: u64,
+}
+
+impl Slice {
+    pub(crate) fn add(&mut self, other: Slice) {
+        let least = |one: u64, other: u64| if one == 0 { other } else { one.min(other) };
+        self.p50_us = least(self.p50_us, other.p50_us);
+        self.p999_us = least(self.p999_us, other.p999_us);
+        self.requests += other.requests;
+        self.bytes += other.bytes;
+        self.seconds += other.seconds;
+        self.cpu_seconds += other.cpu_seconds;
+    }
+
+    pub(crate) fn per_cpu_second(&self) -> f64 {
+        self.requests as f64 / self.cpu_seconds.max(1e-3)
+    }
+
+    pub(crate) fn bytes_each(&self) -> f64 {
+        self.bytes as f64 / self.requests.max(1) as f64
+    }
+}
+
+/// The bytes of an object.
+pub(crate) fn content(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 31 % 251) as u8).collect()
+}
+
+/// Asks a peer for some seconds.
+pub(crate) fn slice(
+    peer: &Peer,
+    case: &Case,
+    connections: u32,
+    seconds: u32,
+) -> Result<Slice, AnyError> {
+    // Whole, and in the cache, before anything is counted.
+    for _ in 0..2 {
+        if peer.get(case.name)? != content(case.bytes) {
+            return Err(format!("{} returned other bytes of {}", peer.name, case.name).into());
+        }
+    }
+    let script = peer.folder.join("counted.lua");
+    fs::write(&script, SCRIPT)?;
+    let before = peer.cpu_seconds()?;
+    let mut wrk = Command::new("wrk");
+    wrk.args(["-t", "1", "-c", &connections.to_string()]);
+    wrk.args(["-d", &format!("{seconds}s"), "--timeout", "30s", "-s"]);
+    let output = wrk.arg(&script).arg(peer.url(case.name)).output();
+    let output = output.map_err(|error| format!("wrk, of the package wrk: {error}"))?;
+    let cpu_seconds = peer.cpu_seconds()? - before;
+    let output = String::from_utf8(output.stdout)?;
+    let counted = output
+        .lines()
+        .find_map(|line| line.strip_prefix("counted "));
+    let counted = counted.ok_or("wrk counted nothing")?.split(' ');
+    let counted: Vec<u64> = counted.map(str::parse).collect::<Result<_, _>>()?;
+    let [requests, bytes, duration_us, p50_us, p999_us, failed] = counted[..] else {
+        return Err("wrk counted something else".into());
+    };
+    if failed > 0 || requests == 0 {
+        return Err(format!("{}: {failed} requests failed: {output}", peer.name).into());
+    }
+    Ok(Slice {
+        requests,
+        bytes,
+        seconds: duration_us as f64 / 1e6,
+        cpu_seconds,
+        p50_us,
+        p999_us,
+    })
+}

@@ -1,0 +1,127 @@
+//! Floe, nginx and Varnish in front of the same objects: reads of cached objects over HTTP.
+//!
+//! `cargo bench -p floe-eval --bench s3 -- --floe PATH [--quick] [--json] [--folder PATH]
+//! [--only NAME]`; `cargo xtask bench s3` builds Floe and says where it is. The load is that
+//! of `wrk`.
+//!
+//! Every peer is asked in turns, in short slices, so that a disturbance hits all. What is
+//! counted of each is the processor time of its processes, not that of the load or of the
+//! origin. A response of another length or status ends the run.
+
+mod load;
+mod peer;
+
+use std::fs;
+use std::path::PathBuf;
+
+use load::{CASES, Slice};
+use peer::{Peer, start_all};
+use serde_json::{Value, json};
+
+type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The arguments of the command line.
+struct Arguments {
+    floe: PathBuf,
+    folder: PathBuf,
+    only: Vec<String>,
+    quick: bool,
+    json: bool,
+}
+
+impl Arguments {
+    fn read() -> Result<Self, AnyError> {
+        let mut floe = None;
+        let mut arguments = Arguments {
+            floe: PathBuf::new(),
+            folder: std::env::temp_dir(),
+            only: Vec::new(),
+            quick: false,
+            json: false,
+        };
+        let mut words = std::env::args().skip(1);
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or(format!("{word} needs a value"));
+            match word.as_str() {
+                "--floe" => floe = Some(value()?.into()),
+                "--folder" => arguments.folder = value()?.into(),
+                "--only" => arguments.only.push(value()?),
+                "--quick" => arguments.quick = true,
+                "--json" => arguments.json = true,
+                // Cargo's own.
+                "--bench" => {}
+                other => return Err(format!("{other} is not understood").into()),
+            }
+        }
+        arguments.floe = floe.ok_or("--floe names the program")?;
+        Ok(arguments)
+    }
+}
+
+fn main() -> Result<(), AnyError> {
+    let arguments = Arguments::read()?;
+    fs::create_dir_all(&arguments.folder)?;
+    let folder = tempfile::Builder::new()
+        .prefix("s3-")
+        .tempdir_in(&arguments.folder)?;
+    let bucket = folder.path().join("origin/bucket");
+    fs::create_dir_all(&bucket)?;
+    for case in CASES {
+        fs::write(bucket.join(case.name), load::content(case.bytes))?;
+    }
+    let peers = start_all(&arguments.floe, folder.path(), &arguments.only)?;
+    let (rounds, seconds) = if arguments.quick { (1, 1) } else { (5, 2) };
+    for case in CASES {
+        for &connections in case.connections {
+            let mut sums = vec![Slice::default(); peers.len()];
+            for _ in 0..rounds {
+                for (peer, sum) in peers.iter().zip(&mut sums) {
+                    sum.add(load::slice(peer, case, connections, seconds)?);
+                }
+            }
+            for (peer, sum) in peers.iter().zip(&sums) {
+                let rival = peers.iter().position(|other| other.name == peer.rival);
+                let rival = rival.map(|rival| &sums[rival]);
+                show(
+                    &row(peer, case.name, connections, sum, rival),
+                    arguments.json,
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+fn row(peer: &Peer, object: &str, connections: u32, sum: &Slice, rival: Option<&Slice>) -> Value {
+    let rounded = |figure: f64| (figure * 100.0).round() / 100.0;
+    json!({
+        "figure": format!("{object}, {connections} connections"),
+        "peer": peer.name,
+        "requests_per_cpu_second": sum.per_cpu_second().round(),
+        "gb_per_cpu_second": rounded(sum.per_cpu_second() * sum.bytes_each() / 1e9),
+        "requests_per_second": (sum.requests as f64 / sum.seconds).round(),
+        "p50_us": sum.p50_us,
+        "p999_us": sum.p999_us,
+        "of": peer.rival,
+        "ratio": rival.map(|rival| rounded(sum.per_cpu_second() / rival.per_cpu_second())),
+    })
+}
+
+fn show(row: &Value, as_json: bool) {
+    if as_json {
+        println!("{row}");
+        return;
+    }
+    let text = |name: &str| row[name].to_string().trim_matches('"').to_owned();
+    println!(
+        "{:<24} {:<18} {:>8} requests, {:>6} GB per CPU second, p50 {:>7}, p99.9 {:>7} µs, {} of {}",
+        text("figure"),
+        text("peer"),
+        text("requests_per_cpu_second"),
+        text("gb_per_cpu_second"),
+        text("p50_us"),
+        text("p999_us"),
+        text("ratio"),
+        text("of"),
+    );
+}

@@ -1,0 +1,275 @@
+//! The peers: how each is started, and the processor time that it took.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use crate::AnyError;
+
+const START_PATIENCE: Duration = Duration::from_secs(30);
+
+/// A cache in front of the origin.
+pub(crate) struct Peer {
+    pub(crate) name: &'static str,
+    /// The peer that makes the same promise, which it is compared with.
+    pub(crate) rival: &'static str,
+    pub(crate) folder: PathBuf,
+    address: SocketAddr,
+    program: Program,
+    /// Where it fetches, which lives as long.
+    origin: Option<Rc<Program>>,
+}
+
+/// A program with its children, ended when dropped.
+struct Program {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if let Some(pid) = rustix::process::Pid::from_raw(self.child.id() as i32) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// Ours, by the mode of consistency, and further settings.
+const FLOES: &[(&str, &str, &str, &[&str])] = &[
+    ("floe, etag", "nginx, revalidating", "etag", &[]),
+    ("floe, immutable", "nginx", "immutable", &[]),
+    (
+        "floe, immutable, no RAM tier",
+        "nginx, directio",
+        "immutable",
+        &["--ram-size", "0"],
+    ),
+];
+
+/// All that can be had; says loudly which cannot.
+pub(crate) fn start_all(
+    floe: &Path,
+    folder: &Path,
+    only: &[String],
+) -> Result<Vec<Peer>, AnyError> {
+    let wanted = |name: &str| only.is_empty() || only.iter().any(|only| name.contains(only));
+    let mut peers = Vec::new();
+    for (number, (name, rival, mode, more)) in FLOES.iter().enumerate() {
+        if !wanted(name) {
+            continue;
+        }
+        let address = free_address()?;
+        let mut command = Command::new(floe);
+        command
+            .args([
+                "serve",
+                "--memcached-listen",
+                "off",
+                "--admin-listen",
+                "off",
+            ])
+            .args(["--log-level", "warn", "--s3-anonymous=true"])
+            .args(["--device-size", "1GiB", "--tiny-enabled=false"])
+            .args(["--object-consistency", mode])
+            .args(*more)
+            .args(["--s3-listen", &address.to_string(), "--data-dir"])
+            .arg(folder.join(format!("floe-{number}")))
+            .arg("--origin-root")
+            .arg(folder.join("origin"));
+        let program = start(&mut command, address)?;
+        peers.push(Peer {
+            name,
+            rival,
+            folder: folder.to_owned(),
+            address,
+            program,
+            origin: None,
+        });
+    }
+    match nginx(folder) {
+        Ok(found) => peers.extend(found.into_iter().filter(|peer| wanted(peer.name))),
+        Err(error) => eprintln!("SKIPPED nginx: {error}"),
+    }
+    match wanted("varnish").then(|| varnish(folder, &peers)) {
+        Some(Ok(peer)) => peers.push(peer),
+        Some(Err(error)) => eprintln!("SKIPPED varnish: {error}"),
+        None => {}
+    }
+    Ok(peers)
+}
+
+/// nginx with `proxy_cache`: from the page cache, revalidating each request, and past the
+/// page cache. Its origin is another nginx with the same files.
+fn nginx(folder: &Path) -> Result<Vec<Peer>, AnyError> {
+    const CACHES: [(&str, &str); 3] = [
+        ("nginx", "proxy_cache_valid any 1d;"),
+        (
+            "nginx, revalidating",
+            "proxy_cache_valid any 0s; proxy_cache_revalidate on;",
+        ),
+        (
+            "nginx, directio",
+            "proxy_cache_valid any 1d; directio 512; aio threads; output_buffers 2 512k;",
+        ),
+    ];
+    let origin = free_address()?;
+    let files = format!(
+        "server {{ listen {origin}; root {}/origin; }}",
+        folder.display()
+    );
+    let files = Rc::new(run_nginx(folder, "origin", &files, origin)?);
+    let mut peers = Vec::new();
+    for (number, (name, rule)) in CACHES.into_iter().enumerate() {
+        let address = free_address()?;
+        let kept = folder.join(format!("nginx-{number}-cache"));
+        let cache = format!(
+            "upstream files {{ server {origin}; keepalive 64; }} \
+             proxy_cache_path {} keys_zone=cache:1m inactive=1d; \
+             server {{ listen {address}; location / {{ proxy_pass http://files; \
+             proxy_http_version 1.1; proxy_set_header Connection \"\"; proxy_cache cache; {rule} }} }}",
+            kept.display()
+        );
+        peers.push(Peer {
+            name,
+            rival: "nginx",
+            folder: folder.to_owned(),
+            address,
+            program: run_nginx(folder, &format!("nginx-{number}"), &cache, address)?,
+            origin: Some(Rc::clone(&files)),
+        });
+    }
+    Ok(peers)
+}
+
+/// nginx at its best: a worker for each core, open files kept, no log of requests.
+fn run_nginx(
+    folder: &Path,
+    name: &str,
+    servers: &str,
+    address: SocketAddr,
+) -> Result<Program, AnyError> {
+    let own = folder.join(name).display().to_string();
+    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
+    let temporary = temporary.map(|kind| format!("{kind}_temp_path {own}-{kind}; "));
+    let workers = std::thread::available_parallelism().map_or(2, |n| n.get());
+    let text = format!(
+        "daemon off; user root; pid {own}.pid; error_log {own}.log; worker_processes {workers}; \
+         events {{ worker_connections 2048; }} \
+         http {{ access_log off; sendfile on; keepalive_requests 1000000000; \
+         open_file_cache max=1000 inactive=60s; {} {servers} }}",
+        temporary.concat()
+    );
+    let path = folder.join(format!("{name}.conf"));
+    fs::write(&path, text)?;
+    start(Command::new("nginx").arg("-c").arg(&path), address)
+}
+
+/// Varnish in front of the origin of nginx.
+fn varnish(folder: &Path, peers: &[Peer]) -> Result<Peer, AnyError> {
+    let origin = peers.iter().find_map(|peer| peer.origin.clone());
+    let origin = origin.ok_or("it needs the origin of nginx")?;
+    let address = free_address()?;
+    let mut command = Command::new("varnishd");
+    command.args([
+        "-F",
+        "-T",
+        "none",
+        "-s",
+        "malloc,256m",
+        "-p",
+        "default_ttl=86400",
+    ]);
+    command.args([
+        "-a",
+        &address.to_string(),
+        "-b",
+        &origin.address.to_string(),
+    ]);
+    command.arg("-n").arg(folder.join("varnish"));
+    Ok(Peer {
+        name: "varnish",
+        rival: "nginx",
+        folder: folder.to_owned(),
+        address,
+        program: start(&mut command, address)?,
+        origin: Some(origin),
+    })
+}
+
+fn free_address() -> Result<SocketAddr, AnyError> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+}
+
+/// Starts a program, and waits until it listens.
+fn start(command: &mut Command, address: SocketAddr) -> Result<Program, AnyError> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let child = command.spawn();
+    let child = child.map_err(|error| format!("{name} does not start: {error}"))?;
+    let mut program = Program { child, address };
+    let end = Instant::now() + START_PATIENCE;
+    while TcpStream::connect(address).is_err() {
+        if let Some(status) = program.child.try_wait()? {
+            return Err(format!("{name} ended at once, {status}").into());
+        }
+        if Instant::now() > end {
+            return Err(format!("{name} did not listen").into());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(program)
+}
+
+impl Peer {
+    pub(crate) fn url(&self, object: &str) -> String {
+        let object = object.replace(' ', "%20");
+        format!("http://{}/bucket/{object}", self.address)
+    }
+
+    /// The body of an object.
+    pub(crate) fn get(&self, object: &str) -> Result<Vec<u8>, AnyError> {
+        let mut stream = TcpStream::connect(self.address)?;
+        let object = object.replace(' ', "%20");
+        write!(
+            stream,
+            "GET /bucket/{object} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
+            self.address
+        )?;
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response)?;
+        let head = response.windows(4).position(|four| four == b"\r\n\r\n");
+        let head = head.ok_or("no head")?;
+        if !response.starts_with(b"HTTP/1.1 200") {
+            return Err(String::from_utf8_lossy(&response[..head]).into());
+        }
+        Ok(response.split_off(head + 4))
+    }
+
+    /// Processor time of its processes so far.
+    pub(crate) fn cpu_seconds(&self) -> Result<f64, AnyError> {
+        let ticks = ticks_of(self.program.child.id())?;
+        Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+    }
+}
+
+/// Processor time of a process and its children.
+fn ticks_of(process: u32) -> Result<u64, AnyError> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
+    // The second field is the name, in brackets.
+    let fields = stat.rsplit_once(')').ok_or("no name")?.1;
+    let fields = fields.split_whitespace().skip(11).take(2);
+    let mut ticks = 0;
+    for field in fields {
+        ticks += field.parse::<u64>()?;
+    }
+    let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children"))?;
+    for child in children.split_whitespace() {
+        ticks += ticks_of(child.parse()?)?;
+    }
+    Ok(ticks)
+}
