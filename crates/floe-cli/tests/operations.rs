@@ -176,7 +176,7 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "| `etag` (default)",
-        "floe/src/object/tests/law.rs:consistency_modes_ask_the_origin_as_often_as_they_say",
+        "floe/src/object/tests/law.rs:consistency_modes_ask_the_origin_as_often_as_they_say floe/src/object/tests/law.rs:a_version_is_confirmed_without_a_request floe/src/origin/directory/tests.rs:only_the_newest_version_is_confirmed",
     ),
     (
         "| `ttl` |",
