@@ -56,6 +56,7 @@ fn every_metric_of_the_page_is_rendered() {
     command.env("FLOE_MEMCACHED_LISTEN", "127.0.0.1:0");
     command.env("FLOE_TINY_SIZE", "32MiB");
     command.env("FLOE_DEVICE_PATHS", "a.floe,b.floe");
+    command.env("FLOE_TINY_PATHS", "c.floe,d.floe");
     let serving = Serving::spawn(&mut command);
     let metrics = String::from_utf8(get(serving.admin, "/metrics").1).unwrap();
     let mut seen = 0;

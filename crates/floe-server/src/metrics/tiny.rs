@@ -4,7 +4,7 @@ use floe::tiny::TinyStats;
 use floe::{Cache, Tiny};
 use floe_core::tiny::Cause;
 
-use super::Samples;
+use super::{Samples, drives};
 
 /// Adds the samples of the tiny engine of `cache`.
 pub(crate) fn collect_tiny(samples: &mut Samples, cache: &Cache) {
@@ -27,6 +27,7 @@ fn engine(samples: &mut Samples, tiny: &Tiny) {
         &[("engine", tiny.engine().name())],
         1.0,
     );
+    drives(samples, "floe_tiny_drives", &tiny.device().drives());
     writes(samples, &stats);
     searches(samples, &stats);
     memory(samples, &stats);

@@ -7,11 +7,10 @@ use floe::Store;
 use floe::admission::AdmissionStatistics;
 use floe::object::ObjectCache;
 use floe::origin::{LATENCY_BOUNDS_MS, OperationStats, OriginOperation};
-use floe_device::array::{DriveStanding, DriveStatus};
 use floe_device::metered::{self, MEASURED, Meters};
 use floe_device::upkeep::DriveHealth;
 
-use crate::metrics::{HistogramSnapshot, Samples};
+use crate::metrics::{HistogramSnapshot, Samples, drives};
 
 /// Adds the samples of the object cache, its origin and its store.
 pub(crate) fn cache(samples: &mut Samples, cache: &ObjectCache) {
@@ -98,28 +97,12 @@ fn objects(samples: &mut Samples, cache: &ObjectCache) {
     table(samples, "floe_object_", single);
 }
 
-/// The drives of an array, by standing.
-fn drives(samples: &mut Samples, drives: &[DriveStatus]) {
-    if drives.is_empty() {
-        return;
-    }
-    for standing in DriveStanding::ALL {
-        let count = drives.iter().filter(|drive| drive.standing == standing);
-        samples.gauge(
-            "floe_device_drives",
-            "Drives of the array",
-            &[("state", standing.name())],
-            count.count() as f64,
-        );
-    }
-}
-
 fn store(samples: &mut Samples, store: &Store) {
     let stats = store.stats();
     let engine = &stats.engine;
     table(samples, "floe_chunk_", engine.counts.named());
     table(samples, "floe_device_", stats.device.named());
-    drives(samples, &store.device().drives());
+    drives(samples, "floe_device_drives", &store.device().drives());
     for (name, help, value) in [
         (
             "floe_chunk_live_records",
