@@ -415,29 +415,34 @@ fn other_drives_are_refused() {
 /// An array that opens has the metadata of the last acknowledged write, or of a later one.
 #[test]
 fn power_losses_and_failures_never_bring_old_metadata_back() {
-    for seed in 0..200 {
-        virtual_time::run(seed, move |clock| one_life_after_another(seed, clock));
+    let mut acknowledged = 0;
+    for seed in 0..400 {
+        acknowledged += virtual_time::run(seed, move |clock| one_life_after_another(seed, clock));
     }
+    assert!(acknowledged > 1000, "{acknowledged} writes");
 }
 
-async fn one_life_after_another(seed: u64, clock: Clock) {
+/// Returns how often metadata was acknowledged.
+async fn one_life_after_another(seed: u64, clock: Clock) -> u64 {
     use rand::{RngExt as _, SeedableRng as _};
     let mut random = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(seed);
     let count = random.random_range(1..=4);
     let mut shelf = Shelf::new(count, &clock);
     // The newest content of zone 0 that was acknowledged, and that was requested.
     let (mut acknowledged, mut requested) = (0, 0);
+    let mut times = 0;
     for _ in 0..12 {
         let there: Vec<_> = (0..count).filter(|_| random.random_bool(0.93)).collect();
         let by = random.random_range(0..count);
         shelf.0.rotate_left(by);
-        let cut = random.random_range(1..80);
+        // To read the labels of a drive takes 128 operations.
+        let cut = random.random_range(100..260);
         for (number, drive) in shelf.0.iter().enumerate() {
             // All lose power at about the same time, some fail before.
             drive.power.crash_after(cut + number as u64 % 2, seed);
             if random.random_bool(0.15) {
                 drive.faulty.set(Faults {
-                    fail_after: Some(random.random_range(0..60)),
+                    fail_after: Some(random.random_range(0..260)),
                     ..Faults::default()
                 });
             }
@@ -469,6 +474,7 @@ async fn one_life_after_another(seed: u64, clock: Clock) {
                 let other = array.reset(ZoneId(1)).await.is_ok();
                 if appended && other && array.flush().await.is_ok() {
                     acknowledged = requested;
+                    times += 1;
                 }
             }
         }
@@ -477,4 +483,5 @@ async fn one_life_after_another(seed: u64, clock: Clock) {
         }
         shelf.restart();
     }
+    times
 }
