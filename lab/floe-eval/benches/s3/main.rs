@@ -31,30 +31,21 @@ struct Arguments {
 
 impl Arguments {
     fn read() -> Result<Self, AnyError> {
-        let mut floe = None;
-        let mut arguments = Arguments {
-            floe: PathBuf::new(),
-            folder: std::env::temp_dir(),
-            only: Vec::new(),
-            quick: false,
-            json: false,
+        let words: Vec<String> = std::env::args().skip(1).collect();
+        let has = |flag: &str| words.iter().any(|word| word == flag);
+        let values = |flag: &'static str| {
+            let pairs = words.windows(2).filter(move |pair| pair[0] == flag);
+            pairs.map(|pair| pair[1].clone())
         };
-        let mut words = std::env::args().skip(1);
-        while let Some(word) = words.next() {
-            let mut value = || words.next().ok_or(format!("{word} needs a value"));
-            match word.as_str() {
-                "--floe" => floe = Some(value()?.into()),
-                "--folder" => arguments.folder = value()?.into(),
-                "--only" => arguments.only.push(value()?),
-                "--quick" => arguments.quick = true,
-                "--json" => arguments.json = true,
-                // Cargo's own.
-                "--bench" => {}
-                other => return Err(format!("{other} is not understood").into()),
-            }
-        }
-        arguments.floe = floe.ok_or("--floe names the program")?;
-        Ok(arguments)
+        let floe = values("--floe").next().ok_or("--floe names the program")?;
+        let folder = values("--folder").next().map(PathBuf::from);
+        Ok(Arguments {
+            floe: floe.into(),
+            folder: folder.unwrap_or_else(std::env::temp_dir),
+            only: values("--only").collect(),
+            quick: has("--quick"),
+            json: has("--json"),
+        })
     }
 }
 
