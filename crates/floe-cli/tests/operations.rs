@@ -376,7 +376,7 @@ const PROOFS: &[(&str, &str)] = &[
         "floe-device/tests/wrappers.rs:meters_count_latency_bytes_errors_and_operations_in_flight",
     ),
     (
-        "| `floe_device_drives` |",
+        "| `floe_device_drives`, `floe_tiny_drives` |",
         "floe-cli/tests/array.rs:an_array_of_files_is_whole_or_refused",
     ),
     (

@@ -45,7 +45,7 @@ impl Owner for Operations {
             }
             (ZonedJob::Flush(completer), _) => (open.end_flush(result, completer), None),
             (ZonedJob::Append(at, completer), Transfer::Write(data))
-                if bytes == 0 && matches!(result, Err(DeviceErrorKind::Io(_))) =>
+                if bytes == 0 && is_refusal(&result) =>
             {
                 let error = result.expect_err("the append was refused");
                 (None, Some(self.recheck(at, data, error, completer)))
@@ -63,12 +63,15 @@ impl Owner for Operations {
                             .state
                             .is_some_and(|state| !state.is_unwritable() && state != ZoneState::Full)
                 };
-                match result.is_ok() && found.is_some_and(is_at_pointer) {
-                    true => (
-                        None,
-                        Some(self.write(at, data, ZonedJob::Repeat(at, completer))),
-                    ),
-                    false => self.appended(at, 0, Err(error), completer),
+                if result.is_ok() && found.is_some_and(is_at_pointer) {
+                    tracing::warn!(
+                        device = %open.path.display(), zone = %at.zone, offset = at.offset, %error,
+                        "an append of which nothing was written is repeated"
+                    );
+                    let repeat = ZonedJob::Repeat(at, completer);
+                    (None, Some(self.write(at, data, repeat)))
+                } else {
+                    self.appended(at, 0, Err(error), completer)
                 }
             }
             (ZonedJob::Append(at, completer) | ZonedJob::Repeat(at, completer), _) => {
@@ -237,4 +240,9 @@ impl Operations {
             .lock()
             .inspected(zone, found.map(|_| (state, written)));
     }
+}
+
+/// True if the kernel itself may have failed the write, which it does with EIO.
+fn is_refusal(result: &Result<(), DeviceErrorKind>) -> bool {
+    matches!(result, Err(DeviceErrorKind::Io(error)) if error.raw_os_error() == Some(libc::EIO))
 }

@@ -29,10 +29,12 @@ use crate::limit::Limit;
 const PRIMED_BYTES: usize = 16 << 10;
 
 /// A confirmation that takes longer than this held up a thread.
-const CONFIRMATION_LIMIT: Duration = Duration::from_millis(20);
+const CONFIRMATION_LIMIT: Duration = Duration::from_millis(2);
 
-/// The time without confirmations after one that held up a thread.
-const CONFIRMATION_PAUSE: Duration = Duration::from_secs(5);
+/// After one that held up a thread, so many times that time passes without confirmations: they
+/// hold up a thread for at most 2 % of its time, and a thread that only lost its processor is
+/// not kept from them for long.
+const CONFIRMATION_PAUSES: u32 = 50;
 
 pub(super) struct Guard {
     config: RwLock<Arc<RequestConfig>>,
@@ -97,7 +99,7 @@ impl Guard {
         let now = self.clock.now().0;
         let latency = Duration::from_nanos(now.saturating_sub(begun.0));
         if latency > CONFIRMATION_LIMIT {
-            let pause = CONFIRMATION_PAUSE.as_nanos() as u64;
+            let pause = (latency * CONFIRMATION_PAUSES).as_nanos() as u64;
             self.confirms_from.store(now + pause, Relaxed);
         }
         if is_confirmed {

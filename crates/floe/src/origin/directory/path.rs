@@ -75,8 +75,9 @@ pub(super) fn invalid(key: &str, reason: impl Into<String>) -> OriginError {
     }
 }
 
-/// File systems whose metadata no other machine and no other process changes.
-const LOCAL: [i64; 9] = [
+/// File systems that open a file and tell its metadata without asking another machine or
+/// process. Not overlayfs, whose layers may be any.
+const LOCAL: [i64; 8] = [
     0xEF53,      // ext2, ext3, ext4
     0x5846_5342, // XFS
     0x9123_683E, // Btrfs
@@ -85,7 +86,6 @@ const LOCAL: [i64; 9] = [
     0xCA45_1A4E, // Bcachefs
     0x0102_1994, // tmpfs
     0x8584_58F6, // ramfs
-    0x794C_7630, // overlayfs
 ];
 
 /// True if `directory` is on a file system of this machine.

@@ -350,6 +350,10 @@ async fn buckets_are_directories() {
 #[tokio::test]
 async fn only_the_newest_version_is_confirmed() {
     let f = fixture();
+    if !f.origin.shared.is_local {
+        eprintln!("SKIPPED: temporary files are on a file system that may ask others");
+        return;
+    }
     let root = f.directory.path().join("root");
     let confirms = |name: &str, meta: &ObjectMeta| f.origin.confirms(&key(name), meta);
     let head = async |name: &str| {
@@ -360,7 +364,7 @@ async fn only_the_newest_version_is_confirmed() {
     };
     f.put("a/b", "one").await.unwrap();
     let first = head("a/b").await;
-    assert!(confirms("a/b", &first), "is this file system local?");
+    assert!(confirms("a/b", &first));
     f.put("a/b", "two").await.unwrap();
     assert!(!confirms("a/b", &first));
     let second = head("a/b").await;
