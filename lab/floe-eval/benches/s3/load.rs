@@ -46,7 +46,7 @@ done = function(summary, latency)
 end
 "#;
 
-/// What a slice, or several of one peer, counted.
+/// The counts of one slice, or the sums of several slices of one peer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Slice {
     pub(crate) requests: u64,

@@ -20,7 +20,7 @@ pub(crate) struct Peer {
     pub(crate) folder: PathBuf,
     address: SocketAddr,
     program: Program,
-    /// Where it fetches, which lives as long.
+    /// The server that it fetches from. It must live as long as the peer.
     origin: Option<Rc<Program>>,
 }
 

@@ -76,7 +76,7 @@ pub(super) struct GatedOrigin {
     pub(super) outage: AtomicBool,
     /// Bodies that will break off halfway next.
     pub(super) cuts: AtomicUsize,
-    /// Whether versions are confirmed at once.
+    /// The origin confirms versions on the thread that asks.
     pub(super) at_once: AtomicBool,
 }
 

@@ -48,7 +48,7 @@ pub struct DirectoryOrigin {
 
 struct Shared {
     root: OwnedFd,
-    /// Whether the root's file system has its metadata in this machine.
+    /// The root's file system opens files without asking another machine or process.
     is_local: bool,
     staging: Staging,
     /// Held during the check and the write of a conditional write.

@@ -3,7 +3,7 @@
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Whether all of the seeds, points and requests are wanted: `FLOE_FULL` is set.
+/// True if `FLOE_FULL` is set, so that a test runs all of its seeds, points and requests.
 pub(super) fn is_full() -> bool {
     std::env::var_os("FLOE_FULL").is_some()
 }
