@@ -10,7 +10,9 @@ use floe::tiny::{OpenTinyError, TinyConfig, TinyEngine};
 use floe::{ByteSize, Bytes, Cache, CacheConfig, CacheError, ChunkConfig, InRam, OpenError};
 use floe::{PutOptions, Store, StoreConfig, Tiny};
 use floe_core::policy::admission::{AdmissionConfig, RejectFirstConfig};
-use floe_device::{Clock, DeviceConfig, Faults, Faulty, SharedDevice, virtual_time};
+use floe_core::tiny::nemo::NemoConfig;
+use floe_device::virtual_time;
+use floe_device::{Clock, DeviceConfig, Faults, Faulty, SharedDevice, ZoneReport, ZoneState};
 
 const ZONES: u32 = 34;
 const ZONE: u64 = 64 << 10;
@@ -66,6 +68,40 @@ fn closed_caches_open_warm_and_write_hardly_more_than_was_put() {
             hits += u32::from(found.is_some_and(|found| found.bytes[..] == value));
         }
         assert!(hits > 5_500, "{hits}");
+    });
+}
+
+/// Each life ends within a zone that holds set-groups, and the drive allows six such zones.
+#[test]
+fn restarts_leave_no_zones_active() {
+    virtual_time::run(1, |clock: Clock| async move {
+        let device = memory(zoned(ZONES, 4 * ZONE));
+        let config = TinyConfig {
+            nemo: NemoConfig {
+                set_group_pages: Some(8),
+                ..NemoConfig::default()
+            },
+            ram: ByteSize::kib(64),
+            ..config()
+        };
+        const PUTS: u32 = 200;
+        for life in 0..12 {
+            let store = Tiny::open(device.clone(), clock.clone(), &config);
+            let store = store.await.expect("opens");
+            let report = device.report().await.expect("reports");
+            let is_active = |zone: &ZoneReport| zone.state == ZoneState::Open;
+            // The first two belong to the journal.
+            assert!(!report.iter().skip(2).any(is_active), "{report:?}");
+            for number in life * PUTS..(life + 1) * PUTS {
+                put(&store, number, &[7; 300]).await;
+            }
+            store.close().await.expect("closes");
+        }
+        let store = Tiny::open(device, clock, &config).await.expect("opens");
+        for number in 0..12 * PUTS {
+            let found = store.get(name(number).as_bytes()).await.expect("get");
+            assert!(found.is_some(), "{number}");
+        }
     });
 }
 

@@ -345,9 +345,8 @@ impl Medium {
     }
 
     /// Finishes a zone without further writes in this life, because few may be open.
-    pub(super) async fn give_up(&self, first: PageAddress) {
-        let zone = self.address(first).zone;
-        if let Err(error) = self.device.finish(zone).await {
+    pub(super) async fn give_up(&self, zone: u32) {
+        if let Err(error) = self.device.finish(self.zone(zone)).await {
             tracing::warn!(%error, "a zone out of use could not be finished and stays open");
         }
     }

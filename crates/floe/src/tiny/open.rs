@@ -247,6 +247,10 @@ async fn recover(
         recovery.set_groups += accepted.set_groups() as u64;
         recovery.objects += accepted.objects();
         recovery.rejected += accepted.rejected as u64;
+        for zone in (0..medium.flash.zones).filter(|zone| zones.is_active(&medium, *zone)) {
+            // It is not appended to again: a device with a limit would count it until its reset.
+            medium.give_up(zone).await;
+        }
         // Zones that may hold a summary are reset before all others, in order:
         // a later recovery might accept it. Others are reset when written.
         let needs_reset =

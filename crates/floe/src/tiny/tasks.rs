@@ -285,7 +285,7 @@ impl Instance {
                 if let Some(first) = written
                     && self.durability.is_persistent()
                 {
-                    medium.give_up(first).await;
+                    medium.give_up(medium.flash.zone_of(first)).await;
                 }
                 match no_space {
                     true => Outcome::NoSpace,
