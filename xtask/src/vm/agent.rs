@@ -48,19 +48,15 @@ for name in $(echo $DISKS | tr , " "); do
 done
 "#;
 
-/// Prepares the guest. `RIG` has the unpacked packages.
-const SETUP: &str = r#"
-mkdir -p /dev/pts /dev/shm /dev/vm /lib/modules/$(uname -r)
+/// Prepares the guest, then as its rig does by `SETUP`. `RIG` has the unpacked packages.
+const PREPARE: &str = r#"
+mkdir -p /dev/pts /dev/shm /dev/vm
 mount -t devpts d /dev/pts
 mount -t tmpfs t /dev/shm
-mount --bind $RIG/lib/modules/$(uname -r) /lib/modules/$(uname -r)
-modprobe -a configfs virtio_net nvme nbd ext4
-mount -t configfs c /sys/kernel/config 2>/dev/null
 mount -t debugfs d /sys/kernel/debug
 hostname floe-vm
 ip link set lo up
-ip addr add 10.0.2.15/24 dev eth0
-ip link set eth0 up
+. $SETUP
 "#;
 
 /// Prepares the guest and serves the host until the machine ends.
@@ -75,7 +71,7 @@ pub fn run() -> Result<()> {
     let rig = std::env::var_os("RIG").context("the kernel's command line names no RIG")?;
     let variables = packages::environment(Path::new(&rig));
     let mut setup = Command::new("env");
-    let script = [SETUP, NAME_DISKS].concat();
+    let script = [PREPARE, NAME_DISKS].concat();
     setup.args(&variables).args(["/bin/sh", "-c", &script]);
     let status = setup.status()?;
     ensure!(

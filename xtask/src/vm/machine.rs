@@ -1,10 +1,8 @@
-//! The virtual machine: QEMU with emulated NVMe drives.
+//! A running virtual machine.
 
 use std::fs::{self, File};
-use std::io::Write;
 use std::net::SocketAddr;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -14,321 +12,9 @@ use anyhow::{Context, Result, bail};
 
 use super::agent;
 use super::guest::Guest;
-use super::packages::{Packages, environment};
-use crate::blackbox::server::free_addresses;
 
-/// Boots take 5 s alone, and longer beside other work.
-const BOOT_PATIENCE: Duration = Duration::from_secs(180);
-
-/// A boot under KVM takes seconds, if KVM can run the kernel at all.
-const PROBE_PATIENCE: Duration = Duration::from_secs(10);
-
-/// A namespace of an emulated drive.
-struct Namespace {
-    /// `SERIAL-NSID`, the disk's name in the guest.
-    name: &'static str,
-    bytes: u64,
-    /// Options of QEMU's `nvme-ns`.
-    options: &'static str,
-}
-
-/// An emulated NVMe controller.
-struct Controller {
-    serial: &'static str,
-    /// Further options of QEMU's `nvme`.
-    options: &'static str,
-    /// Further options of QEMU's `nvme-subsys`, which keeps the namespaces while the controller is
-    /// removed.
-    subsystem: &'static str,
-    namespaces: &'static [Namespace],
-}
-
-impl Controller {
-    /// QEMU's device.
-    fn device(&self) -> String {
-        let Controller {
-            serial, options, ..
-        } = self;
-        format!(
-            "nvme,id={serial},serial={serial},bus={serial}-port,subsys={serial}-subsys{options}"
-        )
-    }
-}
-
-const MIB: u64 = 1 << 20;
-
-const CONTROLLERS: &[Controller] = &[
-    // The geometry of a large drive: zones with less capacity than size.
-    Controller {
-        serial: "zns-a",
-        options: ",zoned.zasl=6",
-        subsystem: "",
-        namespaces: &[Namespace {
-            name: "zns-a-1",
-            bytes: 1280 * MIB,
-            options: "zoned=true,zoned.zone_size=64M,zoned.zone_capacity=62M,zoned.max_open=10,\
-                      zoned.max_active=14,logical_block_size=4096,physical_block_size=4096",
-        }],
-    },
-    // Small zones, tight limits, blocks of 512 bytes.
-    Controller {
-        serial: "zns-b",
-        options: ",zoned.zasl=5",
-        subsystem: "",
-        namespaces: &[Namespace {
-            name: "zns-b-1",
-            bytes: 256 * MIB,
-            options: "zoned=true,zoned.zone_size=8M,zoned.zone_capacity=6M,zoned.max_open=4,\
-                      zoned.max_active=6,logical_block_size=512,physical_block_size=512",
-        }],
-    },
-    Controller {
-        serial: "fdp",
-        options: "",
-        subsystem: ",fdp=on,fdp.runs=16M,fdp.nrg=1,fdp.nruh=16",
-        namespaces: &[
-            Namespace {
-                name: "fdp-1",
-                bytes: 512 * MIB,
-                options: "fdp.ruhs=0-7,logical_block_size=4096,physical_block_size=4096",
-            },
-            Namespace {
-                name: "fdp-2",
-                bytes: 64 * MIB,
-                options: "fdp.ruhs=8-15,logical_block_size=4096,physical_block_size=4096",
-            },
-        ],
-    },
-    Controller {
-        serial: "conv",
-        options: "",
-        subsystem: "",
-        namespaces: &[
-            Namespace {
-                name: "conv-1",
-                bytes: 512 * MIB,
-                options: "logical_block_size=4096,physical_block_size=4096",
-            },
-            Namespace {
-                name: "conv-2",
-                bytes: 256 * MIB,
-                options: "logical_block_size=512,physical_block_size=512",
-            },
-            Namespace {
-                name: "conv-3",
-                bytes: 256 * MIB,
-                options: "logical_block_size=512,physical_block_size=512",
-            },
-            Namespace {
-                name: "conv-4",
-                bytes: 64 * MIB,
-                options: "logical_block_size=4096,physical_block_size=4096",
-            },
-            Namespace {
-                name: "conv-5",
-                bytes: 64 * MIB,
-                options: "logical_block_size=4096,physical_block_size=4096",
-            },
-        ],
-    },
-];
-
-/// The processor's emulation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Accelerator {
-    /// The hardware's virtualisation.
-    Kvm,
-    /// Translation of the guest's code.
-    Tcg,
-}
-
-/// A machine to boot.
-#[derive(Clone, Debug)]
-pub(super) struct Rig {
-    packages: Packages,
-    initramfs: PathBuf,
-    accelerator: Accelerator,
-    /// The folder of a run: disks, sockets and the console's log.
-    run: PathBuf,
-    /// The host's addresses of [`PORTS`].
-    addresses: [SocketAddr; PORTS.len()],
-}
-
-impl Rig {
-    /// A rig whose runs have their files in `run`. The accelerator is probed once and
-    /// noted in `folder`.
-    pub(super) fn new(packages: Packages, folder: &Path, run: &Path) -> Result<Self> {
-        let mut rig = Rig {
-            packages,
-            initramfs: folder.join("initramfs"),
-            accelerator: Accelerator::Tcg,
-            run: run.to_path_buf(),
-            addresses: free_addresses()?,
-        };
-        super::initramfs::build(&rig.packages, &rig.initramfs)?;
-        let noted = folder.join("accelerator");
-        let is_kvm = match fs::read_to_string(&noted) {
-            Ok(name) => name == "kvm",
-            Err(_) => {
-                let works = rig.kvm_works();
-                fs::write(&noted, if works { "kvm" } else { "tcg" })?;
-                works
-            }
-        };
-        if is_kvm {
-            rig.accelerator = Accelerator::Kvm;
-        }
-        Ok(rig)
-    }
-
-    /// Boots once under KVM, which some machines offer and cannot do.
-    fn kvm_works(&self) -> bool {
-        let opened = File::options().read(true).write(true).open("/dev/kvm");
-        if opened.is_err() {
-            return false;
-        }
-        let rig = Rig {
-            accelerator: Accelerator::Kvm,
-            ..self.clone()
-        };
-        let booted = rig.start().and_then(|machine| machine.wait(PROBE_PATIENCE));
-        booted.is_ok()
-    }
-
-    /// The accelerator in use.
-    pub(super) fn accelerator(&self) -> Accelerator {
-        self.accelerator
-    }
-
-    /// Starts a machine and waits until its agent answers.
-    pub(super) fn boot(&self) -> Result<Machine> {
-        let machine = self.start()?;
-        machine.wait(BOOT_PATIENCE)?;
-        Ok(machine)
-    }
-
-    fn start(&self) -> Result<Machine> {
-        Ok(Machine {
-            child: Mutex::new(self.spawn()?),
-            rig: self.clone(),
-        })
-    }
-
-    fn spawn(&self) -> Result<Child> {
-        let mut network = "user,id=net".to_owned();
-        for (host, guest) in self.addresses.iter().zip(PORTS) {
-            network += &format!(",hostfwd=tcp:{host}-:{guest}");
-        }
-        let console = File::options()
-            .create(true)
-            .append(true)
-            .open(self.run.join("console.log"))?;
-        let own = std::env::current_exe()?;
-        let disks = CONTROLLERS
-            .iter()
-            .flat_map(|controller| controller.namespaces);
-        let names: Vec<&str> = disks.map(|disk| disk.name).collect();
-        let root = self.packages.root.display();
-        // A killed task leaves no machine behind.
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "env"]);
-        command.args(environment(&self.packages.root));
-        command.arg(self.packages.root.join("usr/bin/qemu-system-x86_64"));
-        for firmware in ["usr/share/qemu", "usr/share/seabios"] {
-            command.args(["-L", &format!("{root}/{firmware}")]);
-        }
-        command.args(match self.accelerator {
-            Accelerator::Kvm => ["-accel", "kvm", "-cpu", "host"],
-            Accelerator::Tcg => [
-                "-accel",
-                "tcg,thread=multi,tb-size=512",
-                "-cpu",
-                "max,la57=off",
-            ],
-        });
-        command.args([
-            "-M",
-            "q35",
-            "-smp",
-            "2",
-            "-m",
-            "3072",
-            "-nodefaults",
-            "-no-user-config",
-        ]);
-        command.args(["-display", "none", "-serial", "stdio"]);
-        command.arg("-kernel").arg(self.packages.image());
-        command.arg("-initrd").arg(&self.initramfs);
-        command.arg("-append").arg(format!(
-            "console=ttyS0 panic=-1 quiet nvme_core.multipath=N RIG={root} AGENT={} DISKS={}",
-            own.display(),
-            names.join(",")
-        ));
-        command.args([
-            "-virtfs",
-            "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap",
-        ]);
-        command.args(["-netdev", &network]);
-        command.args(["-device", "virtio-net-pci,netdev=net,romfile="]);
-        command.arg("-monitor").arg(format!(
-            "unix:{},server=on,wait=off",
-            self.monitor().display()
-        ));
-        self.attach_drives(&mut command)?;
-        command
-            .stdin(Stdio::null())
-            .stdout(console.try_clone()?)
-            .stderr(console)
-            .spawn()
-            .context("setpriv of util-linux could not start QEMU")
-    }
-
-    /// Disks are sparse files, which keep their content from one machine to the next.
-    fn attach_drives(&self, command: &mut Command) -> Result<()> {
-        for (slot, controller) in (1..).zip(CONTROLLERS) {
-            let Controller {
-                serial, subsystem, ..
-            } = controller;
-            let port = format!("pcie-root-port,id={serial}-port,chassis={slot},slot={slot}");
-            let subsystem = format!("nvme-subsys,id={serial}-subsys,nqn={serial}{subsystem}");
-            for device in [port, subsystem, controller.device()] {
-                command.args(["-device", &device]);
-            }
-            for (number, namespace) in (1..).zip(controller.namespaces) {
-                let file = self.run.join(namespace.name);
-                let disk = File::options().create(true).append(true).open(&file)?;
-                if namespace.options.contains("zoned=true") {
-                    // A new machine's zones are empty.
-                    disk.set_len(0)?;
-                }
-                disk.set_len(namespace.bytes)?;
-                let Namespace { name, options, .. } = namespace;
-                command.arg("-blockdev").arg(format!(
-                    "driver=raw,node-name={name},discard=unmap,file.driver=file,\
-                     file.discard=unmap,file.filename={}",
-                    file.display()
-                ));
-                command.arg("-device").arg(format!(
-                    "nvme-ns,drive={name},bus={serial},nsid={number},{options}"
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    /// The end of the console's log.
-    pub(super) fn console_tail(&self) -> String {
-        const LINES: usize = 40;
-        let text = fs::read(self.run.join("console.log")).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(LINES)..].join("\n")
-    }
-
-    fn monitor(&self) -> PathBuf {
-        self.run.join("monitor")
-    }
-}
+/// Boots under emulation take 5 s alone, and longer beside other work.
+pub(super) const BOOT_PATIENCE: Duration = Duration::from_secs(180);
 
 /// The guest's first port of the first server.
 pub(super) const SERVER_PORT: u16 = 4001;
@@ -337,7 +23,7 @@ pub(super) const SERVER_PORT: u16 = 4001;
 pub(super) const SERVER_PORTS: u16 = 3;
 
 /// The guest's ports that the machine forwards: the agent's, and those of three servers.
-const PORTS: [u16; 10] = [
+pub(super) const PORTS: [u16; 10] = [
     agent::PORT,
     SERVER_PORT,
     4002,
@@ -350,23 +36,75 @@ const PORTS: [u16; 10] = [
     4009,
 ];
 
+/// The kinds of virtual machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum RigKind {
+    /// QEMU with Debian's kernel: NVMe with zones, FDP, power cuts.
+    Qemu,
+    /// User-mode Linux, built from Debian's newest kernel.
+    Uml,
+}
+
+/// A machine to boot.
+pub(super) trait Rig: Send + Sync {
+    /// What runs the guest.
+    fn name(&self) -> &'static str;
+
+    /// Starts a machine, whose agent runs the script `setup` of the folder of the run.
+    fn spawn(&self) -> Result<Child>;
+
+    /// The host's address of a port of the guest, the same in every boot.
+    fn address(&self, port: u16) -> SocketAddr;
+
+    /// The folder of the run: disks, sockets and the console's log.
+    fn run(&self) -> &Path;
+
+    /// Runs a command that acts on the machine's hardware.
+    fn monitor(&self, command: &str) -> Result<()>;
+
+    /// Inserts a drive that was removed.
+    fn insert_drive(&self, serial: &str) -> Result<()>;
+
+    /// Starts the command of a machine, which writes to the console's log.
+    fn start(&self, command: &mut Command) -> Result<Child> {
+        let log = self.run().join("console.log");
+        let console = File::options().create(true).append(true).open(log)?;
+        command
+            .stdin(Stdio::null())
+            .stdout(console.try_clone()?)
+            .stderr(console)
+            .spawn()
+            .context("setpriv of util-linux could not start the machine")
+    }
+}
+
 /// The way in which the power fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cut {
-    /// The machine's reset. Zoned namespaces keep their zones' states.
+    /// The reset of QEMU's machine. Zoned namespaces keep their zones' states.
     Reset,
-    /// The death of QEMU. Zoned namespaces are empty afterwards, because QEMU has the
-    /// states of their zones in memory.
+    /// The death of the machine. QEMU's zoned namespaces are empty afterwards, because it has
+    /// the states of their zones in memory; all drives of user-mode Linux are new.
     Kill,
 }
 
-/// A running machine. Dropping it kills QEMU.
+/// A running machine. Dropping it kills the machine.
 pub(super) struct Machine {
     child: Mutex<Child>,
-    rig: Rig,
+    rig: Box<dyn Rig>,
 }
 
 impl Machine {
+    /// Starts a machine and waits until its agent answers.
+    pub(super) fn boot(rig: Box<dyn Rig>, patience: Duration) -> Result<Self> {
+        let machine = Machine {
+            child: Mutex::new(rig.spawn()?),
+            rig,
+        };
+        machine.wait(patience)?;
+        Ok(machine)
+    }
+
     /// The guest's commands.
     pub(super) fn guest(&self) -> Guest {
         Guest::new(self.address(agent::PORT))
@@ -374,8 +112,12 @@ impl Machine {
 
     /// The host's address of a port of the guest, the same in every boot.
     pub(super) fn address(&self, port: u16) -> SocketAddr {
-        let index = PORTS.iter().position(|known| *known == port);
-        self.rig.addresses[index.expect("the machine forwards this port")]
+        self.rig.address(port)
+    }
+
+    /// What runs the guest.
+    pub(super) fn rig(&self) -> &'static str {
+        self.rig.name()
     }
 
     /// The guest's kernel, as its agent greets.
@@ -388,7 +130,7 @@ impl Machine {
     pub(super) fn cut_power(&self, how: Cut) -> Result<()> {
         match how {
             Cut::Reset => {
-                self.monitor("system_reset")?;
+                self.rig.monitor("system_reset")?;
                 self.wait_for_silence()
             }
             Cut::Kill => {
@@ -402,21 +144,12 @@ impl Machine {
 
     /// Removes the controller of this serial number, as if it was pulled out.
     pub(super) fn remove_drive(&self, serial: &str) -> Result<()> {
-        self.monitor(&format!("device_del {serial}"))
+        self.rig.monitor(&format!("device_del {serial}"))
     }
 
     /// Inserts it again. Its namespaces have kept their data and the states of zones.
     pub(super) fn insert_drive(&self, serial: &str) -> Result<()> {
-        let known = CONTROLLERS.iter().find(|known| known.serial == serial);
-        let controller = known.context("a controller of the machine")?;
-        self.monitor(&format!("device_add {}", controller.device()))
-    }
-
-    /// Runs a command of QEMU's monitor.
-    fn monitor(&self, command: &str) -> Result<()> {
-        let mut monitor = UnixStream::connect(self.rig.monitor())?;
-        monitor.write_all(format!("{command}\n").as_bytes())?;
-        Ok(())
+        self.rig.insert_drive(serial)
     }
 
     /// Boots again after [`cut_power`](Self::cut_power).
@@ -439,6 +172,15 @@ impl Machine {
         Ok(())
     }
 
+    /// The end of the console's log.
+    pub(super) fn console_tail(&self) -> String {
+        const LINES: usize = 40;
+        let text = fs::read(self.rig.run().join("console.log")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(LINES)..].join("\n")
+    }
+
     fn child(&self) -> MutexGuard<'_, Child> {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -449,13 +191,10 @@ impl Machine {
             let ended = self.child().try_wait()?;
             if ended.is_some() || began.elapsed() > patience {
                 let state = match ended {
-                    Some(status) => format!("QEMU ended with {status}"),
+                    Some(status) => format!("it ended with {status}"),
                     None => format!("no agent answered within {patience:?}"),
                 };
-                bail!(
-                    "the guest did not boot: {state}\n{}",
-                    self.rig.console_tail()
-                );
+                bail!("the guest did not boot: {state}\n{}", self.console_tail());
             }
             thread::sleep(Duration::from_millis(100));
         }

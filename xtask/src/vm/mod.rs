@@ -1,5 +1,6 @@
-//! `cargo xtask vm`: a virtual machine whose kernel drives real storage: NVMe drives
-//! with zones, with placement handles and without both, emulated by QEMU.
+//! `cargo xtask vm`: virtual machines whose kernels drive real storage. QEMU emulates NVMe
+//! drives with zones, with placement handles and without both. User-mode Linux has the
+//! drives that a newer kernel offers by itself, and runs programs at the host's speed.
 //!
 //! The guest sees the host's root read-only under an overlay in memory, so it runs the
 //! host's builds. The tests run on the host, and send commands to the guest's agent.
@@ -7,17 +8,25 @@
 pub mod agent;
 mod guest;
 mod initramfs;
+mod kernel;
 mod machine;
 mod packages;
+mod qemu;
 mod tests;
+mod uml;
 
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
 
-use self::machine::{Accelerator, Cut, Rig};
+use self::kernel::Kernel;
+use self::machine::{BOOT_PATIENCE, Cut, Machine, Rig, RigKind};
 use self::packages::Packages;
+use self::qemu::Qemu;
 use self::tests::{Stage, TESTS, Test};
+use self::uml::Uml;
 use crate::built::Built;
 use crate::project::{self, Outcome};
 
@@ -32,71 +41,127 @@ pub struct Options {
     /// Seed of the loads, and of the moments of power cuts.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// The virtual machine.
-    #[arg(long, value_enum, default_value_t = RigKind::Qemu)]
-    pub rig: RigKind,
+    /// The virtual machine. Without it, QEMU, then user-mode Linux unless --quick is given.
+    #[arg(long, value_enum)]
+    pub rig: Option<RigKind>,
     /// Keep the disks and the console's log.
     #[arg(long)]
     pub keep: bool,
-    /// Fail if the machine is not available.
+    /// Fail if a machine is not available.
     #[arg(long)]
     pub require: bool,
-}
-
-/// The kinds of virtual machines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum RigKind {
-    /// QEMU with Debian's kernel: NVMe with zones, FDP, power cuts.
-    Qemu,
+    /// This process has a network of its own.
+    #[arg(long, hide = true)]
+    pub isolated: bool,
 }
 
 /// Runs the tests, or reports why it cannot.
 pub fn run(options: &Options) -> Result<()> {
-    let RigKind::Qemu = options.rig;
-    suite(options)?.settle("vm", options.require)
+    let rigs = match options.rig {
+        Some(rig) => vec![rig],
+        None if options.quick => vec![RigKind::Qemu],
+        None => RigKind::value_variants().to_vec(),
+    };
+    let chosen = rigs.into_iter().map(|rig| (rig, choose(options, rig)));
+    let chosen: Vec<_> = chosen.filter(|(_, tests)| !tests.is_empty()).collect();
+    ensure!(!chosen.is_empty(), "no test has such a name on these rigs");
+    let failed: Vec<_> = chosen
+        .into_iter()
+        .filter_map(|(rig, tests)| {
+            let result = suite(options, rig, &tests);
+            let result = result
+                .and_then(|outcome| outcome.settle(&format!("vm with {rig:?}"), options.require));
+            result.err().map(|error| format!("{rig:?}: {error:#}"))
+        })
+        .collect();
+    ensure!(failed.is_empty(), "{}", failed.join("; "));
+    Ok(())
 }
 
-fn suite(options: &Options) -> Result<Outcome> {
+fn choose(options: &Options, rig: RigKind) -> Vec<&'static Test> {
     let is_chosen = |test: &&Test| match options.only.as_slice() {
         [] => !options.quick || test.is_quick,
         only => only.iter().any(|word| test.name.contains(word.as_str())),
     };
-    let chosen: Vec<&Test> = TESTS.iter().filter(is_chosen).collect();
-    ensure!(!chosen.is_empty(), "no test has such a name");
+    let tests = TESTS.iter().filter(|test| test.rigs.contains(&rig));
+    tests.filter(is_chosen).collect()
+}
+
+fn suite(options: &Options, kind: RigKind, tests: &[&Test]) -> Result<Outcome> {
     let folder = project::scratch()?.join("vm");
     std::fs::create_dir_all(&folder)?;
     let packages = match Packages::install(&folder) {
         Ok(packages) => packages,
         Err(error) => return Ok(Outcome::Skipped(format!("{error:#}"))),
     };
+    let kernel = match kind {
+        RigKind::Qemu => None,
+        RigKind::Uml => match Kernel::install(&folder.join("uml"), &packages) {
+            Ok(kernel) => Some(kernel),
+            Err(error) => return Ok(Outcome::Skipped(format!("{error:#}"))),
+        },
+    };
     let programs = Stage::build_programs()?;
+    if kernel.is_some() && !options.isolated {
+        return isolate(options);
+    }
     let mut run = tempfile::Builder::new()
         .prefix("run-")
         .tempdir_in(&folder)?;
     run.disable_cleanup(options.keep);
-    let result = Rig::new(packages, &folder, run.path())
-        .and_then(|rig| run_all(&chosen, &rig, programs, options.seed));
+    let result = rig(packages, kernel, &folder, run.path())
+        .and_then(|rig| run_all(tests, rig, kind, programs, options.seed));
     if options.keep {
         println!("vm: disks and console.log are in {}", run.path().display());
     }
     result.map(|()| Outcome::Passed)
 }
 
-fn run_all(chosen: &[&Test], rig: &Rig, programs: Built, seed: u64) -> Result<()> {
+/// Runs this task with user-mode Linux in a network of its own.
+fn isolate(options: &Options) -> Result<Outcome> {
+    if let Err(error) = project::output(uml::isolated().arg("true")) {
+        return Ok(Outcome::Skipped(format!("no namespace: {error:#}")));
+    }
+    let mut again = uml::isolated();
+    again.args(std::env::args_os());
+    if options.rig.is_none() {
+        again.args(["--rig", "uml"]);
+    }
+    project::run(again.arg("--isolated"))?;
+    Ok(Outcome::Passed)
+}
+
+fn rig(
+    packages: Packages,
+    kernel: Option<Kernel>,
+    folder: &Path,
+    run: &Path,
+) -> Result<Box<dyn Rig>> {
+    Ok(match kernel {
+        None => Box::new(Qemu::new(packages, folder, run)?),
+        Some(kernel) => Box::new(Uml::new(packages, kernel, run)?),
+    })
+}
+
+fn run_all(
+    chosen: &[&Test],
+    rig: Box<dyn Rig>,
+    kind: RigKind,
+    programs: Built,
+    seed: u64,
+) -> Result<()> {
     let began = Instant::now();
     let stage = Stage {
-        machine: rig.boot()?,
+        machine: Machine::boot(rig, BOOT_PATIENCE)?,
+        rig: kind,
         programs,
         seed,
     };
     println!(
-        "vm: Linux {} booted in {:.1} s under {}",
+        "vm: Linux {} booted in {:.1} s by {}",
         stage.machine.kernel()?,
         began.elapsed().as_secs_f64(),
-        match rig.accelerator() {
-            Accelerator::Kvm => "KVM",
-            Accelerator::Tcg => "emulation",
-        }
+        stage.machine.rig()
     );
     let mut failed = Vec::new();
     for test in chosen {
@@ -110,7 +175,7 @@ fn run_all(chosen: &[&Test], rig: &Rig, programs: Built, seed: u64) -> Result<()
                 println!(
                     "vm: {}: FAILED ({seconds:.1} s): {error:#}\n{}",
                     test.name,
-                    rig.console_tail()
+                    stage.machine.console_tail()
                 );
                 failed.push(test.name);
                 // The next test gets a machine without the leavings of this one.

@@ -1,4 +1,4 @@
-//! QEMU, a kernel and the guest's tools: Debian packages, unpacked into a folder of
+//! QEMU, kernels and the guest's tools: Debian packages, unpacked into a folder of
 //! their own. apt runs with a private configuration, and the machine keeps its sources
 //! and packages.
 
@@ -61,9 +61,8 @@ impl Packages {
         let is_ready = fs::read_to_string(&ready).is_ok_and(|tools| tools == TOOLS.join(" "));
         if !is_ready {
             let _ = fs::remove_dir_all(&root);
-            let apt = Apt::new(folder)?;
-            apt.update()?;
-            let kernel = apt.newest_kernel()?;
+            let apt = Apt::new(folder, &sources())?;
+            let kernel = apt.newest(KERNEL)?;
             let mut wanted = apt.missing(&installed()?)?;
             wanted.push(kernel);
             println!("vm: unpacking {} Debian packages", wanted.len());
@@ -138,20 +137,24 @@ fn installed() -> Result<BTreeSet<String>> {
 }
 
 /// apt with its own lists, sources and status.
-struct Apt {
+pub(super) struct Apt {
     folder: PathBuf,
 }
 
 impl Apt {
-    fn new(rig: &Path) -> Result<Self> {
-        let folder = rig.join("apt");
+    /// Has read the lists of `sources`; its own files are below `folder`.
+    pub(super) fn new(folder: &Path, sources: &str) -> Result<Self> {
+        let folder = folder.join("apt");
         for part in ["lists/partial", "archives/partial"] {
             fs::create_dir_all(folder.join(part))?;
         }
         // Nothing counts as installed, so that apt names every dependency.
         fs::write(folder.join("status"), "")?;
-        fs::write(folder.join("sources.list"), sources())?;
-        Ok(Apt { folder })
+        fs::write(folder.join("sources.list"), sources)?;
+        let apt = Apt { folder };
+        let updated = project::output(apt.command("apt-get").arg("update"));
+        updated.context("the Debian archive is out of reach")?;
+        Ok(apt)
     }
 
     fn command(&self, program: &str) -> Command {
@@ -174,23 +177,18 @@ impl Apt {
         command
     }
 
-    fn update(&self) -> Result<()> {
-        let updated = project::output(self.command("apt-get").arg("update"));
-        updated
-            .context("the Debian archive is out of reach")
-            .map(drop)
-    }
-
-    fn newest_kernel(&self) -> Result<String> {
+    /// The package of the newest version among those whose names match `pattern`.
+    pub(super) fn newest(&self, pattern: &str) -> Result<String> {
         let mut search = self.command("apt-cache");
-        let found = project::output(search.args(["search", "--names-only", KERNEL]))?;
+        let found = project::output(search.args(["search", "--names-only", pattern]))?;
         let names = found.lines().filter_map(|line| line.split(' ').next());
         let version = |name: &str| -> Vec<u32> {
             let digits = name.split(|c: char| !c.is_ascii_digit());
             digits.filter_map(|word| word.parse().ok()).collect()
         };
         let newest = names.max_by_key(|name| version(name));
-        Ok(newest.context("the archive has no kernel 6.12")?.to_owned())
+        let newest = newest.with_context(|| format!("the archive has no package {pattern}"))?;
+        Ok(newest.to_owned())
     }
 
     /// The packages that QEMU and the tools need beside those `installed`, each with its
@@ -224,7 +222,8 @@ impl Apt {
         project::output(plan.args(words))
     }
 
-    fn unpack(&self, packages: &[String], root: &Path) -> Result<()> {
+    /// Downloads packages and unpacks them below `root`.
+    pub(super) fn unpack(&self, packages: &[String], root: &Path) -> Result<()> {
         let archives = self.folder.join("archives");
         let mut download = self.command("apt-get");
         download
@@ -266,18 +265,27 @@ fn relink_programs(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The sources of the release, its updates and its backports, from the machine's mirror.
+/// The sources of the release, its updates and its backports.
 fn sources() -> String {
-    let (main, security) = (mirror("/debian"), mirror("/debian-security"));
-    let suites = [
-        (&main, RELEASE.to_owned()),
-        (&main, format!("{RELEASE}-updates")),
-        (&main, format!("{RELEASE}-backports")),
-        (&security, format!("{RELEASE}-security")),
-    ];
-    suites
-        .map(|(mirror, suite)| format!("deb [signed-by={KEYRING}] {mirror} {suite} main\n"))
-        .concat()
+    let security = format!("{RELEASE}-security");
+    let [updates, backports] = ["updates", "backports"].map(|part| format!("{RELEASE}-{part}"));
+    [
+        source("/debian", RELEASE),
+        source("/debian", &updates),
+        source("/debian", &backports),
+        source("/debian-security", &security),
+    ]
+    .concat()
+}
+
+/// The sources of user-mode Linux: the tools of this release, and the kernel of a later one.
+pub(super) fn kernel_sources() -> String {
+    source("/debian", RELEASE) + &source("/debian", "trixie-backports")
+}
+
+/// A suite of the machine's mirror.
+fn source(path: &str, suite: &str) -> String {
+    format!("deb [signed-by={KEYRING}] {} {suite} main\n", mirror(path))
 }
 
 /// The first address in the machine's own sources that ends with `path`, or Debian's.

@@ -1,4 +1,5 @@
-//! Power cuts under load, and what is left after the next boot.
+//! Power cuts under load, and what is left after the next boot; and kills of servers, whose
+//! machine lives on.
 //!
 //! A cut of the machine's power cuts that of all its drives, so that a boot judges the
 //! servers of several drives.
@@ -13,7 +14,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::load::{self, KEPT_MIN, Load, fill_all, judge_all, totals, under_load};
 use super::service::{Service, Site};
 use super::stage::Stage;
-use crate::vm::machine::Cut;
+use crate::vm::machine::{Cut, Machine};
 
 /// Both engines by passthrough on zoned namespaces.
 pub(super) const ZONED: Site = Site {
@@ -53,53 +54,92 @@ const CONVENTIONAL: Site = Site {
     is_user: false,
 };
 
+/// The chunk engine on a zoned block device whose zones are files.
+const ZONE_FILES: Site = Site {
+    name: "zones in files",
+    number: 1,
+    cache: "zloop",
+    tiny: None,
+    ..ZONED
+};
+
 /// All kinds of drives, by passthrough.
 pub(super) const ALL: [Site; 3] = [ZONED, PLACEMENT, CONVENTIONAL];
 
 /// Boots of a short run, none of which is cut again.
 const FEW: u64 = 3;
 
+/// What ends the servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Crash {
+    Power(Cut),
+    /// SIGKILL.
+    Kill,
+}
+
+impl Crash {
+    /// Ends the servers, and leaves a machine that runs.
+    fn run(self, machine: &Machine, services: Vec<Service>) -> Result<()> {
+        match self {
+            Crash::Power(cut) => {
+                machine.cut_power(cut)?;
+                drop(services);
+                machine.restart(cut)
+            }
+            Crash::Kill => services
+                .into_iter()
+                .try_for_each(|service| service.kill(machine)),
+        }
+    }
+}
+
 /// A few cuts of each kind of drive.
 pub(super) fn few(stage: &Stage) -> Result<()> {
-    cuts(stage, &ALL, Cut::Reset, FEW)
+    crashes(stage, &ALL, Crash::Power(Cut::Reset), FEW)
 }
 
 /// Cuts of each kind of drive by resets.
 pub(super) fn resets(stage: &Stage) -> Result<()> {
-    cuts(stage, &ALL, Cut::Reset, 12)
+    crashes(stage, &ALL, Crash::Power(Cut::Reset), 12)
 }
 
 /// Cuts of zoned block devices by resets, beside those of other drives.
 pub(super) fn zoned_block_resets(stage: &Stage) -> Result<()> {
-    cuts(
+    crashes(
         stage,
         &[ZONED_BLOCK, PLACEMENT, CONVENTIONAL],
-        Cut::Reset,
+        Crash::Power(Cut::Reset),
         5,
     )
 }
 
 /// Cuts by killing QEMU, which zoned drives do not survive.
 pub(super) fn kills(stage: &Stage) -> Result<()> {
-    cuts(stage, &[PLACEMENT, CONVENTIONAL], Cut::Kill, 8)
+    let how = Crash::Power(Cut::Kill);
+    crashes(stage, &[PLACEMENT, CONVENTIONAL], how, 8)
 }
 
-/// Cuts the power `boots` times on the same caches.
-fn cuts(stage: &Stage, sites: &[Site], how: Cut, boots: u64) -> Result<()> {
+/// Kills of the servers, whose requests in flight the kernel still ends.
+pub(super) fn servers(stage: &Stage) -> Result<()> {
+    crashes(stage, &[ZONED, ZONE_FILES, CONVENTIONAL], Crash::Kill, 20)
+}
+
+/// Ends the servers `crashes` times on the same caches.
+fn crashes(stage: &Stage, sites: &[Site], how: Crash, crashes: u64) -> Result<()> {
     let (loads, mut services) = load::start(stage, sites, false)?;
     let mut twice = 0;
-    for boot in 1..=boots {
-        let seed = stage.seed.wrapping_mul(1_000_003).wrapping_add(boot);
+    for crash in 1..=crashes {
+        let seed = stage.seed.wrapping_mul(1_000_003).wrapping_add(crash);
         let began = Instant::now();
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let again = boots > FEW && random.random_ratio(1, 5);
-        let cut = one_cut(stage, &loads, services, how, again, &mut random);
-        let (restarted, line) =
-            cut.with_context(|| format!("cut {boot}; repeat it with --seed {}", stage.seed))?;
+        let again = crashes > FEW && random.random_ratio(1, 5);
+        let ended = one_crash(stage, &loads, services, how, again, &mut random);
+        let (restarted, line) = ended
+            .with_context(|| format!("{how:?} {crash}; repeat it with --seed {}", stage.seed))?;
         services = restarted;
         twice += u64::from(again);
         println!(
-            "vm:   cut {boot} of {boots}: {line} ({:.1} s)",
+            "vm:   {how:?} {crash} of {crashes}: {line} ({:.1} s)",
             began.elapsed().as_secs_f64()
         );
     }
@@ -107,28 +147,28 @@ fn cuts(stage: &Stage, sites: &[Site], how: Cut, boots: u64) -> Result<()> {
         service.stop(&stage.machine)?;
     }
     println!(
-        "vm:   {} power cuts of {} drives ({} boots, {twice} of them cut during recovery), \
-         {}; seed {}",
-        (boots + twice) * sites.len() as u64,
+        "vm:   {how:?}: {} ends of servers on {} drives ({} crashes, {twice} of them during \
+         recovery), {}; seed {}",
+        (crashes + twice) * sites.len() as u64,
         sites
             .iter()
             .map(|site| site.name)
             .collect::<Vec<_>>()
             .join(", "),
-        boots + twice,
+        crashes + twice,
         totals(&loads),
         stage.seed
     );
     Ok(())
 }
 
-/// A cut under load, the restart and the judgement; cuts `again` during recovery. Returns
+/// A crash under load, the restart and the judgement; crashes `again` during recovery. Returns
 /// the servers, and what to print.
-fn one_cut(
+fn one_crash(
     stage: &Stage,
     loads: &[Load],
     services: Vec<Service>,
-    how: Cut,
+    how: Crash,
     again: bool,
     random: &mut Xoshiro256PlusPlus,
 ) -> Result<(Vec<Service>, String)> {
@@ -137,23 +177,21 @@ fn one_cut(
     let moment = Duration::from_millis(random.random_range(500..6_000));
     let recovery = Duration::from_millis(random.random_range(200..3_000));
     let restarted = under_load(stage, loads, random.random(), moment, || {
-        stage.machine.cut_power(how)?;
-        drop(services);
-        stage.machine.restart(how)?;
+        how.run(&stage.machine, services)?;
         if again {
             let spawned = sites.iter().map(|site| Service::spawn(stage, *site));
             let spawned = spawned.collect::<Result<Vec<_>>>()?;
             thread::sleep(recovery);
-            stage.machine.cut_power(how)?;
-            drop(spawned);
-            stage.machine.restart(how)?;
+            how.run(&stage.machine, spawned)?;
         }
         Service::start_all(stage, &sites)
     });
     let restarted = restarted.with_context(|| format!("after {moment:?} of load"))?;
-    loads.iter().for_each(Load::lose_power);
+    if how != Crash::Kill {
+        loads.iter().for_each(Load::lose_power);
+    }
     let kept = judge_all(stage, loads, KEPT_MIN)
-        .with_context(|| format!("the power was cut after {moment:?}, again: {again}"))?;
+        .with_context(|| format!("{how:?} after {moment:?}, again: {again}"))?;
     let kept = sites.iter().zip(kept);
     let kept: Vec<_> = kept
         .map(|(site, kept)| format!("{} {:.0} %", site.name, kept * 100.0))

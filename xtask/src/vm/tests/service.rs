@@ -258,7 +258,7 @@ pub(super) fn on_each<T: Sync, R: Send>(
 const PASSTHROUGH: &str = ".char";
 
 fn is_zoned(disk: &str) -> bool {
-    disk.starts_with("zns-")
+    disk.starts_with("zns-") || disk == "zloop"
 }
 
 /// Connects a site's volume to `/dev/nbd0` by the kernel's client.

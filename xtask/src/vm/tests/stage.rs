@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 
 use crate::built::Built;
-use crate::vm::machine::Machine;
+use crate::vm::machine::{Machine, RigKind};
 
 /// The tests that take a real device, and the folders of their packages.
 const TESTS: &[(&str, &str)] = &[
@@ -21,6 +21,7 @@ const TESTS: &[(&str, &str)] = &[
 /// The machine and the programs that tests use.
 pub(in crate::vm) struct Stage {
     pub(in crate::vm) machine: Machine,
+    pub(in crate::vm) rig: RigKind,
     /// Debug builds, which the guest sees where they are.
     pub(in crate::vm) programs: Built,
     /// Of loads, and of the moments of faults.
@@ -31,6 +32,17 @@ impl Stage {
     /// Builds `floe` and the tests that take a real device.
     pub(in crate::vm) fn build_programs() -> Result<Built> {
         Built::new(&TESTS.iter().map(|(name, _)| *name).collect::<Vec<_>>())
+    }
+
+    /// Those of `disks` that the rig has: data placement needs QEMU's controller, and zones in
+    /// files a newer kernel.
+    pub(super) fn disks<'a>(&self, disks: &[&'a str]) -> Vec<&'a str> {
+        let lacking = match self.rig {
+            RigKind::Qemu => "zloop",
+            RigKind::Uml => "fdp",
+        };
+        let has = |disk: &&&str| !disk.starts_with(lacking);
+        disks.iter().filter(has).copied().collect()
     }
 
     /// The path of `floe`, as a word of a command.
