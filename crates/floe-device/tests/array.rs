@@ -412,6 +412,70 @@ fn other_drives_are_refused() {
     });
 }
 
+/// Of two drives, one was dropped, came back blank, and stayed when the other was dropped. So
+/// the dropped one has an older label by which it was the array alone.
+async fn alone_one_after_the_other(clock: &Clock) -> Shelf {
+    let (mut shelf, array) = begun(2, clock).await;
+    shelf.0[1].break_down();
+    begin(&array, 2).await;
+    drop(array);
+    shelf.restart();
+    shelf.0[1] = Drive::new(clock);
+    let array = shelf.open(&[0, 1]).await.unwrap();
+    begin(&array, 3).await;
+    shelf.0[0].break_down();
+    begin(&array, 4).await;
+    assert_eq!(standings(&array), [Dropped, Live]);
+    drop(array);
+    shelf.restart();
+    shelf
+}
+
+/// Wherever a drive loses power while an array is made anew, what opens is the last state or
+/// nothing.
+#[test]
+fn an_interrupted_format_brings_nothing_old_back() {
+    let (mut last, mut blank) = (0, 0);
+    for (failing, seed) in [0, 1]
+        .into_iter()
+        .flat_map(|drive| (0..3).map(move |at| (drive, at)))
+    {
+        // To read the labels of a drive takes 128 operations.
+        for operations in 128.. {
+            let (has_ended, is_last) = virtual_time::run(seed, move |clock| async move {
+                let mut shelf = alone_one_after_the_other(&clock).await;
+                shelf.0[failing].power.crash_after(operations, seed);
+                clock.sleep(Duration::from_secs(1)).await;
+                let options = ArrayOptions {
+                    format: true,
+                    ..ArrayOptions::default()
+                };
+                let has_ended = shelf.open_as(&[0, 1], options).await.is_ok()
+                    && !shelf.0[failing].power.is_off();
+                shelf.0.iter().for_each(|drive| drive.power.crash(seed));
+                shelf.restart();
+                let array = shelf.open(&[0, 1]).await.unwrap();
+                let zones = [read(&array, 0).await, read(&array, 1).await];
+                let is_last = zones.iter().all(|zone| **zone == *pattern(4, BLOCK));
+                let is_blank = zones.iter().all(|zone| zone.iter().all(|byte| *byte == 0));
+                assert!(
+                    is_last || is_blank,
+                    "drive {failing} failed after {operations} operations, seed {seed}"
+                );
+                (has_ended, is_last)
+            });
+            match is_last {
+                true => last += 1,
+                false => blank += 1,
+            }
+            if has_ended {
+                break;
+            }
+        }
+    }
+    assert!(last > 10 && blank > 10, "{last}, {blank}");
+}
+
 /// An array that opens has the metadata of the last acknowledged write, or of a later one.
 #[test]
 fn power_losses_and_failures_never_bring_old_metadata_back() {

@@ -174,9 +174,14 @@ async fn create(
         drive: 0,
         slots: ids.clone(),
     };
-    let system = || (0..LABEL_ZONES.len() as u32 + MIRRORED_ZONES).map(ZoneId);
+    // The metadata of any drive is older than the newest as soon as one lacks it.
     for drive in &drives {
-        reset(&drive.device, system())
+        clear_labels(drive).await.map_err(of(&drive.name))?;
+    }
+    let first = LABEL_ZONES.len() as u32;
+    for drive in &drives {
+        let mirrored = (first..first + MIRRORED_ZONES).map(ZoneId);
+        reset(&drive.device, mirrored)
             .await
             .map_err(of(&drive.name))?;
     }
@@ -387,6 +392,20 @@ async fn start(shape: Shape, drives: Drives) -> Result<Array, ArrayError> {
     }
     drop(zones);
     Ok(array)
+}
+
+/// Empties the zones of labels. A crash leaves the newest label or none: an older one may say
+/// that the drive is the array alone, as it once was.
+async fn clear_labels(drive: &Drive) -> Result<(), DeviceError> {
+    if let Content::Labelled(label, newest) = &drive.content
+        && label.block_size == drive.device.geometry().block_size
+    {
+        // Alone in the other zone, since a zone may be reset in part.
+        let mut other = NextLabel::after(Some(*newest));
+        other.write(&drive.device, label).await?;
+        reset(&drive.device, [*newest].into_iter()).await?;
+    }
+    reset(&drive.device, LABEL_ZONES.into_iter()).await
 }
 
 /// Resets zones durably.
