@@ -86,7 +86,7 @@ pub(super) const TESTS: &[Test] = &[
     Test {
         name: "experiments on each kind of drive, and on the simulated one",
         is_quick: false,
-        rigs: &[Qemu],
+        rigs: &[Qemu, Uml],
         run: experiments::drives,
     },
     Test {
@@ -94,6 +94,12 @@ pub(super) const TESTS: &[Test] = &[
         is_quick: false,
         rigs: &[Qemu],
         run: user::serves,
+    },
+    Test {
+        name: "the systemd unit",
+        is_quick: false,
+        rigs: &[Qemu],
+        run: user::unit,
     },
     Test {
         name: "power cuts by reset, each kind of drive, a few",

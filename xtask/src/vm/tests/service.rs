@@ -99,7 +99,7 @@ impl Site {
         Ok((response.status, body))
     }
 
-    fn flags(self) -> Vec<String> {
+    pub(super) fn flags(self) -> Vec<String> {
         let path = |disk: &str| format!("/dev/vm/{disk}");
         let listen = |frontend| format!("0.0.0.0:{}", self.port(frontend));
         let mut flags = vec![
