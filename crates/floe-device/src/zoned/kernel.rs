@@ -27,6 +27,14 @@ pub(crate) struct KernelZone {
     pub(crate) state: Option<ZoneState>,
 }
 
+impl KernelZone {
+    /// True if the next write to this sequential zone belongs at `offset`.
+    pub(crate) fn takes_write_at(&self, offset: u64) -> bool {
+        let closed = |state: ZoneState| state.is_unwritable() || state == ZoneState::Full;
+        self.written == offset && self.state.is_some_and(|state| !closed(state))
+    }
+}
+
 /// The kernel's `struct blk_zone`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]

@@ -57,13 +57,8 @@ impl Owner for Operations {
                     error,
                     completer,
                 } = *refused;
-                let is_at_pointer = |zone: Box<KernelZone>| {
-                    zone.written == at.offset
-                        && zone
-                            .state
-                            .is_some_and(|state| !state.is_unwritable() && state != ZoneState::Full)
-                };
-                if result.is_ok() && found.is_some_and(is_at_pointer) {
+                let takes_it = found.is_some_and(|zone| zone.takes_write_at(at.offset));
+                if result.is_ok() && takes_it {
                     tracing::warn!(
                         device = %open.path.display(), zone = %at.zone, offset = at.offset, %error,
                         "an append of which nothing was written is repeated"
