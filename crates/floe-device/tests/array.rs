@@ -403,6 +403,24 @@ fn other_drives_are_refused() {
         // Another number of drives.
         let shelf = Shelf::new(2, &clock);
         begin(&shelf.open(&[0, 1]).await.unwrap(), 1).await;
+        // Whose labels were written with other zones.
+        let at = Address::new(ZoneId(0), 0);
+        let label = shelf.0[0].faulty.read(at, IoBuf::zeroed(BLOCK)).await;
+        let device = MemoryDevice::new(Geometry {
+            zone_size: 2 << 20,
+            ..geometry(false)
+        });
+        let label = label.unwrap().freeze();
+        device.append(ZoneId(0), label, HERE).await.unwrap();
+        let candidate = Candidate {
+            name: "larger".to_owned(),
+            opened: Ok(Arc::new(device)),
+        };
+        let opened = Array::open(vec![candidate], format, &clock).await;
+        assert!(matches!(
+            opened.unwrap_err(),
+            OpenDeviceError::Array(ArrayError::OtherZones { .. })
+        ));
         let one = vec![shelf.0[0].candidate(0)];
         let opened = Array::open(one, ArrayOptions::default(), &clock).await;
         assert!(matches!(
@@ -435,15 +453,16 @@ async fn alone_one_after_the_other(clock: &Clock) -> Shelf {
 /// nothing.
 #[test]
 fn an_interrupted_format_brings_nothing_old_back() {
-    let (mut last, mut blank) = (0, 0);
-    for (failing, seed) in [0, 1]
-        .into_iter()
-        .flat_map(|drive| (0..3).map(move |at| (drive, at)))
-    {
+    let (mut last, mut blank, mut refused) = (0, 0, 0);
+    for case in 0..12 {
+        let (failing, is_swapped, seed) = (case % 2, case / 2 % 2 == 1, case as u64 / 4);
         // To read the labels of a drive takes 128 operations.
         for operations in 128.. {
-            let (has_ended, is_last) = virtual_time::run(seed, move |clock| async move {
+            let (has_ended, outcome) = virtual_time::run(seed, move |clock| async move {
                 let mut shelf = alone_one_after_the_other(&clock).await;
+                if is_swapped {
+                    shelf.0.swap(0, 1);
+                }
                 shelf.0[failing].power.crash_after(operations, seed);
                 clock.sleep(Duration::from_secs(1)).await;
                 let options = ArrayOptions {
@@ -454,26 +473,34 @@ fn an_interrupted_format_brings_nothing_old_back() {
                     && !shelf.0[failing].power.is_off();
                 shelf.0.iter().for_each(|drive| drive.power.crash(seed));
                 shelf.restart();
-                let array = shelf.open(&[0, 1]).await.unwrap();
+                let opened = shelf.open(&[0, 1]).await;
+                if let Err(OpenDeviceError::Array(ArrayError::Incomplete { .. })) = opened {
+                    return (has_ended, None);
+                }
+                let array = opened.unwrap();
                 let zones = [read(&array, 0).await, read(&array, 1).await];
                 let is_last = zones.iter().all(|zone| **zone == *pattern(4, BLOCK));
                 let is_blank = zones.iter().all(|zone| zone.iter().all(|byte| *byte == 0));
                 assert!(
                     is_last || is_blank,
-                    "drive {failing} failed after {operations} operations, seed {seed}"
+                    "case {case}, after {operations} operations"
                 );
-                (has_ended, is_last)
+                (has_ended, Some(is_last))
             });
-            match is_last {
-                true => last += 1,
-                false => blank += 1,
+            match outcome {
+                Some(true) => last += 1,
+                Some(false) => blank += 1,
+                None => refused += 1,
             }
             if has_ended {
                 break;
             }
         }
     }
-    assert!(last > 10 && blank > 10, "{last}, {blank}");
+    assert!(
+        last > 10 && blank > 10 && refused > 10,
+        "{last}, {blank}, {refused}"
+    );
 }
 
 /// An array that opens has the metadata of the last acknowledged write, or of a later one.

@@ -56,6 +56,19 @@ pub enum ArrayError {
     /// The drives do not fit each other, or the array.
     #[error("an array cannot be made of these drives: {0}")]
     Shape(&'static str),
+    /// A drive has labels in zones or blocks of other sizes, where not all of them are found.
+    #[error(
+        "`{name}` belongs to an array whose zones have {zone_bytes} bytes and whose blocks have \
+         {block_bytes}; empty it first: `blkdiscard --zeroout {name}`, or delete the file"
+    )]
+    OtherZones {
+        /// The drive.
+        name: String,
+        /// Size of the zones of its array.
+        zone_bytes: u64,
+        /// Size of their blocks.
+        block_bytes: u32,
+    },
     /// A drive failed.
     #[error("`{name}` cannot be used: {error}")]
     Drive {

@@ -23,7 +23,7 @@ pub(super) enum Content {
 /// names. Blocks behind may be damaged, or of an earlier life of the zone.
 pub(super) async fn read(device: &SharedDevice) -> Result<Content, DeviceError> {
     let (mut first, mut other) = (None, None);
-    let mut labels = Vec::new();
+    let (mut labels, mut heads) = (Vec::new(), Vec::new());
     for zone in LABEL_ZONES {
         for (number, block) in blocks(device, zone).await?.into_iter().enumerate() {
             let label = ArrayLabel::decode(&block);
@@ -31,6 +31,7 @@ pub(super) async fn read(device: &SharedDevice) -> Result<Content, DeviceError> 
                 Ok(label) => {
                     if number == 0 {
                         first = first.or(Some(label.array));
+                        heads.push(zone);
                     }
                     labels.push((label, zone));
                 }
@@ -42,7 +43,10 @@ pub(super) async fn read(device: &SharedDevice) -> Result<Content, DeviceError> 
         }
     }
     labels.retain(|(label, _)| Some(label.array) == first);
-    let newest = labels.into_iter().max_by_key(|(label, _)| label.sequence);
+    // Of two copies, the one in a zone without a first label counts less: the next label resets
+    // the other zone.
+    let order = |(label, zone): &(ArrayLabel, ZoneId)| (label.sequence, heads.contains(zone));
+    let newest = labels.into_iter().max_by_key(order);
     Ok(match (newest, other) {
         (_, Some(error @ LayoutError::UnsupportedVersion { .. })) => Content::Other(error),
         (Some((label, zone)), _) => Content::Labelled(label, zone),

@@ -174,6 +174,9 @@ async fn create(
         drive: 0,
         slots: ids.clone(),
     };
+    for drive in &drives {
+        check_labels(drive)?;
+    }
     // The metadata of any drive is older than the newest as soon as one lacks it.
     for drive in &drives {
         clear_labels(drive).await.map_err(of(&drive.name))?;
@@ -394,12 +397,27 @@ async fn start(shape: Shape, drives: Drives) -> Result<Array, ArrayError> {
     Ok(array)
 }
 
+/// Checks that the labels of a drive can be cleared, so that all of them were found.
+fn check_labels(drive: &Drive) -> Result<(), ArrayError> {
+    let geometry = drive.device.geometry();
+    match drive.label() {
+        Some(label)
+            if (label.zone_size, label.block_size) != (geometry.zone_size, geometry.block_size) =>
+        {
+            Err(ArrayError::OtherZones {
+                name: drive.name.clone(),
+                zone_bytes: label.zone_size,
+                block_bytes: label.block_size,
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Empties the zones of labels. A crash leaves the newest label or none: an older one may say
 /// that the drive is the array alone, as it once was.
 async fn clear_labels(drive: &Drive) -> Result<(), DeviceError> {
-    if let Content::Labelled(label, newest) = &drive.content
-        && label.block_size == drive.device.geometry().block_size
-    {
+    if let Content::Labelled(label, newest) = &drive.content {
         // Alone in the other zone, since a zone may be reset in part.
         let mut other = NextLabel::after(Some(*newest));
         other.write(&drive.device, label).await?;
