@@ -47,7 +47,7 @@ pub enum RigKind {
 
 /// A machine to boot.
 pub(super) trait Rig: Send + Sync {
-    /// What runs the guest.
+    /// The name of the rig.
     fn name(&self) -> &'static str;
 
     /// Starts a machine, whose agent runs the script `setup` of the folder of the run.
@@ -115,8 +115,8 @@ impl Machine {
         self.rig.address(port)
     }
 
-    /// What runs the guest.
-    pub(super) fn rig(&self) -> &'static str {
+    /// The name of its rig.
+    pub(super) fn rig_name(&self) -> &'static str {
         self.rig.name()
     }
 
@@ -205,7 +205,7 @@ impl Machine {
 impl Drop for Machine {
     fn drop(&mut self) {
         let mut child = self.child();
-        // Fails only if QEMU has ended.
+        // Fails only if the machine has ended.
         let _ = child.kill();
         let _ = child.wait();
     }

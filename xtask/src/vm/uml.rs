@@ -119,14 +119,20 @@ ln -s /dev/zloop0 /dev/vm/zloop
 /// The names of the drives.
 const DISKS: &str = "zns-a-1,zns-b-1,conv-1,conv-2,conv-3,conv-4,conv-5";
 
-/// A command that runs a program in a network of its own, as root there.
+/// Tells whether the network of a guest can be made.
+pub(super) fn probe() -> Result<String> {
+    project::output(isolated().args(["ip", "link", "add", "type", "veth"]))
+}
+
+/// A command that runs a program in a network of its own, as root there. It dies with this
+/// process.
 pub(super) fn isolated() -> Command {
     let mut command = Command::new("unshare");
     // A user without privileges has them in a namespace of users.
     if project::output(Command::new("id").arg("-u")).is_ok_and(|user| user.trim() != "0") {
         command.args(["--user", "--map-root-user"]);
     }
-    command.arg("--net");
+    command.args(["--net", "setpriv", "--pdeathsig", "KILL"]);
     command
 }
 

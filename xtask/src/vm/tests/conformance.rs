@@ -75,11 +75,8 @@ pub(super) fn oracles(stage: &Stage) -> Result<()> {
 /// Namespaces by passthrough, of every kind that Floe drives, and the bytes of each handle
 /// of a drive with data placement.
 pub(super) fn passthrough(stage: &Stage) -> Result<()> {
-    let disks = stage.disks(&["zns-a-1", "zns-b-1", "fdp-1", "conv-2"]);
-    let disks: Vec<_> = disks
-        .iter()
-        .map(|disk| format!("/dev/vm/{disk}.char"))
-        .collect();
+    let disks = ["zns-a-1", "zns-b-1", "fdp-1", "conv-2"];
+    let disks = disks.map(|disk| format!("/dev/vm/{disk}.char"));
     let words = [
         "env",
         &format!("FLOE_NVME_DEVICES={}", disks.join(",")),

@@ -69,7 +69,7 @@ pub(super) const ALL: [Site; 3] = [ZONED, PLACEMENT, CONVENTIONAL];
 /// Boots of a short run, none of which is cut again.
 const FEW: u64 = 3;
 
-/// What ends the servers.
+/// An end of the servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Crash {
     Power(Cut),

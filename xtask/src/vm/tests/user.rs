@@ -36,7 +36,7 @@ mountpoint -q /sys/fs/cgroup || mount -t cgroup2 c /sys/fs/cgroup
 mount --bind $FLOE /usr/bin/floe
 mkdir -p /etc/floe
 floe config default > /etc/floe/floe.toml
-sed -e '/^PrivateDevices/d' -e 's/^#   \(DeviceAllow=[a-z]\)/\1/' -e '/^DeviceAllow=.dev/d' \
+sed -e '/^PrivateDevices/d' -e 's/^#   \(DeviceAllow=[a-z]\)/\1/' \
   packaging/systemd/floe.service > /etc/systemd/system/floe.service
 "#;
 
@@ -45,11 +45,11 @@ const SYSTEMD: &str = "exec unshare --pid --fork --kill-child --mount --mount-pr
      env -i container=vm PATH=/usr/sbin:/usr/bin:/sbin:/bin \
      /lib/systemd/systemd --unit=floe.service --log-target=console --show-status=false";
 
-/// Runs systemctl in that container, since systemd answers no other.
+/// systemctl in that container: systemd refuses requests from outside.
 const CONTROL: &str = "nsenter --target $(pgrep --oldest --full '^/lib/systemd/systemd --unit') \
      --pid --mount systemctl";
 
-/// The user has the namespaces with data placement.
+/// Makes the user, and gives it the namespaces with data placement.
 fn give(guest: Guest) -> Result<()> {
     let here = format!("cd {}\n{GIVE}", project::root().display());
     let owners = guest.shell(&here, PATIENCE)?;
@@ -102,8 +102,7 @@ pub(super) fn unit(stage: &Stage) -> Result<()> {
     guest.shell(&write, PATIENCE)?;
 
     let systemd = guest.start(&["/bin/sh", "-ec", SYSTEMD], 4 * PATIENCE, Echo::Keep)?;
-    let began = Instant::now();
-    let is = |wanted: &str| {
+    let is = |wanted: &str, began: Instant| {
         let show = "show floe -p ActiveState,SubState,NRestarts,Result,ExecMainStatus";
         let shown = guest.shell(&format!("{CONTROL} {show} | sort | xargs"), PATIENCE);
         let is_it = shown.as_ref().is_ok_and(|shown| shown.trim() == wanted);
@@ -114,7 +113,8 @@ pub(super) fn unit(stage: &Stage) -> Result<()> {
         Ok(is_it)
     };
     let wait = |wanted: &str| {
-        while !is(wanted)? {
+        let began = Instant::now();
+        while !is(wanted, began)? {
             thread::sleep(Duration::from_millis(200));
         }
         anyhow::Ok(())
