@@ -400,12 +400,9 @@ fn other_drives_are_refused() {
             let array = shelf.open_as(&all, format).await.unwrap();
             assert!(read(&array, 0).await.iter().all(|byte| *byte == 0));
         }
-        // Another number of drives.
-        let shelf = Shelf::new(2, &clock);
-        begin(&shelf.open(&[0, 1]).await.unwrap(), 1).await;
-        // Whose labels were written with other zones.
+        // Whose labels were written with other zones, even with consent.
         let at = Address::new(ZoneId(0), 0);
-        let label = shelf.0[0].faulty.read(at, IoBuf::zeroed(BLOCK)).await;
+        let label = other.0[0].faulty.read(at, IoBuf::zeroed(BLOCK)).await;
         let device = MemoryDevice::new(Geometry {
             zone_size: 2 << 20,
             ..geometry(false)
@@ -421,6 +418,9 @@ fn other_drives_are_refused() {
             opened.unwrap_err(),
             OpenDeviceError::Array(ArrayError::OtherZones { .. })
         ));
+        // Another number of drives.
+        let shelf = Shelf::new(2, &clock);
+        begin(&shelf.open(&[0, 1]).await.unwrap(), 1).await;
         let one = vec![shelf.0[0].candidate(0)];
         let opened = Array::open(one, ArrayOptions::default(), &clock).await;
         assert!(matches!(

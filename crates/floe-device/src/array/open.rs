@@ -177,7 +177,7 @@ async fn create(
     for drive in &drives {
         check_labels(drive)?;
     }
-    // The metadata of any drive is older than the newest as soon as one lacks it.
+    // All labels first: while one is in force, its drives have the newest metadata.
     for drive in &drives {
         clear_labels(drive).await.map_err(of(&drive.name))?;
     }
