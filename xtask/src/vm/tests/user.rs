@@ -102,24 +102,22 @@ pub(super) fn unit(stage: &Stage) -> Result<()> {
     guest.shell(&write, PATIENCE)?;
 
     let systemd = guest.start(&["/bin/sh", "-ec", SYSTEMD], 4 * PATIENCE, Echo::Keep)?;
-    let is = |wanted: &str, began: Instant| {
-        let show = "show floe -p ActiveState,SubState,NRestarts,Result,ExecMainStatus";
-        let shown = guest.shell(&format!("{CONTROL} {show} | sort | xargs"), PATIENCE);
-        let is_it = shown.as_ref().is_ok_and(|shown| shown.trim() == wanted);
-        ensure!(
-            is_it || began.elapsed() < PATIENCE && !systemd.has_ended(),
-            "systemd says {shown:?}, not {wanted}"
-        );
-        Ok(is_it)
-    };
+    let control = |words: &str| guest.shell(&format!("{CONTROL} {words}"), PATIENCE);
     let wait = |wanted: &str| {
         let began = Instant::now();
-        while !is(wanted, began)? {
+        let show = "show floe -p ActiveState,SubState,NRestarts,Result,ExecMainStatus";
+        loop {
+            let shown = control(&format!("{show} | sort | xargs"));
+            if shown.as_ref().is_ok_and(|shown| shown.trim() == wanted) {
+                return anyhow::Ok(());
+            }
+            ensure!(
+                began.elapsed() < PATIENCE && !systemd.has_ended(),
+                "systemd says {shown:?}, not {wanted}"
+            );
             thread::sleep(Duration::from_millis(200));
         }
-        anyhow::Ok(())
     };
-    let control = |words: &str| guest.shell(&format!("{CONTROL} {words}"), PATIENCE);
     let ended = (|| {
         wait("ActiveState=active ExecMainStatus=0 NRestarts=0 Result=success SubState=running")?;
         fill_all(stage, &loads)?;
