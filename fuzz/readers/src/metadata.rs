@@ -26,6 +26,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
             cache_control: Some("no-cache".into()),
             storage_class: Some(String::new()),
             user: vec![("a".into(), "1".into()), ("b".into(), "é".into())],
+            headers: vec![("expires".into(), "never".into())],
         },
     };
     let ancient = ObjectMeta {

@@ -16,6 +16,7 @@ async fn an_object_comes_with_all_its_headers() {
         cache_control: Some("no-store".into()),
         storage_class: None,
         user: vec![("colour".into(), "blue".into())],
+        headers: vec![("expires".into(), "never".into())],
     };
     let meta = rig
         .origin
@@ -31,6 +32,7 @@ async fn an_object_comes_with_all_its_headers() {
             ("content-language", "de"),
             ("content-disposition", "attachment"),
             ("cache-control", "no-store"),
+            ("expires", "never"),
             ("accept-ranges", "bytes"),
             ("x-amz-meta-colour", "blue"),
             ("content-length", "300000"),
@@ -248,4 +250,85 @@ async fn a_frontend_without_domains_is_path_style() {
         .get("/bucket/key", &[("host", "bucket.s3.example.com")])
         .await;
     assert_eq!(response.text(), "bytes");
+}
+
+/// A query takes a request off the way of plain reads.
+#[tokio::test]
+async fn plain_reads_get_the_responses_of_all_others() {
+    let attributes = Attributes {
+        content_type: Some("text/plain".into()),
+        content_encoding: Some("gr\u{fc}n".into()),
+        content_language: Some("de\r\nx: 1".into()),
+        user: vec![("a".into(), "1".into()), ("no name".into(), "2".into())],
+        headers: vec![
+            ("expires".into(), "never".into()),
+            ("x-amz-version-id".into(), "3".into()),
+        ],
+        ..Attributes::default()
+    };
+    let rig = rig().await;
+    let bytes = pattern(1, 300_000);
+    let meta = rig
+        .origin
+        .store_with("bucket", "a/key", bytes.clone(), attributes);
+    let tag = meta.etag.unwrap();
+    let date = "Sun, 13 Sep 2020 12:26:40 GMT";
+    let terms: [&[(&str, &str)]; 12] = [
+        &[],
+        &[("range", "bytes=0-0")],
+        &[("range", "bytes=100000-")],
+        &[("range", "bytes=-10")],
+        &[("range", "bytes=0-1,4-5")],
+        &[("range", "bytes=300000-")],
+        &[("range", "bytes=0-9"), ("if-range", &tag)],
+        &[("range", "bytes=0-9"), ("if-range", "\"x\"")],
+        &[("if-none-match", &tag)],
+        &[("if-match", "\"x\"")],
+        &[("if-modified-since", date)],
+        &[("accept", "*/*"), ("x-own", "1")],
+    ];
+    for terms in terms {
+        for method in ["GET", "HEAD"] {
+            rig.send(method, "/bucket/a/key", terms, "").await;
+            let mut plain = rig.send(method, "/bucket/a/key", terms, "").await;
+            let mut other = rig.send(method, "/bucket/a/key?x-id=1", terms, "").await;
+            for response in [&mut plain, &mut other] {
+                assert!(response.headers.remove("date").is_some());
+                assert!(response.headers.remove("x-amz-request-id").is_some());
+            }
+            assert_eq!(plain.status, other.status, "{method} {terms:?}");
+            assert_eq!(plain.headers, other.headers, "{method} {terms:?}");
+            assert!(plain.body == other.body, "{method} {terms:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn plain_reads_and_other_requests_share_a_connection() {
+    let rig = rig_holding("bucket", "key", "first").await;
+    let stream = tokio::net::TcpStream::connect(rig.s3()).await.unwrap();
+    let (mut reader, mut writer) = stream.into_split();
+    let requests = "GET /bucket/key HTTP/1.1\r\nHost: x\r\n\r\n\
+        HEAD /bucket/key HTTP/1.1\r\nHost: x\r\n\r\n\
+        GET /bucket/none HTTP/1.1\r\nHost: x\r\n\r\n\
+        PUT /bucket/key HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\nsecond\
+        GET /bucket/key HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    // In pieces that end anywhere.
+    for piece in requests.as_bytes().chunks(7) {
+        tokio::io::AsyncWriteExt::write_all(&mut writer, piece)
+            .await
+            .unwrap();
+    }
+    let mut received = Vec::new();
+    tokio::io::AsyncReadExt::read_to_end(&mut reader, &mut received)
+        .await
+        .unwrap();
+    let text = String::from_utf8(received).unwrap();
+    let statuses: Vec<&str> = text
+        .split("HTTP/1.1 ")
+        .skip(1)
+        .map(|response| &response[..3])
+        .collect();
+    assert_eq!(statuses, ["200", "200", "404", "200", "200"], "{text}");
+    assert!(text.contains("first") && text.ends_with("second"), "{text}");
 }

@@ -39,6 +39,7 @@ use bytes::Bytes;
 use floe_device::Clock;
 use futures::future::{join_all, try_join_all};
 use futures::{StreamExt, TryStreamExt};
+use tokio::sync::{mpsc, oneshot};
 
 pub use crate::origin::{Attributes, ByteRange, ObjectKey, ObjectMeta};
 pub use conditional::{Conditions, EtagCondition, RangeCondition, Verdict};
@@ -49,8 +50,8 @@ pub use response::{ConditionalRead, ObjectBody, ObjectHead, ObjectRead, Outcome}
 pub use stats::ObjectStats;
 
 use crate::origin::{
-    BucketInfo, ListPage, ListRequest, Origin, OriginError, PartInfo, PartRequest, PutRequest,
-    PutResponse, UploadInfo, UploadTurn, UploadedPart,
+    BucketInfo, ForwardAnswer, ForwardRequest, ListPage, ListRequest, Origin, OriginError,
+    PartInfo, PartRequest, PutRequest, PutResponse, UploadInfo, UploadTurn, UploadedPart,
 };
 use crate::store::Store;
 use background::Background;
@@ -62,6 +63,10 @@ use metadata::Wanted;
 use reader::Reader;
 use stats::{Counters, count};
 use version::name_hash;
+
+/// Most bytes of the answer to a change that wait for the client, who must not hold the change
+/// up. Such answers are short documents.
+const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
 /// Restarts of a read whose object changes before its first byte.
 const MAX_RESTARTS: u32 = 3;
@@ -342,6 +347,42 @@ impl ObjectCache {
         task.await.unwrap_or(Err(ObjectError::Stopped))
     }
 
+    /// Sends a client's own request to the origin. `changes` are the objects that it may
+    /// change, with the guarantees of [`put`](ObjectCache::put) for each.
+    ///
+    /// # Errors
+    /// The origin's, if there is no answer; for a change as [`change`](ObjectCache::change).
+    pub async fn forward(
+        &self,
+        request: ForwardRequest,
+        changes: Vec<ObjectKey>,
+    ) -> Result<ForwardAnswer, ObjectError> {
+        let origin = self.inner.origin.clone();
+        if changes.is_empty() {
+            return Ok(origin.forward(request).await?);
+        }
+        let (sender, answered) = oneshot::channel();
+        let cache = self.clone();
+        let change = tokio::spawn(async move {
+            let send = async move {
+                match origin.forward(request).await {
+                    Ok(answer) => relay(answer, sender).await,
+                    Err(error) => Kept::Whole(Err(error), sender),
+                }
+            };
+            let kept = cache.change(changes, send).await?;
+            kept.release();
+            Ok(())
+        });
+        match answered.await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(match change.await {
+                Ok(Err(error)) => error,
+                Ok(Ok(())) | Err(_) => ObjectError::Stopped,
+            }),
+        }
+    }
+
     /// Lists a page of a bucket at the origin.
     ///
     /// # Errors
@@ -481,4 +522,58 @@ impl ObjectCache {
     pub fn config(&self) -> &ObjectConfig {
         &self.inner.config
     }
+}
+
+/// The end of an answer, which its caller must not have before the change has ended: who has it
+/// may read the object, and must not meet a fetch from before the change.
+enum Kept {
+    Whole(
+        Result<ForwardAnswer, OriginError>,
+        oneshot::Sender<Result<ForwardAnswer, OriginError>>,
+    ),
+    Last(
+        Result<Bytes, OriginError>,
+        mpsc::UnboundedSender<Result<Bytes, OriginError>>,
+    ),
+}
+
+impl Kept {
+    /// Fails, without harm, if the caller has left.
+    fn release(self) {
+        match self {
+            Kept::Whole(answer, caller) => drop(caller.send(answer)),
+            Kept::Last(piece, pieces) => drop(pieces.send(piece)),
+        }
+    }
+}
+
+/// Passes an answer to its caller as it comes, but for its end, and returns when the origin has
+/// sent all of it.
+async fn relay(
+    mut answer: ForwardAnswer,
+    caller: oneshot::Sender<Result<ForwardAnswer, OriginError>>,
+) -> Kept {
+    let Some(mut last) = answer.body.next().await else {
+        return Kept::Whole(Ok(answer), caller);
+    };
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let pieces = futures::stream::unfold(receiver, |mut receiver| async move {
+        let piece = receiver.recv().await?;
+        Some((piece, receiver))
+    });
+    let mut body = std::mem::replace(&mut answer.body, pieces.boxed());
+    // Fails if the caller has left. The answer is read all the same: an origin may be at work
+    // until its end.
+    let _ = caller.send(Ok(answer));
+    let mut received_bytes = 0;
+    while let Some(piece) = body.next().await {
+        received_bytes += piece.as_ref().map_or(0, |piece| piece.len() as u64);
+        if received_bytes > ANSWER_BYTES_MAX {
+            let error = format!("the answer to a change has more than {ANSWER_BYTES_MAX} bytes");
+            last = Err(OriginError::Protocol(error));
+            break;
+        }
+        let _ = sender.send(std::mem::replace(&mut last, piece));
+    }
+    Kept::Last(last, sender)
 }

@@ -1,7 +1,7 @@
 //! The metadata record: what the cache keeps about an object.
 //!
 //! ```text
-//! byte 0      format, 1
+//! byte 0      format, 2
 //! byte 1      kind: 0 the object does not exist, 1 it does
 //! bytes 2–9   when the origin confirmed it, seconds since 1970, little-endian
 //! then, if it exists:
@@ -11,6 +11,7 @@
 //!   texts     etag, content type, encoding, language, disposition,
 //!             cache control, storage class: a flag byte, length (u32), UTF-8
 //!   4         number of user headers, then name and value of each: length (u32), UTF-8
+//!   4         number of further headers, likewise
 //! ```
 //!
 //! All other bytes are no record. The store detects damage; this decoder must
@@ -22,9 +23,9 @@ use bytes::Bytes;
 
 use crate::origin::{Attributes, ObjectMeta};
 
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 /// S3 allows 2 KiB of user metadata; other origins a little more.
-const USER_HEADERS_MAX: usize = 1024;
+const HEADERS_MAX: usize = 1024;
 
 /// The cached knowledge of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,12 +109,8 @@ impl RecordedObject {
             out.push(u8::from(text.is_some()));
             push_text(out, text.as_deref().unwrap_or_default());
         }
-        let user = &attributes.user[..attributes.user.len().min(USER_HEADERS_MAX)];
-        out.extend_from_slice(&(user.len() as u32).to_le_bytes());
-        for (name, value) in user {
-            push_text(out, name);
-            push_text(out, value);
-        }
+        push_headers(out, &attributes.user);
+        push_headers(out, &attributes.headers);
     }
 
     fn decode(input: &mut Input<'_>) -> Result<Self, NotARecord> {
@@ -128,23 +125,16 @@ impl RecordedObject {
             (false, ..) => return Err(NotARecord),
         };
         let etag = input.optional_text()?;
-        let mut attributes = Attributes {
+        let attributes = Attributes {
             content_type: input.optional_text()?,
             content_encoding: input.optional_text()?,
             content_language: input.optional_text()?,
             content_disposition: input.optional_text()?,
             cache_control: input.optional_text()?,
             storage_class: input.optional_text()?,
-            user: Vec::new(),
+            user: input.headers()?,
+            headers: input.headers()?,
         };
-        let headers = u32::from_le_bytes(input.array()?) as usize;
-        if headers > USER_HEADERS_MAX {
-            return Err(NotARecord);
-        }
-        for _ in 0..headers {
-            let name = input.text()?;
-            attributes.user.push((name, input.text()?));
-        }
         Ok(RecordedObject {
             meta: ObjectMeta {
                 size,
@@ -190,6 +180,19 @@ impl Input<'_> {
             .map_err(|_| NotARecord)
     }
 
+    fn headers(&mut self) -> Result<Vec<(String, String)>, NotARecord> {
+        let count = u32::from_le_bytes(self.array()?) as usize;
+        if count > HEADERS_MAX {
+            return Err(NotARecord);
+        }
+        let mut headers = Vec::new();
+        for _ in 0..count {
+            let name = self.text()?;
+            headers.push((name, self.text()?));
+        }
+        Ok(headers)
+    }
+
     fn optional_text(&mut self) -> Result<Option<String>, NotARecord> {
         let is_there = self.flag()?;
         let text = self.text()?;
@@ -198,6 +201,15 @@ impl Input<'_> {
             (false, true) => Ok(None),
             (false, false) => Err(NotARecord),
         }
+    }
+}
+
+fn push_headers(out: &mut Vec<u8>, headers: &[(String, String)]) {
+    let headers = &headers[..headers.len().min(HEADERS_MAX)];
+    out.extend_from_slice(&(headers.len() as u32).to_le_bytes());
+    for (name, value) in headers {
+        push_text(out, name);
+        push_text(out, value);
     }
 }
 
@@ -260,6 +272,7 @@ mod tests {
             time in proptest::option::of((-1_000_000_000_000i64..1_000_000_000_000, 0u32..1_000_000_000)),
             texts in proptest::collection::vec(text(), 7),
             user in proptest::collection::vec((".{0,8}", ".{0,8}"), 0..5),
+            headers in proptest::collection::vec((".{0,8}", ".{0,8}"), 0..3),
         ) -> RecordedObject {
             RecordedObject {
                 meta: ObjectMeta {
@@ -274,6 +287,7 @@ mod tests {
                         cache_control: texts[5].clone(),
                         storage_class: texts[6].clone(),
                         user,
+                        headers,
                     },
                 },
                 instance,

@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 
 use super::error::OriginError;
+use super::forward::{ForwardAnswer, ForwardBody, ForwardHead};
 use super::types::{
     Attributes, BucketInfo, GetRequest, ListPage, ListRequest, ObjectKey, ObjectMeta, OriginRead,
     PartInfo, PartRequest, PutRequest, PutResponse, UploadInfo, UploadedPart,
@@ -38,6 +39,23 @@ pub trait Backend: Send + Sync + 'static {
     /// compare the metadata that comes with the bytes.
     fn honours_if_match(&self) -> bool {
         true
+    }
+
+    /// Whether [`forward`](Backend::forward) sends requests in S3's protocol to a bucket, or
+    /// to the service itself (`None`).
+    fn forwards(&self, bucket: Option<&str>) -> bool {
+        let _ = bucket;
+        false
+    }
+
+    /// Sends a client's own request, and returns the answer of any status.
+    async fn forward(
+        &self,
+        head: ForwardHead,
+        body: Option<ForwardBody>,
+    ) -> Result<ForwardAnswer, OriginError> {
+        let _ = (head, body);
+        Err(OriginError::Unsupported("take requests of S3".into()))
     }
 
     /// Writes a whole object.

@@ -1,6 +1,6 @@
 //! The settings of `[origin]`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -148,6 +148,7 @@ impl OriginConfig {
         if self.secret_key.is_some() && self.access_key.is_none() && self.kind == S3 {
             return Err(missing("access_key", "the key that secret_key belongs to"));
         }
+        self.validate_buckets()?;
         self.validate_endpoint()?;
         self.validate_redirects()?;
         self.validate_uploads()?;
@@ -178,6 +179,15 @@ impl OriginConfig {
                 endpoint,
                 "is no URL; write it with https:// (or http:// and allow_http = true)",
             )),
+        }
+    }
+
+    /// A change by one of two names would not invalidate what is cached by the other.
+    fn validate_buckets(&self) -> Result<(), OriginConfigError> {
+        let mut seen = BTreeSet::new();
+        match self.buckets.values().find(|name| !seen.insert(*name)) {
+            None => Ok(()),
+            Some(twice) => Err(invalid("buckets", twice, "has two names; give it one")),
         }
     }
 
@@ -384,6 +394,10 @@ mod tests {
             (
                 "kind = \"s3\"\nredirects = [\"https://x/path\"]",
                 "origin.redirects = https://x/path is no origin",
+            ),
+            (
+                "kind = \"s3\"\n[buckets]\na = \"one\"\nb = \"one\"",
+                "origin.buckets = one has two names",
             ),
             (
                 "kind = \"s3\"\n[requests]\nmax_attempts = 0",

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use floe_core::Tick;
 use floe_device::Clock;
 use futures::StreamExt;
 use parking_lot::{Mutex, RwLock};
@@ -18,6 +19,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::config::RequestConfig;
 use super::error::OriginError;
+use super::forward::{ForwardAnswer, ForwardBody, ForwardHead, ForwardRequest};
 use super::stats::{Counters, OriginOperation, OriginStats, Queue};
 use super::turn::{Turn, UploadTurn};
 use super::types::{OriginBody, OriginRead, UploadBody};
@@ -35,6 +37,10 @@ const CONFIRMATION_LIMIT: Duration = Duration::from_millis(2);
 /// hold up a thread for at most 2 % of its time, and a thread that only lost its processor is
 /// not kept from them for long.
 const CONFIRMATION_PAUSES: u32 = 50;
+
+/// Least limit of the time to the answer to a forwarded change: a copy of a large object takes
+/// minutes.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(600);
 
 pub(super) struct Guard {
     config: RwLock<Arc<RequestConfig>>,
@@ -86,7 +92,7 @@ impl Guard {
         F: Future<Output = Result<T, OriginError>>,
     {
         let _turn = self.turn(Queue::Requests).await?;
-        self.retry(operation, attempt).await
+        self.retry(operation, attempt, |_| None).await
     }
 
     /// Runs a confirmation, unless one took too long a short time ago.
@@ -117,7 +123,49 @@ impl Guard {
         attempt: impl Future<Output = Result<T, OriginError>>,
     ) -> Result<T, OriginError> {
         let _turn = self.turn(Queue::Requests).await?;
-        self.attempt(operation, attempt).await
+        let limit = self.config().response_timeout();
+        self.attempt((operation, limit), attempt, |_| None).await
+    }
+
+    /// Sends a client's request. It keeps its turn until the answer begins: the client may take
+    /// any time to read it.
+    pub(super) async fn forward<F>(
+        &self,
+        request: ForwardRequest,
+        send: impl Fn(ForwardHead, Option<ForwardBody>) -> F,
+    ) -> Result<ForwardAnswer, OriginError>
+    where
+        F: Future<Output = Result<ForwardAnswer, OriginError>>,
+    {
+        let ForwardRequest { head, body } = request;
+        let operation = head.operation();
+        let limit = self.config().response_timeout().max(CHANGE_TIMEOUT);
+        let Some(body) = body else {
+            let _turn = self.turn(Queue::Requests).await?;
+            let counts_as = ForwardAnswer::counts_as;
+            let mut answer = match head.is_safe() {
+                true => {
+                    let attempt = || send(head.clone(), None);
+                    self.retry(operation, attempt, counts_as).await?
+                }
+                false => {
+                    let sent = send(head, None);
+                    self.attempt((operation, limit), sent, counts_as).await?
+                }
+            };
+            answer.body = self.guarded(answer.body, None, None);
+            return Ok(answer);
+        };
+        let (pieces, pass) = self.admit(body.pieces, None).await?;
+        let body = ForwardBody { pieces, ..body };
+        let sent = send(head, Some(body));
+        let begun = self.clock.now();
+        // The frontend limits the pauses of its client.
+        let answer = self.while_moving(limit, &pass.pieces, sent).await;
+        self.count(operation, begun, &answer, ForwardAnswer::counts_as);
+        let mut answer = answer?;
+        answer.body = self.guarded(answer.body, None, None);
+        Ok(answer)
     }
 
     /// Runs a read, which keeps its turn until the body ends.
@@ -126,18 +174,23 @@ impl Guard {
         F: Future<Output = Result<OriginRead, OriginError>>,
     {
         let turn = self.turn(Queue::Requests).await?;
-        let mut read = self.retry(OriginOperation::Get, attempt).await?;
+        let mut read = self.retry(OriginOperation::Get, attempt, |_| None).await?;
+        let length = read.range.end.saturating_sub(read.range.start);
+        read.body = self.guarded(read.body, Some(length), Some(turn));
+        Ok(read)
+    }
+
+    fn guarded(&self, body: OriginBody, length: Option<u64>, turn: Option<Turn>) -> OriginBody {
         let body = GuardedBody {
-            body: read.body,
-            remaining: read.range.end.saturating_sub(read.range.start),
-            expected: read.range.end.saturating_sub(read.range.start),
+            body,
+            length,
+            received: 0,
             idle_timeout: self.config().idle_timeout(),
             clock: self.clock.clone(),
             counters: Arc::clone(&self.counters),
             _turn: turn,
         };
-        read.body = body.into_stream();
-        Ok(read)
+        body.into_stream()
     }
 
     /// Waits for a turn of an upload whose body does not come from a client.
@@ -178,22 +231,36 @@ impl Guard {
         upload: impl Future<Output = Result<T, OriginError>>,
     ) -> Result<T, OriginError> {
         let begun = self.clock.now();
-        let result = self.while_moving(&pass.pieces, upload).await;
-        let latency = Duration::from_nanos(self.clock.now().0.saturating_sub(begun.0));
-        self.counters
-            .attempt(operation, latency, result.as_ref().err());
+        let config = self.config();
+        let limit = config.response_timeout().max(config.idle_timeout());
+        let result = self.while_moving(limit, &pass.pieces, upload).await;
+        self.count(operation, begun, &result, |_| None);
         result
+    }
+
+    fn count<T>(
+        &self,
+        operation: OriginOperation,
+        begun: Tick,
+        result: &Result<T, OriginError>,
+        counts_as: impl Fn(&T) -> Option<OriginError>,
+    ) {
+        let latency = Duration::from_nanos(self.clock.now().0.saturating_sub(begun.0));
+        let error = match result {
+            Ok(found) => counts_as(found),
+            Err(error) => Some(error.clone()),
+        };
+        self.counters.attempt(operation, latency, error.as_ref());
     }
 
     /// Fails when neither the body progresses nor a response arrives within the limit.
     async fn while_moving<T>(
         &self,
+        limit: Duration,
         pieces: &AtomicU64,
         upload: impl Future<Output = Result<T, OriginError>>,
     ) -> Result<T, OriginError> {
         let mut upload = std::pin::pin!(upload);
-        let config = self.config();
-        let limit = config.response_timeout().max(config.idle_timeout());
         loop {
             let before = pieces.load(Relaxed);
             let sleep = self.clock.sleep(limit);
@@ -241,13 +308,18 @@ impl Guard {
         &self,
         operation: OriginOperation,
         attempt: impl Fn() -> F,
+        counts_as: impl Fn(&T) -> Option<OriginError>,
     ) -> Result<T, OriginError>
     where
         F: Future<Output = Result<T, OriginError>>,
     {
         let mut tried = 1;
         loop {
-            match self.attempt(operation, attempt()).await {
+            let limit = self.config().response_timeout();
+            match self
+                .attempt((operation, limit), attempt(), &counts_as)
+                .await
+            {
                 Err(error) if error.is_retriable() && tried < self.config().max_attempts => {
                     let pause = self.backoff(tried);
                     tracing::debug!(%error, tried, ?pause, "retrying a request to the origin");
@@ -260,21 +332,21 @@ impl Guard {
         }
     }
 
+    /// Waits for a result for `limit`. `counts_as` tells which results the counters take for
+    /// errors.
     async fn attempt<T>(
         &self,
-        operation: OriginOperation,
+        (operation, limit): (OriginOperation, Duration),
         attempt: impl Future<Output = Result<T, OriginError>>,
+        counts_as: impl Fn(&T) -> Option<OriginError>,
     ) -> Result<T, OriginError> {
         let begun = self.clock.now();
-        let limit = self.config().response_timeout();
         let result = tokio::select! {
             biased;
             result = attempt => result,
             () = self.clock.sleep(limit) => Err(OriginError::Timeout(limit)),
         };
-        let latency = Duration::from_nanos(self.clock.now().0.saturating_sub(begun.0));
-        self.counters
-            .attempt(operation, latency, result.as_ref().err());
+        self.count(operation, begun, &result, counts_as);
         result
     }
 
@@ -318,16 +390,16 @@ async fn primed(body: UploadBody) -> UploadBody {
     futures::stream::iter(arrived).chain(body).boxed()
 }
 
-/// A body that ends with an error unless it has exactly the announced bytes,
-/// each piece within the idle timeout.
+/// A body that ends with an error unless it has exactly the announced bytes, if their number
+/// is known, each piece within the idle timeout.
 struct GuardedBody {
     body: OriginBody,
-    remaining: u64,
-    expected: u64,
+    length: Option<u64>,
+    received: u64,
     idle_timeout: Duration,
     clock: Clock,
     counters: Arc<Counters>,
-    _turn: Turn,
+    _turn: Option<Turn>,
 }
 
 impl GuardedBody {
@@ -346,7 +418,7 @@ impl GuardedBody {
     }
 
     async fn next(&mut self) -> Result<Option<bytes::Bytes>, OriginError> {
-        if self.remaining == 0 {
+        if self.length == Some(self.received) {
             return Ok(None);
         }
         let limit = self.idle_timeout;
@@ -363,22 +435,23 @@ impl GuardedBody {
             () = timeout => Some(Err(OriginError::Timeout(limit))),
         };
         match item {
-            None => Err(OriginError::ShortBody {
-                expected: self.expected,
-                received: self.expected - self.remaining,
-            }),
+            None => match self.length {
+                None => Ok(None),
+                Some(expected) => Err(OriginError::ShortBody {
+                    expected,
+                    received: self.received,
+                }),
+            },
             Some(Err(error)) => Err(error),
-            Some(Ok(bytes)) if bytes.len() as u64 > self.remaining => {
-                Err(OriginError::Protocol(format!(
-                    "the body is longer than the {} bytes announced",
-                    self.expected
-                )))
-            }
             Some(Ok(bytes)) => {
-                self.remaining -= bytes.len() as u64;
-                self.counters
-                    .bytes_received
-                    .fetch_add(bytes.len() as u64, Relaxed);
+                let length = bytes.len() as u64;
+                self.received += length;
+                if let Some(expected) = self.length.filter(|length| *length < self.received) {
+                    return Err(OriginError::Protocol(format!(
+                        "the body is longer than the {expected} bytes announced"
+                    )));
+                }
+                self.counters.bytes_received.fetch_add(length, Relaxed);
                 Ok(Some(bytes))
             }
         }

@@ -14,6 +14,7 @@ mod config_error;
 pub mod directory;
 pub mod emulated;
 mod error;
+mod forward;
 mod guard;
 mod kind;
 mod remote;
@@ -31,6 +32,9 @@ pub use backend::Backend;
 pub use config::{OriginConfig, RequestConfig, Secret};
 pub use config_error::OriginConfigError;
 pub use error::OriginError;
+pub use forward::{
+    ForwardAnswer, ForwardBody, ForwardHead, ForwardRequest, PayloadHash, remove_connection_headers,
+};
 pub use kind::OriginKind;
 pub use stats::{LATENCY_BOUNDS_MS, OperationStats, OriginOperation, OriginStats};
 pub use turn::UploadTurn;
@@ -149,6 +153,19 @@ impl Origin {
     /// [`Backend::confirms`]. It counts as a [`head`](Origin::head) then, and waits in no queue.
     pub fn confirms(&self, key: &ObjectKey, meta: &ObjectMeta) -> bool {
         self.guard.confirm(|| self.backend.confirms(key, meta))
+    }
+
+    /// See [`Backend::forwards`].
+    pub fn forwards(&self, bucket: Option<&str>) -> bool {
+        self.backend.forwards(bucket)
+    }
+
+    /// Sends a client's own request. An answer of any status is returned; a request that
+    /// changes nothing is retried where there is none.
+    pub async fn forward(&self, request: ForwardRequest) -> Result<ForwardAnswer, OriginError> {
+        self.guard
+            .forward(request, |head, body| self.backend.forward(head, body))
+            .await
     }
 
     /// Writes a whole object. Not retried, since a body can be read only once.

@@ -150,6 +150,10 @@ pub struct Attributes {
     /// User metadata (`x-amz-meta-*`), names without the prefix, sorted by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub user: Vec<(String, String)>,
+    /// Further headers that describe the object, such as `expires` and S3's own: names in
+    /// lower case, sorted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<(String, String)>,
 }
 
 /// A read from an origin.

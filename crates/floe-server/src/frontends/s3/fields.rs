@@ -32,11 +32,15 @@ pub(crate) fn attributes(headers: &HeaderMap) -> S3Result<Attributes> {
         cache_control: text("cache-control")?,
         storage_class: text("x-amz-storage-class")?,
         user,
+        headers: text("expires")?
+            .map(|expires| ("expires".to_owned(), expires))
+            .into_iter()
+            .collect(),
     })
 }
 
 /// `aws-chunked` describes the upload, not the object.
-fn stored_encoding(value: &str) -> Option<String> {
+pub(super) fn stored_encoding(value: &str) -> Option<String> {
     let kept: Vec<&str> = value
         .split(',')
         .map(str::trim)

@@ -112,12 +112,13 @@ pub(crate) fn reject_dropped(operation: &str, query: &Query, headers: &HeaderMap
     }
     reject_access_lists(headers)?;
     reject_conditions(operation, headers)?;
-    if makes_object(operation) && headers.contains_key("expires") {
-        return Err(not_implemented(
-            "the header Expires; use Cache-Control: max-age",
-        ));
-    }
     Ok(())
+}
+
+/// True for a header, or a parameter in lower case, that is part of a signature or without an
+/// effect.
+pub(super) fn is_everywhere(name: &str) -> bool {
+    EVERYWHERE.contains(&name) || PARAMETERS.contains(&name)
 }
 
 fn is_honoured(operation: &str, name: &str) -> bool {
@@ -127,13 +128,6 @@ fn is_honoured(operation: &str, name: &str) -> bool {
             true => name.starts_with(known),
             false => name == *known,
         })
-}
-
-fn makes_object(operation: &str) -> bool {
-    matches!(
-        operation,
-        "PutObject" | "CreateMultipartUpload" | "CopyObject"
-    )
 }
 
 /// Only the two values that describe a cache whose objects belong to its bucket are accepted.

@@ -108,6 +108,12 @@ pub(super) fn attributes_to_store(
             to.insert(attribute, value.clone().into());
         }
     }
+    if let Some((name, _)) = from.headers.first() {
+        return Err(OriginError::Rejected {
+            status: 400,
+            message: format!("this origin cannot keep the header {name}"),
+        });
+    }
     for (name, value) in &from.user {
         require_ascii(name, value)?;
         let attribute = Attribute::Metadata(name.clone().into());

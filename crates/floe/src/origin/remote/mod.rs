@@ -1,11 +1,12 @@
 //! Remote stores: S3 and compatible ones, Google Cloud Storage, Azure and web
-//! servers, through the `object_store` crate. Its own retries are off:
-//! [`Origin`](super::Origin) retries, with the cache's clock and counters.
+//! servers, through the `object_store` crate; what it cannot say to S3, `s3` says. Its own
+//! retries are off: [`Origin`](super::Origin) retries, with the cache's clock and counters.
 
 mod bucket;
 mod convert;
 mod open;
 pub(super) mod redirect;
+mod s3;
 mod service;
 #[cfg(test)]
 mod tests;
@@ -17,32 +18,42 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
+use http::{HeaderMap, HeaderValue};
 use object_store::list::PaginatedListOptions;
 use object_store::multipart::{MultipartStore, PartId};
+use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMultipartOptions};
 use parking_lot::Mutex;
+use percent_encoding::percent_decode_str;
 
 use super::backend::Backend;
 use super::config::OriginConfig;
 use super::config_error::OriginConfigError;
 use super::error::OriginError;
+use super::forward::{ForwardAnswer, ForwardBody, ForwardHead};
 use super::kind::OriginKind;
 use super::types::{
     Attributes, BucketInfo, GetRequest, ListPage, ListRequest, ListedObject, ObjectKey, ObjectMeta,
     OriginBody, OriginRead, PartRequest, PutRequest, PutResponse, UploadedPart,
 };
 use bucket::Bucket;
+use s3::S3Client;
 use service::{is_not_partial, meaning};
 use upload::{Leftover, UploadLimits};
 
 /// Most clients to keep, one per bucket.
 const BUCKETS_MAX: usize = 1024;
 
+/// Paths of S3 servers that are no buckets: the interfaces of MinIO's and Ceph's administrators.
+const NO_BUCKETS: [&str; 2] = ["admin", "minio"];
+
 /// A remote store.
 pub(super) struct RemoteOrigin {
     config: OriginConfig,
     buckets: Mutex<HashMap<String, Arc<Bucket>>>,
     limits: UploadLimits,
+    /// The client of an S3 origin.
+    s3: Option<S3Client>,
 }
 
 impl RemoteOrigin {
@@ -57,6 +68,10 @@ impl RemoteOrigin {
                 config.max_part_size.bytes(),
                 config.upload_memory.bytes(),
             ),
+            s3: match config.kind {
+                OriginKind::S3 => Some(S3Client::open(config)?),
+                _ => None,
+            },
             config: config.clone(),
             buckets: Mutex::new(HashMap::new()),
         };
@@ -66,7 +81,8 @@ impl RemoteOrigin {
         Ok(origin)
     }
 
-    fn bucket(&self, asked: &str) -> Result<Arc<Bucket>, OriginError> {
+    /// The origin's name of a bucket.
+    fn mapped<'a>(&'a self, asked: &'a str) -> Result<&'a str, OriginError> {
         let unknown = || OriginError::NoSuchBucket(asked.to_owned());
         let name = match self.config.buckets.get(asked) {
             Some(mapped) => mapped.as_str(),
@@ -79,6 +95,31 @@ impl RemoteOrigin {
         if !is_name || name == "." || name == ".." {
             return Err(unknown());
         }
+        if self.s3.is_some() && self.config.buckets.is_empty() && NO_BUCKETS.contains(&name) {
+            return Err(OriginError::AccessDenied(format!(
+                "/{name} is the path of an administrator's interface on some servers of S3; if it \
+                 is a bucket, name it in origin.buckets"
+            )));
+        }
+        Ok(name)
+    }
+
+    /// An object of S3, and the client that reads it.
+    fn s3_object(&self, key: &ObjectKey) -> Result<Option<(&S3Client, ObjectKey)>, OriginError> {
+        let Some(s3) = &self.s3 else {
+            return Ok(None);
+        };
+        let bucket = self.mapped(key.bucket())?;
+        Ok(Some((s3, ObjectKey::new(bucket, key.key()))))
+    }
+
+    /// The client of an object's bucket, and the object's path in it.
+    fn object(&self, key: &ObjectKey) -> Result<(Arc<Bucket>, Path), OriginError> {
+        Ok((self.bucket(key.bucket())?, convert::path(key)?))
+    }
+
+    fn bucket(&self, asked: &str) -> Result<Arc<Bucket>, OriginError> {
+        let name = self.mapped(asked)?;
         if let Some(bucket) = self.buckets.lock().get(name) {
             return Ok(Arc::clone(bucket));
         }
@@ -147,8 +188,10 @@ fn cut(body: OriginBody, range: std::ops::Range<u64>) -> OriginBody {
 #[async_trait]
 impl Backend for RemoteOrigin {
     async fn get(&self, key: &ObjectKey, request: GetRequest) -> Result<OriginRead, OriginError> {
-        let bucket = self.bucket(key.bucket())?;
-        let path = convert::path(key)?;
+        if let Some((s3, target)) = self.s3_object(key)? {
+            return s3.get(&target, &request).await;
+        }
+        let (bucket, path) = self.object(key)?;
         let get = bucket
             .objects
             .get_opts(&path, convert::options(&request, false));
@@ -167,8 +210,10 @@ impl Backend for RemoteOrigin {
     }
 
     async fn head(&self, key: &ObjectKey, request: GetRequest) -> Result<ObjectMeta, OriginError> {
-        let bucket = self.bucket(key.bucket())?;
-        let path = convert::path(key)?;
+        if let Some((s3, target)) = self.s3_object(key)? {
+            return s3.head(&target, &request).await;
+        }
+        let (bucket, path) = self.object(key)?;
         let result = bucket
             .objects
             .get_opts(&path, convert::options(&request, true))
@@ -177,10 +222,36 @@ impl Backend for RemoteOrigin {
         Ok(convert::meta(&result.meta, &result.attributes))
     }
 
+    fn forwards(&self, bucket: Option<&str>) -> bool {
+        // The service has buckets that clients must not see where the settings name some.
+        self.s3.is_some() && (bucket.is_some() || self.config.buckets.is_empty())
+    }
+
+    async fn forward(
+        &self,
+        mut head: ForwardHead,
+        body: Option<ForwardBody>,
+    ) -> Result<ForwardAnswer, OriginError> {
+        let Some(s3) = &self.s3 else {
+            return Err(OriginError::Unsupported("take requests of S3".into()));
+        };
+        let bucket = match &head.bucket {
+            Some(bucket) => Some(self.mapped(bucket)?.to_owned()),
+            None if self.forwards(None) => None,
+            None => {
+                return Err(OriginError::Unsupported(
+                    "take requests to the service itself, since origin.buckets names its buckets"
+                        .into(),
+                ));
+            }
+        };
+        self.map_sources(&mut head.headers)?;
+        s3.forward(head, bucket, body).await
+    }
+
     async fn put(&self, key: &ObjectKey, request: PutRequest) -> Result<PutResponse, OriginError> {
         self.check_writable()?;
-        let bucket = self.bucket(key.bucket())?;
-        let path = convert::path(key)?;
+        let (bucket, path) = self.object(key)?;
         upload::put(&bucket, path, &key.to_string(), request, &self.limits).await
     }
 
@@ -342,6 +413,44 @@ impl Backend for RemoteOrigin {
 }
 
 impl RemoteOrigin {
+    /// Names the buckets that a request copies from as the origin does.
+    fn map_sources(&self, headers: &mut HeaderMap) -> Result<(), OriginError> {
+        if self.config.buckets.is_empty() {
+            return Ok(());
+        }
+        for name in ["x-amz-copy-source", "x-amz-rename-source"] {
+            let Some(source) = headers.get(name) else {
+                continue;
+            };
+            let unclear = || OriginError::Rejected {
+                status: 400,
+                message: format!("{name} must be a bucket and a key"),
+            };
+            let source = source.to_str().map_err(|_| unclear())?;
+            let source = source.strip_prefix('/').unwrap_or(source);
+            let (bucket, key) = match source.split_once('/') {
+                Some((bucket, key)) => (bucket, format!("/{key}")),
+                // The slash may be encoded as well.
+                None => {
+                    let at = source
+                        .to_ascii_uppercase()
+                        .find("%2F")
+                        .ok_or_else(unclear)?;
+                    (&source[..at], source[at..].to_owned())
+                }
+            };
+            let path = percent_decode_str(&key).decode_utf8_lossy();
+            let path = path.split('?').next().unwrap_or_default();
+            if path.split('/').any(|part| part == "." || part == "..") {
+                return Err(unclear());
+            }
+            let mapped = format!("{}{key}", self.mapped(bucket)?);
+            let value = HeaderValue::from_str(&mapped).map_err(|_| unclear())?;
+            headers.insert(name, value);
+        }
+        Ok(())
+    }
+
     fn check_writable(&self) -> Result<(), OriginError> {
         match self.config.kind {
             OriginKind::Http => Err(OriginError::Unsupported(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use futures::TryStreamExt;
-use object_store::aws::{AmazonS3, AmazonS3Builder, AwsAuthorizer};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AwsAuthorizer, AwsCredentialProvider};
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::client::{HttpConnector, HttpRequest, HttpRequestBody};
 use object_store::gcp::GoogleCloudStorageBuilder;
@@ -17,6 +17,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::bucket::Bucket;
+use super::redirect::Redirects;
 use super::service::{Connector, meaning};
 use crate::origin::config::OriginConfig;
 use crate::origin::error::OriginError;
@@ -77,7 +78,7 @@ fn client_options(config: &OriginConfig) -> ClientOptions {
 fn connector(config: &OriginConfig) -> Connector {
     let requests = &config.requests;
     Connector {
-        redirects: config.redirects.clone(),
+        redirects: Redirects::new(&config.redirects),
         connect_timeout: requests.connect_timeout(),
         max_idle_per_host: requests.max_concurrent + requests.max_uploads,
     }
@@ -95,7 +96,14 @@ fn s3(config: &OriginConfig, bucket: &str) -> object_store::Result<AmazonS3> {
         .with_retry(no_retries())
         .with_http_connector(connector(config));
     if let Some(endpoint) = &config.endpoint {
-        builder = builder.with_endpoint(endpoint.trim_end_matches('/'));
+        let endpoint = endpoint.trim_end_matches('/');
+        builder = builder.with_endpoint(match endpoint.split_once("://") {
+            // `object_store` takes the endpoint for the bucket's own.
+            Some((scheme, rest)) if config.virtual_host_style => {
+                format!("{scheme}://{}", host_of_bucket(rest, bucket))
+            }
+            _ => endpoint.to_owned(),
+        });
     }
     if let Some(key) = &config.access_key {
         builder = builder.with_access_key_id(key);
@@ -109,7 +117,38 @@ fn s3(config: &OriginConfig, bucket: &str) -> object_store::Result<AmazonS3> {
     builder.build()
 }
 
-fn region(config: &OriginConfig) -> String {
+/// The credentials of an S3 origin; `None` for unsigned requests.
+pub(super) fn credentials(
+    config: &OriginConfig,
+) -> object_store::Result<Option<AwsCredentialProvider>> {
+    if config.anonymous {
+        return Ok(None);
+    }
+    // The bucket's name does not matter for its credentials.
+    let store = s3(config, "bucket")?;
+    Ok(Some(Arc::clone(store.credentials())))
+}
+
+/// An error of the services that issue credentials.
+pub(super) fn credential_error(error: object_store::Error) -> OriginError {
+    meaning(error, "credentials")
+}
+
+/// The URL of an S3 service.
+pub(super) fn endpoint(config: &OriginConfig) -> String {
+    match &config.endpoint {
+        Some(endpoint) => endpoint.trim_end_matches('/').to_owned(),
+        None => std::env::var("AWS_ENDPOINT_URL")
+            .unwrap_or_else(|_| format!("https://s3.{}.amazonaws.com", region(config))),
+    }
+}
+
+/// The host of a bucket below that of its service.
+pub(super) fn host_of_bucket(host: &str, bucket: &str) -> String {
+    format!("{bucket}.{host}")
+}
+
+pub(super) fn region(config: &OriginConfig) -> String {
     config
         .region
         .clone()
@@ -157,19 +196,13 @@ fn azure(config: &OriginConfig, container: &str) -> MicrosoftAzureBuilder {
 /// S3's ListBuckets, which `object_store` lacks.
 pub(super) async fn list_buckets(config: &OriginConfig) -> Result<Vec<BucketInfo>, OriginError> {
     let failed = |error| meaning(error, "");
-    let region = region(config);
-    let root = match &config.endpoint {
-        Some(endpoint) => endpoint.trim_end_matches('/').to_owned(),
-        None => std::env::var("AWS_ENDPOINT_URL")
-            .unwrap_or_else(|_| format!("https://s3.{region}.amazonaws.com")),
-    };
+    let (region, root) = (region(config), endpoint(config));
     let mut request = HttpRequest::new(HttpRequestBody::empty());
     *request.uri_mut() = format!("{root}/")
         .parse()
         .map_err(|error| OriginError::Protocol(format!("{root}: {error}")))?;
-    if !config.anonymous {
-        let store = s3(config, "bucket").map_err(failed)?;
-        let credential = store.credentials().get_credential().await.map_err(failed)?;
+    if let Some(credentials) = credentials(config).map_err(failed)? {
+        let credential = credentials.get_credential().await.map_err(failed)?;
         AwsAuthorizer::new(&credential, "s3", &region)
             .try_authorize(&mut request, None)
             .map_err(failed)?;

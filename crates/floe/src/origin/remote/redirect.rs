@@ -3,14 +3,19 @@
 //! reach.
 
 use std::net::SocketAddr;
+use std::task::{Context, Poll};
 
+use futures::future::BoxFuture;
+use http::Uri;
 use rand::seq::SliceRandom;
 use reqwest::Url;
 use reqwest::dns::{Name, Resolve, Resolving};
 use reqwest::redirect::{Action, Attempt, Policy};
 
+use crate::origin::error::OriginError;
+
 /// Most redirects of one request.
-const REDIRECTS_MAX: usize = 10;
+pub(super) const REDIRECTS_MAX: usize = 10;
 
 /// A redirect that is not followed.
 #[derive(Debug, thiserror::Error)]
@@ -35,39 +40,83 @@ pub(crate) fn origin_of(text: &str) -> Option<String> {
     (is_web && is_bare).then(|| url.origin().ascii_serialization())
 }
 
-/// Follows redirects to the first URL's origin and to `allowed` ones.
-pub(super) fn policy(allowed: &[String]) -> Policy {
-    let allowed: Vec<String> = allowed.iter().filter_map(|text| origin_of(text)).collect();
-    Policy::custom(move |attempt| decide(&allowed, attempt))
-}
+/// The origins that redirects may name, besides the first request's own.
+#[derive(Clone, Debug)]
+pub(super) struct Redirects(Vec<String>);
 
-fn decide(allowed: &[String], attempt: Attempt<'_>) -> Action {
-    let target = attempt.url().origin();
-    let name = target.ascii_serialization();
-    let is_same = attempt
-        .previous()
-        .first()
-        .is_some_and(|first| first.origin() == target);
-    if !is_same && !allowed.contains(&name) {
-        return attempt.error(RedirectRejected::Elsewhere(name));
+impl Redirects {
+    pub(super) fn new(allowed: &[String]) -> Self {
+        Redirects(allowed.iter().filter_map(|text| origin_of(text)).collect())
     }
-    if attempt.previous().len() > REDIRECTS_MAX {
-        return attempt.error(RedirectRejected::TooOften(name));
+
+    /// Follows redirects to allowed origins.
+    pub(super) fn policy(self) -> Policy {
+        Policy::custom(move |attempt| self.decide(attempt))
     }
-    attempt.follow()
+
+    fn decide(&self, attempt: Attempt<'_>) -> Action {
+        let target = attempt.url().origin();
+        let name = target.ascii_serialization();
+        let is_same = attempt
+            .previous()
+            .first()
+            .is_some_and(|first| first.origin() == target);
+        if !is_same && !self.0.contains(&name) {
+            return attempt.error(RedirectRejected::Elsewhere(name));
+        }
+        if attempt.previous().len() > REDIRECTS_MAX {
+            return attempt.error(RedirectRejected::TooOften(name));
+        }
+        attempt.follow()
+    }
+
+    /// # Errors
+    /// `next` is neither an allowed origin nor that of the first request.
+    pub(super) fn require(&self, first: &Uri, next: &Uri) -> Result<(), OriginError> {
+        let origin = |uri: &Uri| {
+            let url = Url::parse(&uri.to_string()).ok()?;
+            Some(url.origin().ascii_serialization())
+        };
+        let name = origin(next).unwrap_or_default();
+        if origin(first).is_some_and(|first| first == name) || self.0.contains(&name) {
+            return Ok(());
+        }
+        let rejected = RedirectRejected::Elsewhere(name);
+        Err(OriginError::Protocol(rejected.to_string()))
+    }
 }
 
 /// Spreads connections over a name's addresses, as `object_store` does.
+#[derive(Clone)]
 pub(super) struct Shuffled;
+
+/// The addresses of a name, in any order.
+async fn addresses(name: &str) -> std::io::Result<std::vec::IntoIter<SocketAddr>> {
+    let found = tokio::net::lookup_host((name, 0)).await?;
+    let mut addresses: Vec<SocketAddr> = found.collect();
+    addresses.shuffle(&mut rand::rng());
+    Ok(addresses.into_iter())
+}
+
+impl tower_service::Service<hyper_util::client::legacy::connect::dns::Name> for Shuffled {
+    type Response = std::vec::IntoIter<SocketAddr>;
+    type Error = std::io::Error;
+    type Future = BoxFuture<'static, std::io::Result<Self::Response>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: hyper_util::client::legacy::connect::dns::Name) -> Self::Future {
+        Box::pin(async move { addresses(name.as_str()).await })
+    }
+}
 
 impl Resolve for Shuffled {
     fn resolve(&self, name: Name) -> Resolving {
         Box::pin(async move {
-            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
-            let mut addresses: Vec<SocketAddr> = found.collect();
-            addresses.shuffle(&mut rand::rng());
             let addresses: Box<dyn Iterator<Item = SocketAddr> + Send> =
-                Box::new(addresses.into_iter());
+                Box::new(addresses(name.as_str()).await?);
             Ok(addresses)
         })
     }

@@ -15,12 +15,12 @@ use object_store::client::{
 use object_store::{ClientConfigKey, ClientOptions};
 
 use super::convert::is_visible;
-use super::redirect::{self, RedirectRejected, Shuffled};
+use super::redirect::{RedirectRejected, Redirects, Shuffled};
 
 use crate::origin::error::OriginError;
 
 /// Most bytes to read of an error response's body.
-const ERROR_BODY_BYTES_MAX: usize = 16 * 1024;
+pub(super) const ERROR_BODY_BYTES_MAX: usize = 16 * 1024;
 
 /// Connects as `object_store` does with the options of [`client_options`],
 /// limits redirects, and wraps the client in [`Explaining`].
@@ -28,7 +28,7 @@ const ERROR_BODY_BYTES_MAX: usize = 16 * 1024;
 /// [`client_options`]: super::open::client_options
 #[derive(Clone, Debug)]
 pub(super) struct Connector {
-    pub(super) redirects: Vec<String>,
+    pub(super) redirects: Redirects,
     pub(super) connect_timeout: Duration,
     pub(super) max_idle_per_host: usize,
 }
@@ -39,7 +39,7 @@ impl HttpConnector for Connector {
         let allow_http = options.get_config_value(&ClientConfigKey::AllowHttp);
         let client = reqwest::Client::builder()
             .user_agent(concat!("floe/", env!("CARGO_PKG_VERSION")))
-            .redirect(redirect::policy(&self.redirects))
+            .redirect(self.redirects.clone().policy())
             .dns_resolver(Arc::new(Shuffled))
             .connect_timeout(self.connect_timeout)
             .pool_max_idle_per_host(self.max_idle_per_host)
@@ -92,8 +92,8 @@ impl HttpService for Explaining {
             ));
         }
         if status < 400 && status != 304 {
-            if let Some(from_cache) = cache_said(response.headers()) {
-                response.extensions_mut().insert(from_cache);
+            if let Some(is_hit) = cache_said(response.headers()) {
+                response.extensions_mut().insert(FromCache(is_hit));
             }
             return Ok(response);
         }
@@ -106,11 +106,11 @@ impl HttpService for Explaining {
             }
         }
         body.truncate(ERROR_BODY_BYTES_MAX);
-        let text = String::from_utf8_lossy(&body);
+        let (code, message) = error_document(&body);
         let response = ErrorResponse::Status {
             status,
-            code: element(&text, "Code").unwrap_or_default(),
-            message: element(&text, "Message").unwrap_or_else(|| text.chars().take(200).collect()),
+            code,
+            message,
         };
         Err(HttpError::new(HttpErrorKind::Decode, response))
     }
@@ -120,13 +120,13 @@ impl HttpService for Explaining {
 #[derive(Clone, Copy, Debug)]
 struct FromCache(bool);
 
-fn cache_said(headers: &HeaderMap) -> Option<FromCache> {
+pub(super) fn cache_said(headers: &HeaderMap) -> Option<bool> {
     let value = headers.get("x-floe-cache").or(headers.get("x-cache"))?;
     let value = value.to_str().ok()?.to_ascii_lowercase();
     let is_hit = value.contains("hit");
     // `joined` means fetched for another request: not a hit.
     let is_known = is_hit || value.contains("miss") || value == "joined";
-    is_known.then_some(FromCache(is_hit))
+    is_known.then_some(is_hit)
 }
 
 /// True if an intermediate cache reported a hit; `None` without a report.
@@ -137,7 +137,7 @@ pub(super) fn from_cache(result: &object_store::GetResult) -> Option<bool> {
 
 /// Encodes non-ASCII values as encoded words (RFC 2047), as Amazon does.
 /// Otherwise `object_store` could not read the object.
-fn encode_texts(headers: &mut HeaderMap) {
+pub(super) fn encode_texts(headers: &mut HeaderMap) {
     for value in headers.values_mut() {
         if value.as_bytes().iter().copied().all(is_visible) {
             continue;
@@ -159,6 +159,16 @@ fn encode_texts(headers: &mut HeaderMap) {
             *value = encoded;
         }
     }
+}
+
+/// Code and message of an error document; other text is the message.
+pub(super) fn error_document(document: &[u8]) -> (String, String) {
+    let text = String::from_utf8_lossy(document);
+    let message = element(&text, "Message");
+    (
+        element(&text, "Code").unwrap_or_default(),
+        message.unwrap_or_else(|| text.chars().take(200).collect()),
+    )
 }
 
 /// The text of an XML element without children, as in error documents.
@@ -229,7 +239,7 @@ pub(super) fn meaning(error: object_store::Error, name: &str) -> OriginError {
     }
 }
 
-fn status_meaning(status: u16, code: &str, message: &str, name: &str) -> OriginError {
+pub(super) fn status_meaning(status: u16, code: &str, message: &str, name: &str) -> OriginError {
     let message = || match (code, message) {
         ("", "") => format!("HTTP {status}"),
         ("", message) => message.to_owned(),
@@ -260,7 +270,7 @@ fn status_meaning(status: u16, code: &str, message: &str, name: &str) -> OriginE
 }
 
 /// The innermost cause is the most specific, and contains no URL.
-fn innermost(error: &(dyn StdError + 'static)) -> String {
+pub(super) fn innermost(error: &(dyn StdError + 'static)) -> String {
     let mut current = error;
     while let Some(source) = current.source() {
         current = source;

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::origin::{Origin, RequestConfig, Secret};
+use crate::origin::{ForwardRequest, Origin, PayloadHash, RequestConfig, Secret};
 
 /// Sends its responses in order and records the requests.
 struct Server {
@@ -462,6 +462,10 @@ async fn metadata_that_is_not_ascii_is_encoded_or_rejected() {
         "{error}"
     );
     assert!(error.to_string().contains("\"name\""), "{error}");
+    let mut put = PutRequest::from_bytes(Bytes::new());
+    put.attributes.headers = vec![("expires".into(), "never".into())];
+    let error = origin.put(&key(), put).await.unwrap_err();
+    assert!(error.to_string().contains("header expires"), "{error}");
     assert_eq!(server.seen.lock().len(), 1);
 }
 
@@ -478,7 +482,14 @@ async fn names_that_cannot_be_sent_are_rejected_before_any_request() {
             .unwrap_err();
         assert!(matches!(error, OriginError::NoSuchBucket(_)));
     }
-    for key in ["", "/a", "a/", "a//b", "a/../b", "."] {
+    assert_eq!(origin.list_buckets().await.unwrap()[0].name, "public");
+    let others = open(OriginKind::Http, &server);
+    let of_others = ["", "/a", "a/", "a//b", "a/../b", "."];
+    for (origin, key) in of_others
+        .map(|key| (&others, key))
+        .into_iter()
+        .chain([(&origin, "")])
+    {
         let error = origin
             .head(&ObjectKey::new("public", key), GetRequest::default())
             .await
@@ -489,5 +500,151 @@ async fn names_that_cannot_be_sent_are_rejected_before_any_request() {
         );
     }
     assert!(server.seen.lock().is_empty());
-    assert_eq!(origin.list_buckets().await.unwrap()[0].name, "public");
+}
+
+#[tokio::test]
+async fn every_key_of_s3_has_its_own_name_on_the_wire() {
+    let keys = [
+        ("/a", "//a"),
+        ("a/", "/a/"),
+        ("a//b", "/a//b"),
+        ("a/../b/./c", "/a/../b/./c"),
+        ("..", "/.."),
+        ("a b+c%2F?#\u{1}\u{fc}", "/a%20b%2Bc%252F%3F%23%01%C3%BC"),
+    ];
+    let server = serve(vec![response("200 OK", &[DATED], ""); keys.len()]).await;
+    let origin = open(OriginKind::S3, &server);
+    for (key, path) in keys {
+        let key = ObjectKey::new("bucket", key);
+        origin.head(&key, GetRequest::default()).await.unwrap();
+        let request = server.seen.lock().pop().unwrap();
+        let line = request.lines().next().unwrap();
+        assert_eq!(line, format!("HEAD /bucket{path} HTTP/1.1"));
+    }
+}
+
+#[tokio::test]
+async fn headers_that_describe_an_object_are_kept() {
+    let headers = [
+        DATED,
+        "Expires: Wed, 21 Oct 2065 07:28:00 GMT",
+        "x-amz-version-id: v1",
+        "x-amz-request-id: 1",
+        "x-amz-checksum-crc32: AAAAAA==",
+        "Via: a proxy",
+    ];
+    let server = serve(vec![response("200 OK", &headers, "")]).await;
+    let origin = open(OriginKind::S3, &server);
+    let meta = origin.head(&key(), GetRequest::default()).await.unwrap();
+    let kept = [
+        ("expires", "Wed, 21 Oct 2065 07:28:00 GMT"),
+        ("x-amz-version-id", "v1"),
+    ];
+    let kept = kept.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    assert_eq!(meta.attributes.headers, kept);
+}
+
+fn forwarded(method: http::Method, key: &str) -> ForwardHead {
+    ForwardHead {
+        method,
+        bucket: Some("public".into()),
+        key: Some(key.into()),
+        query: Some("tagging&x=%41+b".into()),
+        headers: HeaderMap::new(),
+        payload: PayloadHash::Unsigned,
+    }
+}
+
+#[tokio::test]
+async fn requests_and_answers_are_forwarded_as_they_are() {
+    let answers = [
+        response(
+            "409 Conflict",
+            &["x-own: 1", "Connection: x-hop", "x-hop: 2"],
+            "<why/>",
+        ),
+        response("204 No Content", &[], ""),
+    ];
+    let server = serve(answers.to_vec()).await;
+    let mut config = config(OriginKind::S3, &server);
+    config.buckets.insert("public".into(), "private".into());
+    let origin = Origin::open(&config, Clock::real()).unwrap();
+    let mut head = forwarded(http::Method::PUT, "a/b+c//");
+    let source = HeaderValue::from_static("/public/old%20key?versionId=3");
+    head.headers.insert("x-amz-copy-source", source);
+    let pieces = futures::stream::iter([Ok(Bytes::from("by")), Ok(Bytes::from("tes"))]);
+    let body = ForwardBody {
+        length: Some(5),
+        pieces: pieces.boxed(),
+    };
+    let request = ForwardRequest {
+        head,
+        body: Some(body),
+    };
+    let answer = origin.forward(request).await.unwrap();
+    assert_eq!(answer.status, 409);
+    assert_eq!(answer.headers["x-own"], "1");
+    assert!(!answer.headers.contains_key("x-hop"));
+    let pieces: Vec<Bytes> = answer.body.try_collect().await.unwrap();
+    assert_eq!(pieces.concat(), b"<why/>");
+    let seen = server.seen.lock().pop().unwrap();
+    let lines: Vec<&str> = seen.lines().collect();
+    assert_eq!(lines[0], "PUT /private/a/b%2Bc//?tagging&x=%41+b HTTP/1.1");
+    assert!(
+        lines.contains(&"x-amz-copy-source: private/old%20key?versionId=3"),
+        "{seen}"
+    );
+    assert!(lines.contains(&"content-length: 5"), "{seen}");
+    assert_eq!(lines.last(), Some(&"bytes"));
+
+    // Buckets that the settings do not name stay hidden, as targets and as sources.
+    for (bucket, source) in [
+        ("private", "public/a"),
+        ("public", "private/a"),
+        ("public", "x%2fy"),
+    ] {
+        let mut head = forwarded(http::Method::PUT, "k");
+        head.bucket = Some(bucket.into());
+        let source = HeaderValue::from_static(source);
+        head.headers.insert("x-amz-copy-source", source);
+        let error = origin.forward(ForwardRequest { head, body: None }).await;
+        let error = error.unwrap_err();
+        assert!(matches!(error, OriginError::NoSuchBucket(_)), "{error}");
+    }
+    let mut head = forwarded(http::Method::GET, "k");
+    head.bucket = None;
+    assert!(!origin.forwards(None) && origin.forwards(Some("public")));
+    let error = origin.forward(ForwardRequest { head, body: None }).await;
+    assert!(matches!(error, Err(OriginError::Unsupported(_))));
+    assert!(server.seen.lock().is_empty());
+}
+
+#[tokio::test]
+async fn administrators_interfaces_and_paths_out_of_a_bucket_are_not_reached() {
+    let server = serve(Vec::new()).await;
+    let origin = open(OriginKind::S3, &server);
+    for bucket in ["minio", "admin"] {
+        let key = ObjectKey::new(bucket, "v3/info");
+        let error = origin.get(&key, GetRequest::default()).await.unwrap_err();
+        assert!(matches!(error, OriginError::AccessDenied(_)), "{error}");
+        let mut head = forwarded(http::Method::GET, "v3/info");
+        head.bucket = Some(bucket.into());
+        let error = origin.forward(ForwardRequest { head, body: None }).await;
+        assert!(matches!(error, Err(OriginError::AccessDenied(_))));
+    }
+    let mut config = config(OriginKind::S3, &server);
+    config.buckets.insert("public".into(), "private".into());
+    let origin = Origin::open(&config, Clock::real()).unwrap();
+    for source in [
+        "/public/../hidden/k",
+        "public%2f..%2fhidden%2fk",
+        "public/a/./b?versionId=1",
+    ] {
+        let mut head = forwarded(http::Method::PUT, "k");
+        let source = HeaderValue::from_static(source);
+        head.headers.insert("x-amz-copy-source", source);
+        let error = origin.forward(ForwardRequest { head, body: None }).await;
+        assert!(matches!(error, Err(OriginError::Rejected { .. })));
+    }
+    assert!(server.seen.lock().is_empty());
 }

@@ -1,0 +1,154 @@
+//! A client's own request on its way to an S3 origin, and the origin's own answer.
+
+use http::header::{CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderName, Method, StatusCode};
+
+use super::error::OriginError;
+use super::stats::OriginOperation;
+use super::types::{OriginBody, UploadBody, debug_fields};
+
+/// Headers of a connection (RFC 9110 §7.6.1).
+const OF_CONNECTION: [HeaderName; 7] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// A request that an S3 origin receives as its client wrote it, with the origin's signature.
+pub struct ForwardRequest {
+    /// All but the body.
+    pub head: ForwardHead,
+    /// The body; `None` sends none.
+    pub body: Option<ForwardBody>,
+}
+
+debug_fields!(ForwardRequest: head);
+
+/// The head of a [`ForwardRequest`].
+#[derive(Clone, Debug)]
+pub struct ForwardHead {
+    /// The method.
+    pub method: Method,
+    /// The bucket as clients name it; `None` addresses the service.
+    pub bucket: Option<String>,
+    /// The key, decoded; `None` addresses the bucket.
+    pub key: Option<String>,
+    /// The URL's query as it came, without credentials.
+    pub query: Option<String>,
+    /// The headers, without credentials and without those of the client's connection.
+    pub headers: HeaderMap,
+    /// The hash of the body that the signature covers.
+    pub payload: PayloadHash,
+}
+
+/// A signed statement of a body's bytes (`x-amz-content-sha256`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PayloadHash {
+    /// The SHA-256 of the body in hexadecimal, as the client announced it.
+    Sha256(String),
+    /// The body is not signed.
+    Unsigned,
+    /// The body has chunks and a trailer (`aws-chunked`), which are not signed.
+    UnsignedTrailer,
+}
+
+impl PayloadHash {
+    /// The SHA-256 of no bytes.
+    pub const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+    /// The header's value.
+    pub fn as_str(&self) -> &str {
+        match self {
+            PayloadHash::Sha256(hash) => hash,
+            PayloadHash::Unsigned => "UNSIGNED-PAYLOAD",
+            PayloadHash::UnsignedTrailer => "STREAMING-UNSIGNED-PAYLOAD-TRAILER",
+        }
+    }
+}
+
+/// The body of a [`ForwardRequest`].
+pub struct ForwardBody {
+    /// Its bytes, if known; sent in chunks of HTTP otherwise.
+    pub length: Option<u64>,
+    /// The bytes.
+    pub pieces: UploadBody,
+}
+
+debug_fields!(ForwardBody: length);
+
+impl ForwardHead {
+    /// True if it changes nothing, so that it may be sent again.
+    pub(super) fn is_safe(&self) -> bool {
+        self.method.is_safe()
+    }
+
+    /// The counters that it belongs to.
+    pub(super) fn operation(&self) -> OriginOperation {
+        let query = self.query.as_deref().unwrap_or_default();
+        let has = |name: &str| {
+            let mut pairs = query.split('&');
+            pairs.any(|pair| pair.split('=').next() == Some(name))
+        };
+        let has_key = self.key.is_some();
+        match self.method {
+            _ if has("uploadId") || has("uploads") => OriginOperation::Multipart,
+            Method::HEAD => OriginOperation::Head,
+            Method::GET if has_key => OriginOperation::Get,
+            Method::GET => OriginOperation::List,
+            Method::DELETE => OriginOperation::Delete,
+            Method::POST if has("delete") => OriginOperation::Delete,
+            _ => OriginOperation::Put,
+        }
+    }
+}
+
+/// The origin's answer to a [`ForwardRequest`], errors included.
+pub struct ForwardAnswer {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers, without those of the origin's connection.
+    pub headers: HeaderMap,
+    /// The bytes.
+    pub body: OriginBody,
+}
+
+debug_fields!(ForwardAnswer: status);
+
+impl ForwardAnswer {
+    /// The error that the counters of requests take the answer for.
+    pub(super) fn counts_as(&self) -> Option<OriginError> {
+        let status = self.status.as_u16();
+        let message = String::new;
+        match status {
+            ..400 => None,
+            404 | 410 => Some(OriginError::NotFound(message())),
+            412 => Some(OriginError::PreconditionFailed),
+            408 | 429 | 500.. => Some(OriginError::Server {
+                status,
+                message: message(),
+            }),
+            _ => Some(OriginError::Rejected {
+                status,
+                message: message(),
+            }),
+        }
+    }
+}
+
+/// Removes the headers that concern a connection only, and those that `Connection` names.
+pub fn remove_connection_headers(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in named.iter().chain(&OF_CONNECTION) {
+        headers.remove(name);
+    }
+}

@@ -1,0 +1,221 @@
+//! A client of S3 that sends any request: keys that `object_store` cannot name, and clients'
+//! own requests.
+
+use std::time::SystemTime;
+
+use bytes::{Bytes, BytesMut};
+use futures::{StreamExt, TryStreamExt};
+use http::header::{CONTENT_LENGTH, HOST};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
+use http_body::Body as _;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::{Client, Error as ClientError};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use object_store::aws::AwsCredentialProvider;
+use percent_encoding::percent_encode;
+use rustls_platform_verifier::ConfigVerifierExt;
+use tokio_rustls::rustls::ClientConfig;
+
+use super::dial::Dial;
+use super::sign::{PATH, Signer, X_AMZ_CONTENT_SHA256};
+use crate::origin::config::OriginConfig;
+use crate::origin::config_error::OriginConfigError;
+use crate::origin::error::OriginError;
+use crate::origin::remote::open;
+use crate::origin::remote::redirect::Redirects;
+use crate::origin::remote::service::{ERROR_BODY_BYTES_MAX, innermost};
+use crate::origin::types::{BoxError, OriginBody};
+
+pub(super) type Body = UnsyncBoxBody<Bytes, BoxError>;
+
+/// A client of an S3 service.
+pub(in crate::origin::remote) struct S3Client {
+    http: Client<HttpsConnector<Dial>, Body>,
+    scheme: Scheme,
+    authority: Authority,
+    /// The path of the endpoint, without a slash at its end.
+    root: String,
+    virtual_host_style: bool,
+    /// Of reads; other requests follow none.
+    pub(super) redirects: Redirects,
+    region: String,
+    /// `None` sends requests unsigned.
+    credentials: Option<AwsCredentialProvider>,
+}
+
+/// The target of a request, in the origin's names.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    pub(super) bucket: Option<String>,
+    pub(super) key: Option<String>,
+    pub(super) query: Option<String>,
+}
+
+impl S3Client {
+    /// # Errors
+    /// The settings allow no client.
+    pub(in crate::origin::remote) fn open(
+        config: &OriginConfig,
+    ) -> Result<Self, OriginConfigError> {
+        let failed = |error: String| OriginConfigError::Open(error);
+        let endpoint = open::endpoint(config);
+        let uri: Uri = endpoint
+            .parse()
+            .map_err(|error| failed(format!("{endpoint}: {error}")))?;
+        let requests = &config.requests;
+        let dial = Dial::new(&uri, requests.connect_timeout());
+        let parts = uri.into_parts();
+        let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
+            return Err(failed(format!("{endpoint}: it names no host")));
+        };
+        let path = parts.path_and_query;
+        let root = path.as_ref().map_or("", |path| path.path());
+        let tls = ClientConfig::with_platform_verifier().map_err(|e| failed(e.to_string()))?;
+        let connector = HttpsConnectorBuilder::new().with_tls_config(tls);
+        let connector = match config.allow_http {
+            true => connector.https_or_http(),
+            false => connector.https_only(),
+        };
+        let connector = connector.enable_http1().wrap_connector(dial);
+        let http = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_max_idle_per_host(requests.max_concurrent + requests.max_uploads)
+            .build(connector);
+        Ok(S3Client {
+            http,
+            scheme,
+            authority,
+            root: root.trim_end_matches('/').to_owned(),
+            virtual_host_style: config.virtual_host_style,
+            redirects: Redirects::new(&config.redirects),
+            region: open::region(config),
+            credentials: open::credentials(config).map_err(|error| failed(error.to_string()))?,
+        })
+    }
+
+    /// The URL of a target.
+    pub(super) fn uri(&self, target: &Target) -> Result<Uri, OriginError> {
+        let invalid = |reason: String| OriginError::InvalidKey {
+            key: target.key.clone().unwrap_or_default(),
+            reason,
+        };
+        let bucket = target.bucket.as_deref();
+        let authority = match bucket.filter(|_| self.virtual_host_style) {
+            Some(bucket) => open::host_of_bucket(self.authority.as_str(), bucket)
+                .parse()
+                .map_err(|error: http::uri::InvalidUri| invalid(error.to_string()))?,
+            None => self.authority.clone(),
+        };
+        let mut path = self.root.clone();
+        if let Some(bucket) = bucket.filter(|_| !self.virtual_host_style) {
+            path.push('/');
+            path.push_str(bucket);
+        }
+        // One encoding for each key, whatever the client's was: servers differ in what they
+        // take a plus sign for, and the cache must invalidate the key that the origin changes.
+        if let Some(key) = &target.key {
+            path.push('/');
+            path.extend(percent_encode(key.as_bytes(), PATH));
+        }
+        if path.is_empty() {
+            path.push('/');
+        }
+        if let Some(query) = &target.query {
+            path.push('?');
+            path.push_str(query);
+        }
+        let path: PathAndQuery = path
+            .parse()
+            .map_err(|error: http::uri::InvalidUri| invalid(error.to_string()))?;
+        Uri::builder()
+            .scheme(self.scheme.clone())
+            .authority(authority)
+            .path_and_query(path)
+            .build()
+            .map_err(|error| invalid(error.to_string()))
+    }
+
+    /// Sends a request, signed unless the client is anonymous or `signs` is false. An answer of
+    /// any status is returned.
+    pub(super) async fn send(
+        &self,
+        (method, uri, mut headers): (Method, Uri, HeaderMap),
+        payload: &str,
+        body: Body,
+        signs: bool,
+    ) -> Result<Response<Incoming>, OriginError> {
+        let host = uri.authority().map_or("", |authority| authority.as_str());
+        let host = HeaderValue::from_str(host)
+            .map_err(|error| OriginError::Protocol(error.to_string()))?;
+        headers.insert(HOST, host);
+        // Some servers require it of unsigned requests, too, if the body has a trailer.
+        let hash = HeaderValue::from_str(payload)
+            .map_err(|error| OriginError::Protocol(error.to_string()))?;
+        headers.insert(X_AMZ_CONTENT_SHA256, hash);
+        let takes_body = matches!(method, Method::PUT | Method::POST | Method::PATCH);
+        if takes_body && body.is_end_stream() {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
+        if let Some(credentials) = self.credentials.as_ref().filter(|_| signs) {
+            let credential = credentials.get_credential().await;
+            let credential = credential.map_err(open::credential_error)?;
+            let signer = Signer {
+                credential: &credential,
+                region: &self.region,
+                now: SystemTime::now(),
+            };
+            signer.sign(&method, &uri, &mut headers, payload)?;
+        }
+        let mut request = Request::new(body);
+        *request.method_mut() = method;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = headers;
+        self.http.request(request).await.map_err(unanswered)
+    }
+}
+
+pub(super) fn no_body() -> Body {
+    Empty::new().map_err(|never| match never {}).boxed_unsync()
+}
+
+/// The bytes of an answer.
+pub(super) fn body_of(response: Incoming) -> OriginBody {
+    let pieces = response.into_data_stream();
+    Box::pin(pieces.map_err(|error| broken(&error)))
+}
+
+/// The beginning of an error's body: all of it, if it is a document.
+pub(super) async fn error_body(body: &mut OriginBody) -> Result<Bytes, OriginError> {
+    let mut document = BytesMut::new();
+    while document.len() < ERROR_BODY_BYTES_MAX {
+        match body.next().await {
+            Some(piece) => document.extend_from_slice(&piece?),
+            None => break,
+        }
+    }
+    Ok(document.freeze())
+}
+
+fn unanswered(error: ClientError) -> OriginError {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+    while let Some(error) = cause {
+        if let Some(http) = error.downcast_ref::<hyper::Error>() {
+            return broken(http);
+        }
+        cause = error.source();
+    }
+    OriginError::Unreachable(innermost(&error))
+}
+
+fn broken(error: &hyper::Error) -> OriginError {
+    let text = innermost(error);
+    match error.is_parse() {
+        true => OriginError::Protocol(text),
+        // An upload whose source failed ends here as well; its own error is known to its caller.
+        false => OriginError::Unreachable(text),
+    }
+}

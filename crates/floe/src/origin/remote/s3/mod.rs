@@ -1,0 +1,9 @@
+//! S3 by this crate's own client: reads of any key, and clients' own requests.
+
+mod client;
+mod dial;
+mod forward;
+mod read;
+mod sign;
+
+pub(super) use client::S3Client;
