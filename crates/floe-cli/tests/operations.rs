@@ -272,20 +272,24 @@ const PROOFS: &[(&str, &str)] = &[
         "floe-server/src/frontends/tests.rs:allowed_open_frontends_are_listed floe-cli/tests/configuration.rs:frontends_open_to_other_machines_cause_a_warning",
     ),
     (
-        "Floe serves GET",
-        "floe-server/tests/frontends/s3_write.rs:put_then_get_then_delete floe-server/tests/frontends/s3_write.rs:copies floe-server/tests/frontends/s3_write.rs:deleting_many floe-server/tests/frontends/s3_write.rs:listings_page_and_fold floe-server/tests/frontends/s3_write.rs:buckets floe-server/tests/frontends/origins.rs:uploads_under_way_are_listed_and_parts_copied",
+        "In front of an S3 service",
+        "floe-server/tests/frontends/origins.rs:a_real_s3_origin_answers_for_itself floe-server/tests/frontends/s3_write.rs:put_then_get_then_delete floe-server/tests/frontends/s3_write.rs:copies floe-server/tests/frontends/s3_write.rs:deleting_many floe-server/tests/frontends/s3_write.rs:listings_page_and_fold floe-server/tests/frontends/s3_write.rs:buckets floe-server/tests/frontends/origins.rs:uploads_under_way_are_listed_and_parts_copied",
     ),
     (
         "| `CreateBucket` |",
-        "floe-server/tests/frontends/origins.rs:a_directory_makes_buckets floe-server/tests/frontends/origins.rs:a_real_s3_origin_rejects_unsupported_requests",
+        "floe-server/tests/frontends/origins.rs:a_directory_makes_buckets",
     ),
     (
         "| `ListParts`",
-        "floe-server/tests/frontends/origins.rs:uploads_under_way_are_listed_and_parts_copied floe-server/tests/frontends/origins.rs:a_real_s3_origin_rejects_unsupported_requests",
+        "floe-server/tests/frontends/origins.rs:uploads_under_way_are_listed_and_parts_copied",
     ),
     (
         "| versions, tags",
         "floe-server/tests/frontends/s3_kept.rs:headers_are_honoured_or_rejected floe-server/tests/frontends/s3_read.rs:unsupported_headers_are_rejected_not_ignored",
+    ),
+    (
+        "| `Expires` |",
+        "floe-server/tests/frontends/s3_kept.rs:accepted_headers_are_returned floe/src/origin/remote/tests.rs:metadata_that_is_not_ascii_is_encoded_or_rejected",
     ),
     (
         "| a storage class",

@@ -14,7 +14,7 @@ pub(crate) use count::Count;
 pub(crate) use histogram::{Histogram, HistogramSnapshot};
 pub(crate) use samples::Samples;
 pub(crate) use statistics::{
-    ConnectionCounters, ConnectionCounts, FrontendStatistics, RequestMeter,
+    ConnectionCounters, ConnectionCounts, FrontendStatistics, RequestCounters, RequestMeter,
 };
 pub(crate) use thread_latency::ThreadLatency;
 pub(crate) use tiny::collect_tiny;

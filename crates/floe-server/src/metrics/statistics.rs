@@ -259,6 +259,7 @@ pub(crate) struct RequestMeter {
     /// The result of a GET that read an object.
     result: Option<usize>,
     began: Tick,
+    is_cancelled: bool,
 }
 
 impl RequestMeter {
@@ -270,11 +271,17 @@ impl RequestMeter {
         counters.begun.add(1);
         RequestMeter {
             began: clock.now(),
+            is_cancelled: false,
             counters,
             clock,
             method,
             result: None,
         }
+    }
+
+    /// Ends it without a record: another meter measures the request.
+    pub(crate) fn cancel(mut self) {
+        self.is_cancelled = true;
     }
 
     fn latencies(&self) -> &Latencies {
@@ -310,8 +317,10 @@ impl RequestMeter {
 
 impl Drop for RequestMeter {
     fn drop(&mut self) {
-        let elapsed = self.clock.now().since(self.began);
-        self.latencies().whole.record(elapsed);
+        if !self.is_cancelled {
+            let elapsed = self.clock.now().since(self.began);
+            self.latencies().whole.record(elapsed);
+        }
         self.counters.ended.add(1);
     }
 }

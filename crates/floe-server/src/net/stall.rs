@@ -48,6 +48,10 @@ impl<S> StallGuard<S> {
         }
     }
 
+    pub(crate) fn into_inner(self) -> S {
+        self.inner
+    }
+
     pub(crate) fn with_activity(mut self, activity: Arc<Activity>) -> Self {
         self.activity = Some(activity);
         self

@@ -7,6 +7,7 @@ mod robustness;
 mod s3_auth;
 mod s3_credentials;
 mod s3_errors;
+mod s3_forward;
 mod s3_kept;
 mod s3_read;
 mod s3_tls;

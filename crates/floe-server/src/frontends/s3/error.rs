@@ -3,8 +3,8 @@
 use floe::CacheError;
 use floe::object::ObjectError;
 use floe::origin::OriginError;
-use http::{HeaderMap, HeaderValue, StatusCode};
-use s3s::{S3Error, S3ErrorCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use s3s::{Body, S3Error, S3ErrorCode};
 
 /// The S3 response to an error of the cache or its origin. The message names
 /// the cause. A fault of the origin is a 503, which clients may retry, never a
@@ -115,4 +115,13 @@ fn retriable(code: S3ErrorCode, message: String) -> S3Error {
 
 pub(crate) fn with(code: S3ErrorCode, message: String) -> S3Error {
     S3Error::with_message(code, message)
+}
+
+/// The response to a request that failed.
+pub(super) fn error_response(error: S3Error) -> Response<Body> {
+    error.to_http_response().unwrap_or_else(|_| {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+        response
+    })
 }

@@ -1,23 +1,29 @@
 //! The S3 frontend: serves any S3 client through the cache.
 //!
 //! The library `s3s` parses requests, verifies signatures and writes XML.
-//! `read` serves reads of objects; `write`, `list`, `multipart` and `copy`
-//! forward everything else to the origin.
+//! `read` serves reads of objects. An S3 origin answers everything else itself (`forward`);
+//! for other origins `write`, `list`, `multipart` and `copy` translate it.
 
 pub(crate) mod auth;
+mod changes;
+mod chunked;
 mod condition;
 mod config;
 mod copy;
 mod credentials;
 mod error;
 mod fields;
+mod forward;
 mod head;
 mod kept;
 mod list;
 mod multipart;
+mod passable;
+mod plain;
 mod query;
 mod range;
 mod read;
+mod route;
 mod target;
 mod upload;
 mod write;
@@ -26,7 +32,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -34,7 +40,8 @@ use floe::limit::Limit;
 use floe::object::ObjectCache;
 use floe_device::Clock;
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, SERVER};
-use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
+use http::request::Parts;
+use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -52,9 +59,14 @@ use crate::net::{
 };
 use crate::reload::Reloadable;
 use auth::{Access, Keys};
+use error::error_response;
+use forward::Forwards;
+use plain::{PlainReads, Rest};
+use query::Query;
 use read::Reads;
+use route::{Route, WasRead};
 use target::Domains;
-use upload::Fault;
+use upload::{Fault, XML_BYTES_MAX};
 use write::Writes;
 
 pub use condition::conditions;
@@ -63,14 +75,12 @@ pub use range::requested_range;
 
 const X_AMZ_REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 
-/// Bytes of the largest XML request, such as a list of keys to delete.
-const XML_BYTES_MAX: usize = 2 << 20;
-
 /// The S3 frontend.
 pub(crate) struct S3Frontend {
     service: S3Service,
     domains: Domains,
     keys: Keys,
+    plain: PlainReads,
     tls: Option<Tls>,
     clock: Clock,
     limits: Reloadable<Limits>,
@@ -176,7 +186,10 @@ impl S3Frontend {
         let keys = Keys::new(config);
         let upload_limit_bytes = Arc::new(AtomicU64::new(config.max_upload_size.bytes()));
         let cache = host.objects.clone();
+        let statistics = FrontendStatistics::default();
+        let plain = PlainReads::new(config, &keys, host, &statistics);
         S3Frontend {
+            plain,
             domains: Domains::new(&config.domains),
             service: service(config, cache, keys.clone(), Arc::clone(&upload_limit_bytes)),
             keys,
@@ -187,7 +200,7 @@ impl S3Frontend {
             // Ids of different runs differ, so that logs can be distinguished.
             next_request_id: AtomicU64::new(host.clock.unix_seconds() << 32),
             clock: host.clock.clone(),
-            statistics: FrontendStatistics::default(),
+            statistics,
         }
     }
 
@@ -214,9 +227,31 @@ impl S3Frontend {
     }
 
     /// Serves the requests of an open connection.
-    fn requests<T>(
+    async fn requests<T>(self: &Arc<Self>, stream: T, shutdown: Shutdown, activity: Arc<Activity>)
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let limits = self.limits.get();
+        let next_id = || self.request_id();
+        let rest = self
+            .plain
+            .serve(stream, &limits.http, &shutdown.drain, &activity, &next_id);
+        if let Some(Rest { stream, was_read }) = rest.await {
+            // In memory of its own: many connections never come here.
+            Box::pin(self.all_requests(stream, was_read, shutdown, activity)).await;
+        }
+    }
+
+    fn request_id(&self) -> String {
+        format!("{:016X}", self.next_request_id.fetch_add(1, Relaxed))
+    }
+
+    /// Serves requests of every kind. The origin answers the first one if the cache has been
+    /// asked for its object.
+    fn all_requests<T>(
         self: &Arc<Self>,
         stream: T,
+        was_read: bool,
         shutdown: Shutdown,
         activity: Arc<Activity>,
     ) -> impl Future<Output = ()> + Send + 'static + use<T>
@@ -229,6 +264,7 @@ impl S3Frontend {
         let service = Connection {
             frontend: Arc::clone(self),
             pace: Arc::clone(&pace),
+            was_read: AtomicBool::new(was_read),
         };
         net::serve_http(stream, service, limits, pace, shutdown, counters, activity)
     }
@@ -244,12 +280,14 @@ impl S3Frontend {
             self.clock.clone(),
             request.method(),
         );
-        let id = format!("{:016X}", self.next_request_id.fetch_add(1, Relaxed));
+        let id = self.request_id();
         let mut response = self.response(request).await;
         let headers = response.headers_mut();
-        headers.insert(SERVER, HeaderValue::from_static("Floe"));
+        // An answer of the origin has its own.
+        let server = HeaderValue::from_static("Floe");
+        headers.entry(SERVER).or_insert(server);
         if let Ok(id) = HeaderValue::from_str(&id) {
-            headers.insert(X_AMZ_REQUEST_ID, id);
+            headers.entry(X_AMZ_REQUEST_ID).or_insert(id);
         }
         let result = response.headers().get(read::X_FLOE_CACHE);
         let result = result.and_then(|value| value.to_str().ok());
@@ -272,7 +310,7 @@ impl S3Frontend {
         let body = match body.is_end_stream() {
             true => Body::empty(),
             false if is_streamed => Body::http_body_unsync(TimedBody::new(body, clock, pace)),
-            false => match document(&head.headers, TimedBody::new(body, clock, pace)).await {
+            false => match document(&head, TimedBody::new(body, clock, pace)).await {
                 Ok(document) => Body::from(document),
                 Err(error) => return rejection(error, head.version),
             },
@@ -296,6 +334,8 @@ impl S3Frontend {
 struct Connection {
     frontend: Arc<S3Frontend>,
     pace: Arc<Pace>,
+    /// The cache has been asked for the object of the first request.
+    was_read: AtomicBool,
 }
 
 impl hyper::service::Service<Request<Incoming>> for Connection {
@@ -303,7 +343,10 @@ impl hyper::service::Service<Request<Incoming>> for Connection {
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<PacedResponse, Infallible>> + Send>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        if self.was_read.swap(false, Relaxed) {
+            request.extensions_mut().insert(WasRead);
+        }
         let response = Arc::clone(&self.frontend).respond(request, Arc::clone(&self.pace));
         Box::pin(async move { Ok(response.await) })
     }
@@ -323,6 +366,11 @@ fn service(
     let access = Access {
         anonymous: config.anonymous.is_served(),
     };
+    let forwards = cache.origin().forwards(Some("")).then(|| Forwards {
+        cache: cache.clone(),
+        domains: domains.clone(),
+        upload_limit_bytes: Arc::clone(&upload_limit_bytes),
+    });
     let mut builder = S3ServiceBuilder::new(Writes {
         cache: cache.clone(),
         region: config.region.clone(),
@@ -331,10 +379,10 @@ fn service(
     builder.set_host(domains.clone());
     builder.set_auth(keys);
     builder.set_access(access);
-    builder.set_route(Reads {
-        cache,
-        domains,
+    builder.set_route(Route {
         access,
+        reads: Reads { cache, domains },
+        forwards,
     });
     let mut limits = s3s::config::S3Config::default();
     limits.xml_max_body_size = XML_BYTES_MAX;
@@ -345,7 +393,7 @@ fn service(
 }
 
 /// Reads a request body that is a document, and checks its announced length and hashes.
-async fn document(headers: &HeaderMap, body: TimedBody<Incoming>) -> Result<Bytes, S3Error> {
+async fn document(head: &Parts, body: TimedBody<Incoming>) -> Result<Bytes, S3Error> {
     let limited = http_body_util::Limited::new(body, XML_BYTES_MAX);
     let document = limited.collect().await.map_err(|error| match error
         .is::<http_body_util::LengthLimitError>(
@@ -354,7 +402,10 @@ async fn document(headers: &HeaderMap, body: TimedBody<Incoming>) -> Result<Byte
         false => Fault::of_stream(&*error).into(),
     })?;
     let document = document.to_bytes();
-    upload::check_document(headers, &document)?;
+    // Checksums of other documents are the object's that they complete.
+    if Query::of(&head.uri).has("delete") {
+        upload::check_document(&head.headers, &document)?;
+    }
     Ok(document)
 }
 
@@ -367,14 +418,6 @@ fn rejection(error: S3Error, version: Version) -> Response<Body> {
         response.headers_mut().insert(CONNECTION, close);
     }
     response
-}
-
-fn error_response(error: S3Error) -> Response<Body> {
-    error.to_http_response().unwrap_or_else(|_| {
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-        response
-    })
 }
 
 /// The length that the body must have, if known.

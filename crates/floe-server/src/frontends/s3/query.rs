@@ -19,6 +19,17 @@ impl Query {
         )
     }
 
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.iter().any(|(other, _)| other == name)
+    }
+
+    /// The value of a parameter that is there once.
+    pub(crate) fn only(&self, name: &str) -> Option<&str> {
+        let mut values = self.iter().filter(|(other, _)| *other == name);
+        let (_, value) = values.next()?;
+        values.next().is_none().then_some(value)
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (&**name, &**value))
     }

@@ -15,6 +15,13 @@ use super::error::with;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Domains(Vec<String>);
 
+/// The target of a request.
+pub(crate) struct Target {
+    pub(crate) bucket: Option<String>,
+    /// The decoded key.
+    pub(crate) key: Option<String>,
+}
+
 impl Domains {
     pub(crate) fn new(domains: &[String]) -> Self {
         Domains(domains.iter().map(|d| d.to_ascii_lowercase()).collect())
@@ -31,6 +38,35 @@ impl Domains {
             let (bucket, rest) = name.split_at_checked(split)?;
             let below = rest.strip_prefix('.')?.eq_ignore_ascii_case(domain);
             (below && !bucket.is_empty()).then_some(bucket)
+        })
+    }
+
+    /// True if a host name selects a bucket.
+    pub(crate) fn names_bucket(&self, host: &str) -> bool {
+        self.bucket(host).is_some()
+    }
+
+    /// The target of a request as it came.
+    pub(crate) fn target(&self, uri: &Uri, headers: &HeaderMap) -> Option<Target> {
+        let host = host(uri, headers)?;
+        let raw = uri.path().strip_prefix('/')?;
+        let decoded = |text: &str| {
+            percent_decode_str(text)
+                .decode_utf8()
+                .ok()
+                .map(String::from)
+        };
+        let (bucket, path) = match self.bucket(host) {
+            Some(bucket) => (bucket.to_ascii_lowercase(), uri.path()),
+            None => {
+                let end = raw.find('/').unwrap_or(raw.len());
+                (decoded(&raw[..end])?, &raw[end..])
+            }
+        };
+        let key = decoded(path.strip_prefix('/').unwrap_or_default())?;
+        Some(Target {
+            bucket: Some(bucket).filter(|bucket| !bucket.is_empty()),
+            key: Some(key).filter(|key| !key.is_empty()),
         })
     }
 
@@ -57,10 +93,7 @@ impl Domains {
     }
 
     fn named(&self, uri: &Uri, headers: &HeaderMap) -> Option<Result<S3Path, ParseS3PathError>> {
-        let host = match headers.get(http::header::HOST) {
-            Some(value) => value.to_str().ok()?,
-            None => uri.authority().map_or("", |authority| authority.as_str()),
-        };
+        let host = host(uri, headers)?;
         let path = percent_decode_str(uri.path()).decode_utf8().ok()?;
         let bucket = self.bucket(host).map(str::to_ascii_lowercase);
         Some(match &bucket {
@@ -77,6 +110,13 @@ impl S3Host for Domains {
             Some(bucket) => virtual_host.with_bucket(bucket.to_ascii_lowercase()),
             None => virtual_host,
         })
+    }
+}
+
+fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
+    match headers.get(http::header::HOST) {
+        Some(value) => value.to_str().ok(),
+        None => Some(uri.authority().map_or("", |authority| authority.as_str())),
     }
 }
 

@@ -15,6 +15,9 @@ use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders};
 
 use super::error::{custom, invalid_argument, s3_error, with};
 
+/// Bytes of the largest XML request, such as a list of keys to delete.
+pub(crate) const XML_BYTES_MAX: usize = 2 << 20;
+
 const CRC32: &str = "x-amz-checksum-crc32";
 const CRC32C: &str = "x-amz-checksum-crc32c";
 const SHA1: &str = "x-amz-checksum-sha1";

@@ -12,6 +12,7 @@ use http::HeaderMap;
 use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result};
 
+use super::changes::DELETES_MAX;
 use super::copy;
 use super::error::{invalid_argument, not_implemented, s3_error};
 use super::fields::{attributes, etag, part_number};
@@ -21,9 +22,6 @@ use super::upload::{Announced, Upload, payload_sha256};
 
 /// Most concurrent deletes of one `DeleteObjects`.
 const DELETES_AT_ONCE: usize = 8;
-
-/// Most keys of one `DeleteObjects`, as in S3.
-const DELETES_MAX: usize = 1000;
 
 /// The announcements of an upload. The inputs of `PutObject` and `UploadPart`
 /// share these fields but no trait.

@@ -73,8 +73,18 @@ pub(crate) async fn rig_on(
     clock: Clock,
     change: impl FnOnce(&mut ServerConfig),
 ) -> Rig {
+    rig_of(guarded, origin, clock, ObjectConfig::default(), change).await
+}
+
+/// A rig over any origin with settings of objects.
+pub(crate) async fn rig_of(
+    guarded: Origin,
+    origin: Arc<MemoryOrigin>,
+    clock: Clock,
+    config: ObjectConfig,
+    change: impl FnOnce(&mut ServerConfig),
+) -> Rig {
     let directory = tempfile::tempdir().unwrap();
-    let config = ObjectConfig::default();
     let (store, meters) = metered_store(&clock).await;
     let cache = ObjectCache::new(store, guarded, clock.clone(), config).unwrap();
     let mut config = ServerConfig {

@@ -119,9 +119,14 @@ impl Signer {
         expires_seconds: u32,
     ) -> String {
         let credential = format!("{}/{}", self.access_key, self.scope()).replace('/', "%2F");
+        // Parameters in lower case, which sort behind the signature's.
+        let (path, more) = match path.split_once('?') {
+            Some((path, more)) => (path, format!("&{more}")),
+            None => (path, String::new()),
+        };
         let query = format!(
             "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={credential}&X-Amz-Date={}\
-             &X-Amz-Expires={expires_seconds}&X-Amz-SignedHeaders=host",
+             &X-Amz-Expires={expires_seconds}&X-Amz-SignedHeaders=host{more}",
             self.amz_date()
         );
         let canonical = format!("{method}\n{path}\n{query}\nhost:{host}\n\nhost\nUNSIGNED-PAYLOAD");

@@ -1,0 +1,392 @@
+//! Plain reads of objects over HTTP/1.1 without the machinery that other requests need: no body,
+//! no query, and no signature or one in the headers. A connection begins here, and is handed to `net::serve_http`,
+//! with what was read of it, at the first request of another kind.
+//!
+//! Responses are those of `read`, header for header.
+
+mod request;
+mod response;
+mod signature;
+
+use std::io::{self, Cursor, IoSlice};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes, BytesMut};
+use floe::object::{ConditionalRead, Consistency, ObjectBody, ObjectCache, ObjectHead, ObjectKey};
+use floe_device::Clock;
+use futures::{FutureExt, StreamExt};
+use http::Method;
+use s3s::S3Error;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
+
+use self::request::{Admission, Parsed, Plain, parse};
+use self::response::Head;
+use super::auth::Keys;
+use super::condition::conditions;
+use super::config::S3Config;
+use super::error::{precondition_failed, s3_error};
+use super::passable::is_stable;
+use super::range::requested_range;
+use super::route::{has_plain_terms, is_the_origins};
+use super::target::Domains;
+use crate::frontend::Host;
+use crate::metrics::{ConnectionCounters, FrontendStatistics, RequestCounters, RequestMeter};
+use crate::net::{Activity, HttpLimits, StallGuard};
+
+/// Room for a head before the first read.
+const BUFFER_BYTES: usize = 4 << 10;
+
+/// The part of a frontend that serves plain reads.
+pub(super) struct PlainReads {
+    cache: ObjectCache,
+    admission: Admission,
+    clock: Clock,
+    requests: Arc<RequestCounters>,
+    connections: Arc<ConnectionCounters>,
+    /// The origin words errors better, and answers HEAD itself where it validates each read.
+    forwards: bool,
+}
+
+impl PlainReads {
+    pub(super) fn new(
+        config: &S3Config,
+        keys: &Keys,
+        host: &Host,
+        statistics: &FrontendStatistics,
+    ) -> Self {
+        PlainReads {
+            forwards: host.objects.origin().forwards(Some("")),
+            cache: host.objects.clone(),
+            admission: Admission {
+                domains: Domains::new(&config.domains),
+                keys: keys.clone(),
+                anonymous: config.anonymous.is_served(),
+            },
+            clock: host.clock.clone(),
+            requests: Arc::clone(&statistics.requests),
+            connections: Arc::clone(&statistics.connections),
+        }
+    }
+}
+
+/// What follows on a connection.
+enum Next {
+    Read(Plain),
+    /// A request of another kind, or none at all.
+    Other,
+    /// The connection has ended.
+    End,
+}
+
+/// The response to a plain read.
+type Response = (Head, Option<ObjectBody>);
+
+/// A plain read that gets no object.
+enum Unread {
+    Refused(S3Error),
+    /// The origin answers; the cache has been asked if `was_read`.
+    OfOrigin {
+        was_read: bool,
+    },
+}
+
+/// A connection with a request that is no plain read.
+pub(super) struct Rest<T> {
+    pub(super) stream: T,
+    /// The cache has been asked for the object of its first request: the origin answers.
+    pub(super) was_read: bool,
+}
+
+impl PlainReads {
+    /// Serves plain reads until the connection ends (`None`) or sends another request.
+    pub(super) async fn serve<T>(
+        &self,
+        stream: T,
+        limits: &HttpLimits,
+        drain: &CancellationToken,
+        activity: &Arc<Activity>,
+        next_id: &(dyn Fn() -> String + Sync),
+    ) -> Option<Rest<impl AsyncRead + AsyncWrite + Unpin + Send + 'static + use<T>>>
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let mut stream = StallGuard::new(stream, self.clock.clone(), limits.stall_timeout)
+            .with_activity(Arc::clone(activity));
+        let mut buffer = BytesMut::with_capacity(BUFFER_BYTES);
+        let mut head = BytesMut::new();
+        let mut drained = pin!(drain.cancelled());
+        let rest = |buffer, stream: StallGuard<T>, was_read| {
+            let stream = rewound(buffer, stream.into_inner());
+            Some(Rest { stream, was_read })
+        };
+        loop {
+            let next = self.next(&mut stream, &mut buffer, limits, drained.as_mut());
+            let read = match next.await {
+                Next::Read(read) => read,
+                Next::Other => return rest(buffer, stream, false),
+                Next::End => return None,
+            };
+            let busy = activity.begin();
+            let counters = Arc::clone(&self.requests);
+            let mut meter = RequestMeter::begin(counters, self.clock.clone(), &read.method);
+            let most = limits.max_header_bytes as usize;
+            let answer = {
+                let mut answer = pin!(self.answer(&read));
+                match answer.as_mut().now_or_never() {
+                    Some(answer) => answer,
+                    None => tokio::select! {
+                        biased;
+                        answer = answer => answer,
+                        () = left(&mut stream, &mut buffer, most) => {
+                            self.connections.broken.add(1);
+                            return None;
+                        }
+                    },
+                }
+            };
+            let answer = match answer {
+                Ok(response) => Ok(response),
+                Err(Unread::Refused(error)) => Err(error),
+                Err(Unread::OfOrigin { was_read }) => {
+                    meter.cancel();
+                    return rest(buffer, stream, was_read);
+                }
+            };
+            let is_last = !read.keeps_alive || drain.is_cancelled();
+            head.clear();
+            let sent = self
+                .send(
+                    &mut stream,
+                    &read,
+                    answer,
+                    &mut head,
+                    (&next_id(), is_last),
+                    &mut meter,
+                )
+                .await;
+            drop((meter, busy));
+            if let Err(error) = sent {
+                tracing::debug!(%error, "a connection broke off");
+                self.connections.broken.add(1);
+                return None;
+            }
+            if is_last {
+                // Fails if the client has left.
+                let _ = stream.shutdown().await;
+                return None;
+            }
+            buffer.advance(read.length);
+        }
+    }
+
+    /// Waits for a complete head, for as long as a connection may be idle.
+    async fn next<T: AsyncRead + Unpin>(
+        &self,
+        stream: &mut StallGuard<T>,
+        buffer: &mut BytesMut,
+        limits: &HttpLimits,
+        mut drained: Pin<&mut WaitForCancellationFuture<'_>>,
+    ) -> Next {
+        let most = limits.max_header_bytes as usize;
+        let mut late = None;
+        // The bytes that certainly contain no end of a head.
+        let mut searched = 0;
+        loop {
+            if searched == 0 || has_end(&buffer[searched..]) || buffer.len() >= most {
+                match parse(buffer, &self.admission) {
+                    Parsed::Plain(read) if read.length <= most => return Next::Read(read),
+                    Parsed::Incomplete if buffer.len() < most => {}
+                    _ => return Next::Other,
+                }
+                // Lines without anything may precede a request.
+                let blank = buffer
+                    .iter()
+                    .take_while(|byte| matches!(byte, b'\r' | b'\n'));
+                let blank = blank.count();
+                buffer.advance(blank);
+            }
+            searched = buffer.len().saturating_sub(3);
+            let received = match stream.read_buf(buffer).now_or_never() {
+                Some(received) => received,
+                None => {
+                    let late = late.get_or_insert_with(|| self.clock.sleep(limits.idle_timeout));
+                    tokio::select! {
+                        biased;
+                        received = stream.read_buf(buffer) => received,
+                        () = drained.as_mut() => return Next::End,
+                        () = late => Ok(0),
+                    }
+                }
+            };
+            if !matches!(received, Ok(1..)) {
+                self.connections.broken.add(u64::from(!buffer.is_empty()));
+                return Next::End;
+            }
+        }
+    }
+
+    async fn send<T: AsyncWrite + Unpin>(
+        &self,
+        stream: &mut T,
+        read: &Plain,
+        answer: Result<Response, S3Error>,
+        out: &mut BytesMut,
+        (id, is_last): (&str, bool),
+        meter: &mut RequestMeter,
+    ) -> io::Result<()> {
+        match answer {
+            Ok((head, body)) => {
+                tracing::debug!(request = %id, status = head.status.as_u16(), "responded");
+                meter.answered(head.status, head.outcome);
+                head.write(out, id, is_last);
+                match body {
+                    Some(body) => send_body(stream, out, body, head.length, meter).await?,
+                    None => stream.write_all(out).await?,
+                }
+            }
+            Err(error) => {
+                let is_head = read.method == Method::HEAD;
+                let (status, body) =
+                    response::write_error(out, error, id, is_last, is_head).await?;
+                tracing::debug!(request = %id, status = status.as_u16(), "responded");
+                meter.answered(status, None);
+                meter.sent(body.len() as u64);
+                write_both(stream, out, &body).await?;
+            }
+        }
+        stream.flush().await
+    }
+
+    async fn answer(&self, read: &Plain) -> Result<Response, Unread> {
+        let range = requested_range(&read.terms);
+        let conditions = conditions(&read.terms);
+        let is_head = read.method == Method::HEAD;
+        let is_validated = self.cache.config().consistency == Consistency::Etag;
+        if self.forwards
+            && (!has_plain_terms(&read.terms) || !is_stable(&read.key) || (is_head && is_validated))
+        {
+            return Err(Unread::OfOrigin { was_read: false });
+        }
+        let key = ObjectKey::new(&*read.bucket, &*read.key);
+        let found = match is_head {
+            true => self.cache.head(&key).await.map(Found::Head),
+            false => self
+                .cache
+                .get_if(&key, range, &conditions)
+                .await
+                .map(Found::Read),
+        };
+        match found {
+            Ok(Found::Read(ConditionalRead::NotModified(meta))) => {
+                Ok((Head::not_modified(meta), None))
+            }
+            Ok(Found::Read(ConditionalRead::PreconditionFailed(_))) => {
+                Err(self.refused(precondition_failed()))
+            }
+            Ok(Found::Read(ConditionalRead::Read(found))) => {
+                let is_partial = range.is_some() && conditions.range_applies(&found.meta);
+                if self.forwards && range.is_some() && !is_partial {
+                    return Err(Unread::OfOrigin { was_read: true });
+                }
+                let (head, body) = Head::of_read(found, is_partial);
+                Ok((head, Some(body)))
+            }
+            Ok(Found::Head(found)) => match Head::of_head(found, range, &conditions) {
+                Ok(head) => Ok((head, None)),
+                Err(error) => Err(self.refused(error)),
+            },
+            Err(error) if self.forwards && is_the_origins(&error, self.cache.config()) => {
+                Err(Unread::OfOrigin { was_read: true })
+            }
+            Err(error) => Err(Unread::Refused(s3_error(error))),
+        }
+    }
+
+    /// A refusal, which an S3 origin words itself.
+    fn refused(&self, error: S3Error) -> Unread {
+        match self.forwards {
+            true => Unread::OfOrigin { was_read: true },
+            false => Unread::Refused(error),
+        }
+    }
+}
+
+/// What the cache found.
+enum Found {
+    Read(ConditionalRead),
+    Head(ObjectHead),
+}
+
+/// True if a line ends where the next one has nothing in it.
+fn has_end(bytes: &[u8]) -> bool {
+    bytes.windows(2).any(|pair| pair == b"\n\n") || bytes.windows(3).any(|three| three == b"\n\r\n")
+}
+
+/// Waits until the client has left. What it sends meanwhile is kept, up to `most` bytes.
+async fn left<T: AsyncRead + Unpin>(stream: &mut T, buffer: &mut BytesMut, most: usize) {
+    while buffer.len() < most {
+        if !matches!(stream.read_buf(buffer).await, Ok(1..)) {
+            return;
+        }
+    }
+    std::future::pending().await
+}
+
+/// A connection of which `read` has been read already.
+fn rewound<T>(read: BytesMut, stream: T) -> impl AsyncRead + AsyncWrite + Unpin + use<T>
+where
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    let (rest, writer) = tokio::io::split(stream);
+    tokio::io::join(AsyncReadExt::chain(Cursor::new(read), rest), writer)
+}
+
+/// Sends a head and exactly `length` bytes.
+async fn send_body<T: AsyncWrite + Unpin>(
+    stream: &mut T,
+    head: &[u8],
+    mut body: ObjectBody,
+    length: u64,
+    meter: &RequestMeter,
+) -> io::Result<()> {
+    let mut remaining = length;
+    let mut head = head;
+    loop {
+        let piece = match body.next().await {
+            Some(piece) => piece.map_err(io::Error::other)?,
+            None => Bytes::new(),
+        };
+        let left = remaining.checked_sub(piece.len() as u64);
+        remaining = left.ok_or_else(|| io::Error::other("the response is too long"))?;
+        let is_end = piece.is_empty();
+        meter.sent(piece.len() as u64);
+        write_both(stream, std::mem::take(&mut head), &piece).await?;
+        match (remaining, is_end) {
+            (0, _) => return Ok(()),
+            (_, true) => return Err(io::Error::other("the response ended early")),
+            (_, false) => {}
+        }
+    }
+}
+
+/// Writes two pieces in one call where the stream takes them.
+async fn write_both<T: AsyncWrite + Unpin>(
+    stream: &mut T,
+    mut head: &[u8],
+    mut body: &[u8],
+) -> io::Result<()> {
+    while !head.is_empty() {
+        let written = stream
+            .write_vectored(&[IoSlice::new(head), IoSlice::new(body)])
+            .await?;
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        let of_head = written.min(head.len());
+        head = &head[of_head..];
+        body = &body[written - of_head..];
+    }
+    stream.write_all(body).await
+}

@@ -1,0 +1,273 @@
+//! Tells plain reads from all other requests.
+
+use std::time::SystemTime;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use httparse::Status;
+use percent_encoding::percent_decode;
+use s3s::path::{check_bucket_name, check_key};
+
+use super::signature::Signed;
+use crate::frontends::s3::auth::Keys;
+use crate::frontends::s3::target::Domains;
+
+/// Most headers of a plain read.
+const HEADERS_MAX: usize = 32;
+
+/// Headers that take a request off the plain way: they need another reader, or are about the
+/// connection.
+const NOT_PLAIN: [&str; 7] = [
+    "content-length",
+    "expect",
+    "origin",
+    "proxy-connection",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Headers of S3 that a plain read may have.
+const OF_S3: [&str; 4] = [
+    "x-amz-checksum-mode",
+    "x-amz-content-sha256",
+    "x-amz-date",
+    "x-amz-user-agent",
+];
+
+/// The parameter by which clients name the operation.
+const OPERATION: &str = "x-id=GetObject";
+
+/// The requests that are admitted.
+pub(super) struct Admission {
+    pub(super) domains: Domains,
+    pub(super) keys: Keys,
+    /// Those without a signature are.
+    pub(super) anonymous: bool,
+}
+
+/// An admitted GET or HEAD of an object, without a body.
+#[derive(Debug)]
+pub(super) struct Plain {
+    pub(super) method: Method,
+    pub(super) bucket: String,
+    pub(super) key: String,
+    /// Range and conditions.
+    pub(super) terms: HeaderMap,
+    /// The client keeps the connection open.
+    pub(super) keeps_alive: bool,
+    /// Bytes of the head.
+    pub(super) length: usize,
+}
+
+/// The beginning of a connection's bytes.
+#[derive(Debug)]
+pub(super) enum Parsed {
+    /// A part of a head.
+    Incomplete,
+    Plain(Plain),
+    /// Anything else, valid or not.
+    Other,
+}
+
+/// Reads the head of a request.
+pub(super) fn parse(bytes: &[u8], admission: &Admission) -> Parsed {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut request = httparse::Request::new(&mut headers);
+    match request.parse(bytes) {
+        Ok(Status::Partial) => Parsed::Incomplete,
+        Ok(Status::Complete(length)) => {
+            plain(&request, length, admission).map_or(Parsed::Other, Parsed::Plain)
+        }
+        Err(_) => Parsed::Other,
+    }
+}
+
+fn plain(
+    request: &httparse::Request<'_, '_>,
+    length: usize,
+    admission: &Admission,
+) -> Option<Plain> {
+    let method = match request.method? {
+        "GET" => Method::GET,
+        "HEAD" => Method::HEAD,
+        _ => return None,
+    };
+    if request.version? != 1 {
+        return None;
+    }
+    let (mut host, mut authorization, mut keeps_alive) = (None, None, true);
+    let mut terms = HeaderMap::new();
+    for header in request.headers.iter() {
+        let name = header.name;
+        if name.eq_ignore_ascii_case("host") {
+            let text = std::str::from_utf8(header.value).ok()?;
+            if !text.is_ascii() || host.replace(text).is_some() {
+                return None;
+            }
+        } else if name.eq_ignore_ascii_case("authorization") {
+            let text = std::str::from_utf8(header.value).ok()?;
+            if authorization.replace(text).is_some() {
+                return None;
+            }
+        } else if name.eq_ignore_ascii_case("connection") {
+            keeps_alive = match header.value {
+                value if value.eq_ignore_ascii_case(b"keep-alive") => keeps_alive,
+                value if value.eq_ignore_ascii_case(b"close") => false,
+                _ => return None,
+            };
+        } else if is_term(name) {
+            let value = HeaderValue::from_bytes(header.value).ok()?;
+            let term = HeaderName::from_bytes(name.as_bytes()).ok()?;
+            if terms.insert(term, value).is_some() {
+                return None;
+            }
+        } else if !is_ignored(name) || (is_of_s3(name) && is_repeated(name, request.headers)) {
+            return None;
+        }
+    }
+    // A bucket in the host's name is another reader's to find.
+    if admission.domains.names_bucket(host?) {
+        return None;
+    }
+    let (path, query) = match request.path?.split_once('?') {
+        None => (request.path?, ""),
+        Some((path, OPERATION)) if method == Method::GET => (path, OPERATION),
+        Some(_) => return None,
+    };
+    let (bucket, key) = path.strip_prefix('/')?.split_once('/')?;
+    if path.contains('#') || !check_bucket_name(bucket) || key.is_empty() {
+        return None;
+    }
+    let is_admitted = match authorization {
+        None => admission.anonymous,
+        Some(authorization) => {
+            let signed = Signed {
+                method: method.as_str(),
+                path,
+                query,
+                headers: &*request.headers,
+                authorization,
+            };
+            signed.is_valid(&admission.keys, SystemTime::now())
+        }
+    };
+    if !is_admitted {
+        return None;
+    }
+    let key = percent_decode(key.as_bytes()).decode_utf8().ok()?;
+    check_key(&key).then(|| Plain {
+        method,
+        bucket: bucket.to_owned(),
+        key: key.into_owned(),
+        terms,
+        keeps_alive,
+        length,
+    })
+}
+
+/// True for a header that selects what is returned: a range or a condition.
+fn is_term(name: &str) -> bool {
+    let is_condition = name.len() > 3 && name.as_bytes()[..3].eq_ignore_ascii_case(b"if-");
+    is_condition || name.eq_ignore_ascii_case("range")
+}
+
+/// True for a header without an effect on a read.
+fn is_ignored(name: &str) -> bool {
+    let is_one_of = |known: &[&str]| known.iter().any(|other| name.eq_ignore_ascii_case(other));
+    match is_of_s3(name) {
+        true => is_one_of(&OF_S3),
+        false => !is_one_of(&NOT_PLAIN),
+    }
+}
+
+fn is_of_s3(name: &str) -> bool {
+    const PREFIX: &str = "x-amz-";
+    let start = name.as_bytes().get(..PREFIX.len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(PREFIX.as_bytes()))
+}
+
+fn is_repeated(name: &str, headers: &[httparse::Header<'_>]) -> bool {
+    let same = headers
+        .iter()
+        .filter(|header| header.name.eq_ignore_ascii_case(name));
+    same.count() > 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::S3Config;
+
+    fn of(text: &str) -> Parsed {
+        let admission = Admission {
+            domains: Domains::new(&["s3.example.com".into()]),
+            keys: Keys::new(&S3Config::default()),
+            anonymous: true,
+        };
+        parse(text.as_bytes(), &admission)
+    }
+
+    #[test]
+    fn plain_reads_are_read_whole() {
+        let text = "GET /bucket/a%20b//c+d HTTP/1.1\r\nHost: h:1\r\nUser-Agent: x\r\n\
+            range: bytes=0-1\r\nConnection: close\r\n\r\nGET /";
+        let Parsed::Plain(read) = of(text) else {
+            panic!("not plain");
+        };
+        assert_eq!((&*read.bucket, &*read.key), ("bucket", "a b//c+d"));
+        assert_eq!(read.terms["range"], "bytes=0-1");
+        assert!(!read.keeps_alive && read.method == Method::GET);
+        assert_eq!(&text[read.length..], "GET /");
+        for end in 0..text.len() - 6 {
+            assert!(matches!(of(&text[..end]), Parsed::Incomplete), "{end}");
+        }
+    }
+
+    #[test]
+    fn all_others_are_left_alone() {
+        let with = |line: &str| format!("GET /bucket/key HTTP/1.1\r\nHost: h\r\n{line}\r\n\r\n");
+        let to = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
+        for plain in [
+            with("X-Own: 1"),
+            with("x-amz-checksum-mode: ENABLED"),
+            to("/bucket/key?x-id=GetObject"),
+        ] {
+            assert!(matches!(of(&plain), Parsed::Plain(_)), "{plain}");
+        }
+        for text in [
+            with("Authorization: AWS4-HMAC-SHA256 x"),
+            with("X-Amz-Security-Token: 1"),
+            with("x-amz-date: 1\r\nX-Amz-Date: 2"),
+            with("x-amz-anything: 1"),
+            with("Content-Length: 0"),
+            with("Transfer-Encoding: chunked"),
+            with("Expect: 100-continue"),
+            with("Upgrade: h2c"),
+            with("Origin: http://page"),
+            with("Host: h"),
+            with("Range: bytes=0-1\r\nRange: bytes=2-3"),
+            with("Connection: upgrade"),
+            with(&"A: 1\r\n".repeat(40)),
+            with(" folded"),
+            to("/bucket/key?versionId=1"),
+            to("/bucket/key?"),
+            to("/bucket/key?x-id=GetObject").replace("GET ", "HEAD "),
+            to("/bucket"),
+            to("/bucket/"),
+            to("/"),
+            to("/BUCKET/key"),
+            to("/bu%63ket/key"),
+            to("http://h/bucket/key"),
+            to("/bucket/%ff"),
+            to(&format!("/bucket/{}", "x".repeat(1025))),
+            to("/bucket/key").replace("1.1", "1.0"),
+            to("/bucket/key").replace("Host: h\r\n", ""),
+            to("/bucket/key").replace("Host: h", "Host: x.s3.example.com"),
+            to("/bucket/key").replace("GET", "PUT"),
+            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(),
+            "\0\r\n".to_owned(),
+        ] {
+            assert!(matches!(of(&text), Parsed::Other), "{text}");
+        }
+    }
+}

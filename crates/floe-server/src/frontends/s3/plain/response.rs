@@ -1,0 +1,188 @@
+//! The heads of responses to plain reads.
+
+use std::cell::Cell;
+use std::fmt::Write as _;
+use std::io;
+use std::ops::Range;
+use std::time::SystemTime;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use floe::object::{Conditions, ObjectBody, ObjectHead, ObjectMeta, ObjectRead, Verdict};
+use floe::origin::ByteRange;
+use http::StatusCode;
+use http_body_util::BodyExt;
+use s3s::{S3Error, S3Result};
+
+use crate::frontends::s3::error::{error_response, precondition_failed, range_not_satisfiable};
+use crate::frontends::s3::read::{cache_result, describe};
+
+/// The head of a response.
+pub(super) struct Head {
+    pub(super) status: StatusCode,
+    meta: ObjectMeta,
+    /// The part of the object in the response.
+    part: Option<Range<u64>>,
+    /// Bytes of the body.
+    pub(super) length: u64,
+    /// The cache's part in the response; `None` without an object in it.
+    pub(super) outcome: Option<&'static str>,
+}
+
+impl Head {
+    pub(super) fn not_modified(meta: ObjectMeta) -> Self {
+        Head {
+            status: StatusCode::NOT_MODIFIED,
+            meta,
+            part: None,
+            length: 0,
+            outcome: None,
+        }
+    }
+
+    pub(super) fn of_read(read: ObjectRead, is_partial: bool) -> (Self, ObjectBody) {
+        let range = read.range;
+        let length = range.end - range.start;
+        let head = Head {
+            status: match is_partial {
+                true => StatusCode::PARTIAL_CONTENT,
+                false => StatusCode::OK,
+            },
+            meta: read.meta,
+            part: is_partial.then_some(range),
+            length,
+            outcome: Some(cache_result(read.outcome)),
+        };
+        (head, read.body)
+    }
+
+    /// # Errors
+    /// A condition fails, or the range does.
+    pub(super) fn of_head(
+        found: ObjectHead,
+        range: Option<ByteRange>,
+        conditions: &Conditions,
+    ) -> S3Result<Self> {
+        let meta = found.meta;
+        match conditions.evaluate(&meta) {
+            Verdict::NotModified => return Ok(Head::not_modified(meta)),
+            Verdict::PreconditionFailed => return Err(precondition_failed()),
+            Verdict::Proceed => {}
+        }
+        let part = match range.filter(|_| conditions.range_applies(&meta)) {
+            Some(range) => Some(
+                range
+                    .resolve(meta.size)
+                    .ok_or_else(|| range_not_satisfiable(Some(meta.size)))?,
+            ),
+            None => None,
+        };
+        Ok(Head {
+            status: match part {
+                Some(_) => StatusCode::PARTIAL_CONTENT,
+                None => StatusCode::OK,
+            },
+            length: part
+                .as_ref()
+                .map_or(meta.size, |part| part.end - part.start),
+            part,
+            outcome: Some(cache_result(found.outcome)),
+            meta,
+        })
+    }
+
+    /// Writes the head.
+    pub(super) fn write(&self, out: &mut BytesMut, request_id: &str, is_last: bool) {
+        out.put_slice(match self.status {
+            StatusCode::OK => b"HTTP/1.1 200 OK\r\n",
+            StatusCode::PARTIAL_CONTENT => b"HTTP/1.1 206 Partial Content\r\n",
+            _ => b"HTTP/1.1 304 Not Modified\r\n",
+        });
+        let has_object = self.status != StatusCode::NOT_MODIFIED;
+        describe(&self.meta, has_object, |name, value| line(out, name, value));
+        if has_object {
+            // Writing to memory cannot fail.
+            let _ = write!(out, "content-length: {}\r\n", self.length);
+        }
+        if let Some(part) = &self.part {
+            let (start, last) = (part.start, part.end.saturating_sub(1));
+            let size = self.meta.size;
+            let _ = write!(out, "content-range: bytes {start}-{last}/{size}\r\n");
+        }
+        if let Some(outcome) = self.outcome {
+            line(out, "x-floe-cache", outcome);
+        }
+        end(out, request_id, is_last);
+    }
+}
+
+/// Writes the head of an error, and returns its body.
+pub(super) async fn write_error(
+    out: &mut BytesMut,
+    error: S3Error,
+    request_id: &str,
+    is_last: bool,
+    is_head: bool,
+) -> io::Result<(StatusCode, Bytes)> {
+    let (parts, body) = error_response(error).into_parts();
+    let body = BodyExt::collect(body).await.map_err(io::Error::other)?;
+    let body = if is_head {
+        Bytes::new()
+    } else {
+        body.to_bytes()
+    };
+    let status = parts.status;
+    let reason = status.canonical_reason().unwrap_or_default();
+    // Writing to memory cannot fail.
+    let _ = write!(out, "HTTP/1.1 {} {reason}\r\n", status.as_str());
+    for (name, value) in &parts.headers {
+        out.put_slice(name.as_str().as_bytes());
+        out.put_slice(b": ");
+        out.put_slice(value.as_bytes());
+        out.put_slice(b"\r\n");
+    }
+    if !is_head {
+        let _ = write!(out, "content-length: {}\r\n", body.len());
+    }
+    end(out, request_id, is_last);
+    Ok((status, body))
+}
+
+/// Writes the lines that end every head.
+fn end(out: &mut BytesMut, request_id: &str, is_last: bool) {
+    line(out, "x-amz-request-id", request_id);
+    out.put_slice(b"server: Floe\r\n");
+    if is_last {
+        out.put_slice(b"connection: close\r\n");
+    }
+    out.put_slice(b"date: ");
+    out.put_slice(&date());
+    out.put_slice(b"\r\n\r\n");
+}
+
+fn line(out: &mut BytesMut, name: &str, value: &str) {
+    out.put_slice(name.as_bytes());
+    out.put_slice(b": ");
+    out.put_slice(value.as_bytes());
+    out.put_slice(b"\r\n");
+}
+
+/// The time in the form of HTTP, made once a second.
+fn date() -> [u8; 29] {
+    thread_local! {
+        static LAST: Cell<(u64, [u8; 29])> = const { Cell::new((0, [b' '; 29])) };
+    }
+    let now = SystemTime::now();
+    let second = now
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
+    let (last, text) = LAST.get();
+    if last == second {
+        return text;
+    }
+    let mut text = [b' '; 29];
+    for (to, from) in text.iter_mut().zip(httpdate::fmt_http_date(now).bytes()) {
+        *to = from;
+    }
+    LAST.set((second, text));
+    text
+}

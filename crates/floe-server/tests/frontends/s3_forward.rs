@@ -1,0 +1,323 @@
+//! Requests that an origin of S3 answers itself.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use floe::object::{Consistency, ObjectConfig};
+use floe::origin::{
+    Backend, ForwardAnswer, ForwardBody, ForwardHead, GetRequest, ObjectKey, ObjectMeta, Origin,
+    OriginError, OriginRead, PayloadHash, RequestConfig,
+};
+use floe_device::Clock;
+use futures::{StreamExt, TryStreamExt};
+use http::{HeaderMap, StatusCode};
+use parking_lot::Mutex;
+
+use crate::support::signer::{Payload, Signer};
+use crate::support::{MemoryOrigin, Reply, Rig, pattern, rig_of, rig_on, send};
+
+/// Records what is forwarded, and answers with its length.
+#[derive(Default)]
+struct Recorder {
+    objects: Arc<MemoryOrigin>,
+    seen: Mutex<Vec<(ForwardHead, Bytes)>>,
+    has_map: bool,
+}
+
+#[async_trait]
+impl Backend for Recorder {
+    async fn get(&self, key: &ObjectKey, request: GetRequest) -> Result<OriginRead, OriginError> {
+        self.objects.get(key, request).await
+    }
+
+    async fn head(&self, key: &ObjectKey, request: GetRequest) -> Result<ObjectMeta, OriginError> {
+        self.objects.head(key, request).await
+    }
+
+    fn forwards(&self, bucket: Option<&str>) -> bool {
+        bucket.is_some() || !self.has_map
+    }
+
+    async fn forward(
+        &self,
+        head: ForwardHead,
+        body: Option<ForwardBody>,
+    ) -> Result<ForwardAnswer, OriginError> {
+        let mut bytes = Bytes::new();
+        if let Some(body) = body {
+            let pieces: Result<Vec<Bytes>, _> = body.pieces.try_collect().await;
+            let pieces = pieces.map_err(|error| OriginError::BadUpload(error.to_string()))?;
+            bytes = pieces.concat().into();
+        }
+        let answer = bytes.len().to_string();
+        self.seen.lock().push((head, bytes));
+        let mut headers = HeaderMap::new();
+        headers.insert("x-own", "1".parse().unwrap());
+        headers.insert("server", "Origin".parse().unwrap());
+        Ok(ForwardAnswer {
+            status: StatusCode::ACCEPTED,
+            headers,
+            body: futures::stream::once(async { Ok(answer.into()) }).boxed(),
+        })
+    }
+}
+
+struct Setup {
+    rig: Rig,
+    recorder: Arc<Recorder>,
+}
+
+async fn setup(has_map: bool) -> Setup {
+    let recorder = Arc::new(Recorder {
+        has_map,
+        ..Recorder::default()
+    });
+    let clock = Clock::real();
+    let backend: Arc<dyn Backend> = recorder.clone();
+    let origin = Origin::from_backend(backend, RequestConfig::default(), clock.clone()).unwrap();
+    let rig = rig_on(origin, Arc::clone(&recorder.objects), clock, |_| {}).await;
+    Setup { rig, recorder }
+}
+
+impl Setup {
+    async fn signed(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+        payload: Payload,
+    ) -> Reply {
+        let host = self.rig.s3().to_string();
+        let signer = Signer::known();
+        let request = signer.sign(method, &host, path, headers, body, payload);
+        send(self.rig.s3(), request).await
+    }
+
+    fn last(&self) -> (ForwardHead, Bytes) {
+        self.recorder.seen.lock().pop().unwrap()
+    }
+
+    fn has_seen(&self) -> bool {
+        !self.recorder.seen.lock().is_empty()
+    }
+}
+
+#[tokio::test]
+async fn requests_arrive_without_the_clients_signature() {
+    let setup = setup(false).await;
+    let headers = [
+        ("x-amz-acl", "private"),
+        ("content-type", "text/x"),
+        ("x-forwarded-for", "1.2.3.4"),
+        ("cookie", "a=b"),
+    ];
+    let path = "/bucket/a/b%2Bc//?tagging&x-id=Put";
+    let put = setup
+        .signed("PUT", path, &headers, b"bytes", Payload::Signed)
+        .await;
+    assert_eq!((put.status, put.text()), (202, "5"), "{}", put.text());
+    assert_eq!((put.header("x-own"), put.header("server")), ("1", "Origin"));
+    let (head, body) = setup.last();
+    assert_eq!(body, "bytes");
+    assert_eq!(head.bucket.as_deref(), Some("bucket"));
+    assert_eq!(head.key.as_deref(), Some("a/b+c//"));
+    assert_eq!(head.query.as_deref(), Some("tagging&x-id=Put"));
+    assert!(matches!(head.payload, PayloadHash::Sha256(hash) if hash.len() == 64));
+    let mut names: Vec<&str> = head.headers.keys().map(|name| name.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["content-type", "x-amz-acl"]);
+
+    // Headers in a presigned URL are headers again.
+    let host = setup.rig.s3().to_string();
+    let url = Signer::known().presign("PUT", &host, "/bucket/k?x-amz-acl=private&y=1", 60);
+    let put = setup.rig.send("PUT", &url, &[], "abc").await;
+    assert_eq!(put.status, 202, "{}", put.text());
+    let (head, body) = setup.last();
+    assert_eq!(body, "abc");
+    assert_eq!(head.query.as_deref(), Some("y=1"));
+    assert_eq!(head.headers["x-amz-acl"], "private");
+    assert_eq!(head.payload, PayloadHash::Unsigned);
+}
+
+#[tokio::test]
+async fn what_is_forwarded_is_what_was_verified() {
+    let setup = setup(false).await;
+    let host = setup.rig.s3().to_string();
+    // A body that another took away, or lengthened.
+    for body in [&b""[..], b"bytesmore"] {
+        let request =
+            Signer::known().sign("PUT", &host, "/bucket/k", &[], b"bytes", Payload::Signed);
+        let (mut head, _) = request.into_parts();
+        head.headers.remove("content-length");
+        let body = Bytes::copy_from_slice(body);
+        let request = http::Request::from_parts(head, http_body_util::Full::new(body));
+        let reply = send(setup.rig.s3(), request).await;
+        assert_eq!(reply.status, 400, "{}", reply.text());
+        assert!(!setup.has_seen());
+    }
+    // Chunks signed with the client's key reach the origin as plain bytes, or not at all.
+    let bytes = pattern(3, 200_000);
+    let put = setup
+        .signed("PUT", "/bucket/k", &[], &bytes, Payload::Streamed(64 << 10))
+        .await;
+    assert_eq!(put.status, 202, "{}", put.text());
+    let (head, body) = setup.last();
+    assert!(body == bytes && head.payload == PayloadHash::Unsigned);
+    assert!(!head.headers.contains_key("content-encoding"));
+    // A checksum that follows the bytes still follows them.
+    let put = setup
+        .signed(
+            "PUT",
+            "/bucket/k",
+            &[],
+            b"bytes",
+            Payload::Trailer("AAAAAA=="),
+        )
+        .await;
+    assert_eq!(put.status, 202, "{}", put.text());
+    let (head, body) = setup.last();
+    assert_eq!(
+        body,
+        "5\r\nbytes\r\n0\r\nx-amz-checksum-crc32c:AAAAAA==\r\n\r\n"
+    );
+    assert_eq!(head.payload, PayloadHash::UnsignedTrailer);
+    assert_eq!(head.headers["content-encoding"], "aws-chunked");
+    assert_eq!(head.headers["x-amz-decoded-content-length"], "5");
+}
+
+#[tokio::test]
+async fn extensions_and_other_interfaces_of_servers_are_kept_from_clients() {
+    let setup = setup(false).await;
+    let none: &[(&str, &str)] = &[];
+    for (method, path, headers, status) in [
+        (
+            "DELETE",
+            "/bucket/k",
+            &[("x-minio-force-delete", "true")][..],
+            501,
+        ),
+        (
+            "PUT",
+            "/bucket/k",
+            &[("x-amz-meta-snowball-auto-extract", "true")],
+            501,
+        ),
+        ("POST", "/?Action=CreateUser", none, 405),
+        ("POST", "/bucket/x?delete", none, 405),
+        ("DELETE", "/bucket/.", none, 400),
+        ("PUT", "/bucket/../other/k", none, 400),
+        ("PUT", "/bucket/k", &[("connection", "x-amz-date")], 400),
+        ("TRACE", "/bucket/k", none, 405),
+        ("post", "/bucket?delete", none, 405),
+    ] {
+        let reply = setup
+            .signed(method, path, headers, b"", Payload::Signed)
+            .await;
+        assert_eq!(reply.status, status, "{method} {path}: {}", reply.text());
+        assert!(!setup.has_seen(), "{method} {path}");
+    }
+    let mapped = self::setup(true).await;
+    for path in [
+        "/bucket?logging",
+        "/bucket/a/../hidden/k",
+        "/bucket/k?restore",
+    ] {
+        let reply = mapped
+            .signed("PUT", path, &[], b"<x/>", Payload::Signed)
+            .await;
+        assert_eq!(reply.status, 403, "{path}: {}", reply.text());
+        assert!(!mapped.has_seen(), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn unsigned_requests_have_the_rights_of_nobody() {
+    let setup = setup(false).await;
+    for (method, path, headers) in [
+        ("DELETE", "/bucket", ("accept", "*/*")),
+        ("PUT", "/bucket", ("accept", "*/*")),
+        ("DELETE", "/bucket/k?versionId=1", ("accept", "*/*")),
+        ("GET", "/bucket?policy", ("accept", "*/*")),
+        ("GET", "/bucket?versions", ("accept", "*/*")),
+        (
+            "GET",
+            "/bucket/k?response-content-type=text/html",
+            ("origin", "x"),
+        ),
+        ("PUT", "/bucket/k", ("x-amz-acl", "public-read")),
+        ("PUT", "/bucket/k", ("x-amz-object-lock-mode", "COMPLIANCE")),
+        (
+            "DELETE",
+            "/bucket/k",
+            ("x-amz-bypass-governance-retention", "true"),
+        ),
+    ] {
+        let reply = setup.rig.send(method, path, &[headers], "").await;
+        let what = format!("{method} {path} {headers:?}: {}", reply.text());
+        // The cache itself refuses the parameters of reads.
+        assert!(matches!(reply.status, 400 | 403), "{what}");
+        assert!(!setup.has_seen(), "{what}");
+    }
+    for (method, path) in [
+        ("GET", "/bucket?list-type=2&prefix=a"),
+        ("PUT", "/bucket/k"),
+        ("POST", "/bucket/k?uploads"),
+        ("DELETE", "/bucket/k"),
+    ] {
+        let reply = setup.rig.send(method, path, &[], "").await;
+        assert_eq!(reply.status, 202, "{method} {path}: {}", reply.text());
+        setup.last();
+    }
+}
+
+/// In a mode in which nothing but the change itself tells the cache.
+#[tokio::test]
+async fn forwarded_changes_are_read_at_once() {
+    let recorder = Arc::new(Recorder::default());
+    let clock = Clock::real();
+    let backend: Arc<dyn Backend> = recorder.clone();
+    let origin = Origin::from_backend(backend, RequestConfig::default(), clock.clone()).unwrap();
+    let config = ObjectConfig {
+        consistency: Consistency::Immutable,
+        ..ObjectConfig::default()
+    };
+    let rig = rig_of(origin, Arc::clone(&recorder.objects), clock, config, |_| {}).await;
+    let delete = "<Delete><Object><Key>k</Key></Object></Delete>";
+    let part = "/bucket/k?partNumber=1&uploadId=u";
+    let changes = [
+        ("PUT", "/bucket/k", "x", true),
+        ("PUT", "/bucket/k?uploads", "x", true),
+        ("PUT", "/bucket//k", "x", true),
+        ("PUT", "/bucket/a/../k", "x", true),
+        ("PUT", "/bucket/%6b", "x", true),
+        ("DELETE", "/bucket/k", "", true),
+        ("POST", "/bucket/k?uploadId=u", "<x/>", true),
+        ("POST", "/bucket?delete", delete, true),
+        ("POST", "/bucket?x-id=1&%64elete", delete, true),
+        ("PUT", part, "x", false),
+        ("POST", "/bucket/k?uploads", "", false),
+    ];
+    for (index, (method, path, body, changes)) in changes.into_iter().enumerate() {
+        recorder
+            .objects
+            .store("bucket", "k", format!("old {index}"));
+        rig.send("PUT", "/bucket/k", &[], "reset").await;
+        let old = rig.get("/bucket/k", &[]).await.text().to_owned();
+        assert_eq!(old, format!("old {index}"));
+        recorder
+            .objects
+            .store("bucket", "k", format!("new {index}"));
+        assert_eq!(
+            rig.get("/bucket/k", &[]).await.text(),
+            old,
+            "it is not cached"
+        );
+        let reply = rig.send(method, path, &[], body).await;
+        assert_eq!(reply.status, 202, "{method} {path}: {}", reply.text());
+        let read = rig.get("/bucket/k", &[]).await;
+        let expected = if changes { format!("new {index}") } else { old };
+        assert_eq!(read.text(), expected, "{method} {path}");
+    }
+}
