@@ -554,6 +554,8 @@ async fn relay(
     caller: oneshot::Sender<Result<ForwardAnswer, OriginError>>,
 ) -> Kept {
     let Some(mut last) = answer.body.next().await else {
+        // It must not be asked again.
+        answer.body = futures::stream::empty().boxed();
         return Kept::Whole(Ok(answer), caller);
     };
     let (sender, receiver) = mpsc::unbounded_channel();

@@ -1,6 +1,7 @@
 //! Tests of the object cache with an origin whose requests can be held back.
 
 mod flights;
+mod forwards;
 mod law;
 mod origin;
 mod ranges;
