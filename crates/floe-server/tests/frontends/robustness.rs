@@ -1,5 +1,6 @@
 //! Clients that misbehave, and many of them.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -399,4 +400,18 @@ pub(crate) async fn wait_for(rig: &Rig, metric: &str, frontend: &str, value: f64
         clock.sleep(Duration::from_millis(25)).await;
     }
     panic!("{metric} of {frontend} did not reach {value} in 10 s");
+}
+
+/// A client that leaves while the origin is asked holds no place.
+#[tokio::test]
+async fn plain_reads_end_with_their_client() {
+    let rig = rig_holding("bucket", "key", "bytes").await;
+    rig.origin.hangs.store(true, Relaxed);
+    let mut stream = TcpStream::connect(rig.s3()).await.unwrap();
+    let request = b"GET /bucket/key HTTP/1.1\r\nHost: x\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    wait_for(&rig, "floe_requests_in_flight", "s3", 1.0).await;
+    drop(stream);
+    wait_for(&rig, "floe_connections_open", "s3", 0.0).await;
+    wait_for(&rig, "floe_requests_in_flight", "s3", 0.0).await;
 }

@@ -9,7 +9,8 @@ use super::error::{invalid_argument, not_implemented};
 use super::query::Query;
 
 /// Parts of the signature, and headers without an effect.
-const EVERYWHERE: [&str; 8] = [
+const EVERYWHERE: [&str; 9] = [
+    "x-amz-api-version",
     "x-amz-cf-id",
     "x-amz-checksum-mode",
     "x-amz-content-sha256",

@@ -63,7 +63,8 @@ const UNSIGNED_PARAMETERS: [&str; 18] = [
 ];
 
 /// Headers of S3 in unsigned requests; a hyphen at the end stands for all that begin so.
-const UNSIGNED_HEADERS: [&str; 14] = [
+const UNSIGNED_HEADERS: [&str; 15] = [
+    "x-amz-api-version",
     "x-amz-checksum-",
     "x-amz-content-sha256",
     "x-amz-copy-source",

@@ -1,7 +1,7 @@
 //! An origin in memory with configurable faults.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
@@ -19,6 +19,8 @@ pub(crate) struct MemoryOrigin {
     writes: AtomicU64,
     /// Bodies break off at this offset of their object; 0 disables that.
     pub(crate) cut_at: AtomicU64,
+    /// Reads never get an answer.
+    pub(crate) hangs: AtomicBool,
 }
 
 #[derive(Default)]
@@ -113,6 +115,9 @@ async fn collect(mut body: UploadBody, length: Option<u64>) -> Result<Bytes, Ori
 #[async_trait::async_trait]
 impl Backend for MemoryOrigin {
     async fn get(&self, key: &ObjectKey, request: GetRequest) -> Result<OriginRead, OriginError> {
+        if self.hangs.load(Relaxed) {
+            std::future::pending::<()>().await;
+        }
         let (meta, bytes) = self.find(key)?;
         self.check(&meta, &request)?;
         let whole = 0..meta.size;

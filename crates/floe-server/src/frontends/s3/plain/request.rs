@@ -27,7 +27,8 @@ const NOT_PLAIN: [&str; 7] = [
 ];
 
 /// Headers of S3 that a plain read may have.
-const OF_S3: [&str; 4] = [
+const OF_S3: [&str; 5] = [
+    "x-amz-api-version",
     "x-amz-checksum-mode",
     "x-amz-content-sha256",
     "x-amz-date",
