@@ -128,6 +128,7 @@ const FULL: &[Step] = &[
     // The links are checked by `tidy`.
     step("book", &["xtask", "book"]),
     step("attack-release", &["xtask", "attack"]),
+    step("clients-more", &["xtask", "clients", "--more", "--debug"]),
     // Its own workspace, whose dependencies take minutes to build.
     step(
         "datafusion",

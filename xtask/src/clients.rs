@@ -6,47 +6,84 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::blackbox::scenario::Options;
+use crate::blackbox::scenario;
 use crate::built::{self, Profile};
 use crate::project::{self, Outcome};
 
-/// Programs, and the Debian packages that have them.
-const TOOLS: &[(&str, &str)] = &[
-    ("memccapable", "libmemcached-tools"),
-    ("memcslap", "libmemcached-tools"),
-    ("memcaslap", "libmemcached-tools"),
-    ("nbdinfo", "libnbd-bin"),
-    ("nbdcopy", "libnbd-bin"),
-    ("nbdsh", "python3-libnbd"),
-    ("qemu-img", "qemu-utils"),
-    ("qemu-io", "qemu-utils"),
-    ("qemu-nbd", "qemu-utils"),
-    ("nbdkit", "nbdkit"),
-    ("fio", "fio"),
-];
-
-/// The clients, and the origin that serves as their reference.
-const PACKAGES: &[&str] = &["boto3", "awscli", "moto[server]", "pymemcache"];
-
-const SCRIPTS: &str = "tests/clients";
-
-/// Runs every script of `tests/clients` with the binary's path.
-pub fn run(options: &Options) -> Result<()> {
-    drive(options)?.settle("clients", options.require)
+/// Scripts, and the packages with their clients and the origin that serves as reference.
+struct Group {
+    folder: &'static str,
+    environment: &'static str,
+    packages: &'static [&'static str],
+    /// Programs, and the Debian packages that have them.
+    tools: &'static [(&'static str, &'static str)],
 }
 
-fn drive(options: &Options) -> Result<Outcome> {
-    let scripts = scripts(&options.only)?;
+const GROUP: Group = Group {
+    folder: "tests/clients",
+    environment: "clients-venv",
+    packages: &["boto3", "awscli", "moto[server]", "pymemcache"],
+    tools: &[
+        ("memccapable", "libmemcached-tools"),
+        ("memcslap", "libmemcached-tools"),
+        ("memcaslap", "libmemcached-tools"),
+        ("nbdinfo", "libnbd-bin"),
+        ("nbdcopy", "libnbd-bin"),
+        ("nbdsh", "python3-libnbd"),
+        ("qemu-img", "qemu-utils"),
+        ("qemu-io", "qemu-utils"),
+        ("qemu-nbd", "qemu-utils"),
+        ("nbdkit", "nbdkit"),
+        ("fio", "fio"),
+    ],
+};
+
+/// With clients that need other versions of the same packages, found in minutes.
+const MORE: Group = Group {
+    folder: "tests/clients/more",
+    environment: "clients-more-venv",
+    // The first one decides the versions of the others.
+    packages: &[
+        "aiobotocore",
+        "boto3",
+        "moto[server]",
+        "minio",
+        "s3fs",
+        "pyarrow",
+        "s3cmd",
+        "duckdb",
+    ],
+    tools: &[("rclone", "rclone")],
+};
+
+/// The scripts to run, and how.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    #[command(flatten)]
+    common: scenario::Options,
+    /// Run the clients in tests/clients/more, whose installation takes minutes.
+    #[arg(long)]
+    more: bool,
+}
+
+/// Runs every script of a group with the binary's path.
+pub fn run(options: &Options) -> Result<()> {
+    let group = if options.more { MORE } else { GROUP };
+    drive(&group, &options.common)?.settle("clients", options.common.require)
+}
+
+fn drive(group: &Group, options: &scenario::Options) -> Result<Outcome> {
+    let scripts = scripts(group, &options.only)?;
     if !project::available("python3") {
         return Ok(Outcome::Skipped("there is no python3".into()));
     }
-    let environment = match environment() {
+    let environment = match environment(group) {
         Ok(environment) => environment,
         Err(error) => return Ok(Outcome::Skipped(format!("{error:#}"))),
     };
-    let tools = tools();
+    let tools = tools(group);
     if let Err(error) = &tools {
-        eprintln!("skipped: some clients of memcached and NBD: {error:#}");
+        eprintln!("skipped: some clients: {error:#}");
     }
     let binary = match &options.binary {
         Some(given) => given.clone(),
@@ -60,6 +97,7 @@ fn drive(options: &Options) -> Result<Outcome> {
                 .current_dir(project::root())
                 .env("FLOE_BINARY", &binary)
                 .env("PATH", path_with(&environment))
+                .env("PYTHONPATH", project::root().join(GROUP.folder))
                 .env("PYTHONDONTWRITEBYTECODE", "1"),
         )?;
     }
@@ -72,8 +110,8 @@ fn drive(options: &Options) -> Result<Outcome> {
 }
 
 /// Makes the programs available: installs their packages if that needs no confirmation.
-fn tools() -> Result<()> {
-    let packages = missing_packages();
+fn tools(group: &Group) -> Result<()> {
+    let packages = missing_packages(group);
     if packages.is_empty() {
         return Ok(());
     }
@@ -95,17 +133,17 @@ fn tools() -> Result<()> {
         install()
     });
     installed.with_context(|| format!("{names} could not be installed"))?;
-    match missing_packages().as_slice() {
+    match missing_packages(group).as_slice() {
         [] => Ok(()),
         missing => bail!("{} have not all programs", missing.join(" ")),
     }
 }
 
 /// The packages of programs that are not there.
-fn missing_packages() -> Vec<&'static str> {
+fn missing_packages(group: &Group) -> Vec<&'static str> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_there = |tool: &str| std::env::split_paths(&path).any(|at| at.join(tool).is_file());
-    let missing = TOOLS.iter().filter(|(tool, _)| !is_there(tool));
+    let missing = group.tools.iter().filter(|(tool, _)| !is_there(tool));
     let mut packages: Vec<&str> = missing.map(|(_, package)| *package).collect();
     packages.dedup();
     packages
@@ -120,8 +158,8 @@ fn apt_get() -> Command {
 }
 
 /// The scripts to run, without helpers, whose names begin with `_`.
-fn scripts(only: &[String]) -> Result<Vec<PathBuf>> {
-    let folder = project::root().join(SCRIPTS);
+fn scripts(group: &Group, only: &[String]) -> Result<Vec<PathBuf>> {
+    let folder = project::root().join(group.folder);
     let mut scripts = Vec::new();
     for entry in folder.read_dir().into_iter().flatten() {
         let path = entry?.path();
@@ -132,17 +170,17 @@ fn scripts(only: &[String]) -> Result<Vec<PathBuf>> {
         }
     }
     if scripts.is_empty() {
-        bail!("{SCRIPTS} holds no such script");
+        bail!("{} holds no such script", group.folder);
     }
     scripts.sort();
     Ok(scripts)
 }
 
-/// A virtual environment with [`PACKAGES`], created once.
-fn environment() -> Result<PathBuf> {
-    let folder = project::scratch()?.join("clients-venv");
+/// A virtual environment with the packages of a group, created once.
+fn environment(group: &Group) -> Result<PathBuf> {
+    let folder = project::scratch()?.join(group.environment);
     let ready = folder.join("ready");
-    let wanted = PACKAGES.join(" ");
+    let wanted = group.packages.join(" ");
     if std::fs::read_to_string(&ready).is_ok_and(|made| made == wanted) {
         return Ok(folder);
     }
@@ -161,7 +199,7 @@ fn environment() -> Result<PathBuf> {
                 "--quiet",
                 "--disable-pip-version-check",
             ])
-            .args(PACKAGES),
+            .args(group.packages),
     )?;
     std::fs::write(&ready, wanted)?;
     Ok(folder)

@@ -41,8 +41,8 @@ enum Task {
     Book(book::Options),
     /// Run every check that CI runs.
     Ci(ci::Options),
-    /// Drive the server with boto3 and the AWS command line.
-    Clients(scenario::Options),
+    /// Drive the server with third-party clients
+    Clients(clients::Options),
     /// Kill the server under load repeatedly, and check that it never returns wrong bytes
     Crash(crash::Options),
     /// Give the server invalid input, a misbehaving origin and a failing

@@ -1,0 +1,305 @@
+"""Clients of S3 that others wrote, each through an S3 origin and a folder: put, get, ranges,
+listings, uploads in parts, copies, directory markers, presigned URLs, synchronised folders.
+Every byte is compared."""
+
+import filecmp
+import io
+import os
+import shutil
+import subprocess
+import sys
+import urllib.request
+from datetime import timedelta
+
+from _floe import BUCKET, FLOE_KEYS, Rig, Failure, check, pattern
+
+MIB = 1 << 20
+BIG = pattern(1, 17 * MIB + 3)
+SMALL = pattern(2, 1000)
+
+
+def host(rig):
+    return rig.endpoint.removeprefix("http://")
+
+
+def stored(rig, key):
+    """The bytes of an object at the origin, past the cache."""
+    if rig.origin_server is None:
+        with open(os.path.join(rig.origin_folder, BUCKET, key), "rb") as file:
+            return file.read()
+    return rig.at_origin(key)
+
+
+def fetch(url, data=None):
+    """A request with nothing but the URL."""
+    request = urllib.request.Request(url, data=data, method="PUT" if data else "GET")
+    if data:
+        request.add_header("Content-Type", "application/octet-stream")
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return answer.read()
+
+
+def minio_py(rig):
+    """minio-py"""
+    from minio import Minio
+    from minio.commonconfig import ComposeSource, CopySource
+    from minio.deleteobjects import DeleteObject
+
+    client = Minio(host(rig), *FLOE_KEYS, secure=False, region="us-east-1")
+    check("the bucket exists", client.bucket_exists(BUCKET))
+    for name, body in (("small", SMALL), ("big", BIG)):
+        key = f"minio/{name}"
+        client.put_object(
+            BUCKET, key, io.BytesIO(body), len(body), part_size=5 * MIB, content_type="text/x",
+            metadata={"colour": "blue"},
+        )
+        check(f"{name} is at the origin", stored(rig, key) == body)
+        for turn in ("first", "second"):
+            got = client.get_object(BUCKET, key)
+            check(f"  {turn} read", got.read() == body)
+            got.close()
+        part = client.get_object(BUCKET, key, offset=500, length=200)
+        check("  a range", part.read() == body[500:700])
+        part.close()
+        stat = client.stat_object(BUCKET, key)
+        check("  its metadata", stat.size == len(body) and stat.content_type == "text/x"
+              and stat.metadata["x-amz-meta-colour"] == "blue", stat.metadata)
+    client.copy_object(BUCKET, "minio/copy", CopySource(BUCKET, "minio/small"))
+    check("a copy", stored(rig, "minio/copy") == SMALL)
+    names = [one.object_name for one in client.list_objects(BUCKET, "minio/", recursive=True)]
+    check("the listing", names == [f"minio/{n}" for n in ("big", "copy", "small")], names)
+    if rig.origin_server:
+        # In front of a folder Floe knows no tags without quotes in conditions of copies.
+        sources = [ComposeSource(BUCKET, "minio/big"), ComposeSource(BUCKET, "minio/small")]
+        client.compose_object(BUCKET, "minio/both", sources)
+        check("two objects composed", client.get_object(BUCKET, "minio/both").read() == BIG + SMALL)
+    url = client.presigned_get_object(BUCKET, "minio/small", expires=timedelta(minutes=5))
+    check("a presigned read", fetch(url) == SMALL)
+    url = client.presigned_put_object(BUCKET, "minio/signed", expires=timedelta(minutes=5))
+    fetch(url, b"by URL")
+    check("a presigned upload", stored(rig, "minio/signed") == b"by URL")
+    errors = client.remove_objects(BUCKET, [DeleteObject(name) for name in names])
+    check("deletes of many", not list(errors))
+
+
+def s3fs(rig):
+    """s3fs"""
+    import s3fs as library
+
+    fs = library.S3FileSystem(
+        key=FLOE_KEYS[0], secret=FLOE_KEYS[1], endpoint_url=rig.endpoint, use_listings_cache=False,
+        config_kwargs={"signature_version": "s3v4"},
+    )
+    root = f"{BUCKET}/s3fs"
+    fs.pipe(f"{root}/small", SMALL)
+    with fs.open(f"{root}/big", "wb", block_size=5 * MIB) as file:
+        file.write(BIG)
+    check("both are at the origin", stored(rig, "s3fs/small") == SMALL and stored(rig, "s3fs/big") == BIG)
+    for turn in ("first", "second"):
+        check(f"  {turn} read", fs.cat(f"{root}/small") == SMALL and fs.cat(f"{root}/big") == BIG)
+    with fs.open(f"{root}/big", "rb") as file:
+        file.seek(10 * MIB)
+        check("  a part of a file", file.read(1000) == BIG[10 * MIB : 10 * MIB + 1000])
+    fs.copy(f"{root}/big", f"{root}/copy")
+    check("a copy", stored(rig, "s3fs/copy") == BIG)
+    if rig.origin_server:
+        # A folder has no markers yet.
+        fs.touch(f"{root}/folder/")
+        check("a directory marker", fs.exists(f"{root}/folder/"))
+    found = sorted(fs.find(root))
+    expected = [f"{root}/{n}" for n in ("big", "copy", "small")]
+    check("the listing", [f for f in found if not f.endswith("/")] == expected, found)
+    check("a presigned read", fetch(fs.url(f"{root}/small")) == SMALL)
+    fs.rm(root, recursive=True)
+    check("deletes of a tree", not fs.find(root), fs.find(root))
+
+
+def pyarrow(rig):
+    """pyarrow"""
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+    from pyarrow import fs as arrow
+
+    fs = arrow.S3FileSystem(
+        access_key=FLOE_KEYS[0], secret_key=FLOE_KEYS[1], endpoint_override=host(rig),
+        scheme="http", region="us-east-1",
+    )
+    root = f"{BUCKET}/arrow"
+    fs.create_dir(root, recursive=True)
+    check("a folder is made", fs.get_file_info(root).type == arrow.FileType.Directory)
+    with fs.open_output_stream(f"{root}/big") as file:
+        file.write(BIG)
+    check("a file is at the origin", stored(rig, "arrow/big") == BIG)
+    for turn in ("first", "second"):
+        with fs.open_input_file(f"{root}/big") as file:
+            check(f"  {turn} read of parts", file.read_at(1000, 12 * MIB) == BIG[12 * MIB : 12 * MIB + 1000])
+            check(f"  {turn} read of all", file.read() == BIG)
+    table = pa.table({"a": list(range(50_000)), "b": [str(n % 97) for n in range(50_000)]})
+    parquet.write_table(table, f"{root}/table.parquet", filesystem=fs)
+    for turn in ("first", "second"):
+        got = parquet.read_table(f"{root}/table.parquet", columns=["b"], filesystem=fs)
+        check(f"  {turn} read of a column of Parquet", got == table.select(["b"]))
+    fs.copy_file(f"{root}/big", f"{root}/copy")
+    check("a copy", stored(rig, "arrow/copy") == BIG)
+    fs.move(f"{root}/copy", f"{root}/moved")
+    check("a move", stored(rig, "arrow/moved") == BIG)
+    names = sorted(info.base_name for info in fs.get_file_info(arrow.FileSelector(root)))
+    check("the listing", names == ["big", "moved", "table.parquet"], names)
+    fs.delete_dir(root)
+    check("deletes of a tree", fs.get_file_info(root).type == arrow.FileType.NotFound)
+
+
+def duckdb(rig):
+    """DuckDB"""
+    import duckdb as library
+
+    connection = library.connect()
+    try:
+        connection.execute("INSTALL httpfs; LOAD httpfs;")
+    except library.Error as error:
+        print(f"SKIPPED DuckDB: its extension httpfs cannot be installed: {str(error)[:120]}")
+        return
+    connection.execute(
+        f"CREATE SECRET (TYPE s3, KEY_ID '{FLOE_KEYS[0]}', SECRET '{FLOE_KEYS[1]}', "
+        f"ENDPOINT '{host(rig)}', URL_STYLE 'path', USE_SSL false, REGION 'us-east-1')"
+    )
+    path = f"s3://{BUCKET}/duck/t.parquet"
+    connection.execute(f"COPY (SELECT range AS n, range % 7 AS r FROM range(300000)) TO '{path}'")
+    for turn in ("first", "second"):
+        got = connection.execute(f"SELECT count(*), sum(n) FROM '{path}' WHERE r = 3").fetchone()
+        check(f"a query of Parquet, {turn} time", got == (42857, 6428571429 - 21429), got)
+    found = connection.execute(f"SELECT file FROM glob('s3://{BUCKET}/duck/*')").fetchall()
+    check("a listing", found == [(path,)], found)
+
+
+def call(rig, *words, **more):
+    done = subprocess.run(words, capture_output=True, timeout=120, **more)
+    if done.returncode:
+        raise Failure(f"{' '.join(words)}: {done.stderr.decode()[-600:]}")
+    return done.stdout.decode()
+
+
+def trees(rig):
+    """A folder of files, and an empty one."""
+    one = os.path.join(rig.folder, "tree")
+    two = os.path.join(rig.folder, "back")
+    shutil.rmtree(one, ignore_errors=True)
+    shutil.rmtree(two, ignore_errors=True)
+    os.makedirs(os.path.join(one, "deep/er"))
+    os.makedirs(two)
+    for name, body in (("a", SMALL), ("deep/b & c", SMALL[:7]), ("deep/er/big", BIG)):
+        with open(os.path.join(one, name), "wb") as file:
+            file.write(body)
+    return one, two
+
+
+def same_trees(one, two):
+    compared = filecmp.dircmp(one, two)
+    queue = [compared]
+    while queue:
+        found = queue.pop()
+        same, differ, errors = filecmp.cmpfiles(found.left, found.right, found.common_files, False)
+        if found.left_only or found.right_only or differ or errors:
+            return False
+        queue += found.subdirs.values()
+    return True
+
+
+def s3cmd(rig):
+    """s3cmd"""
+    program = os.path.join(os.path.dirname(sys.executable), "s3cmd")
+    base = [
+        program, f"--access_key={FLOE_KEYS[0]}", f"--secret_key={FLOE_KEYS[1]}", "--no-ssl",
+        f"--host={host(rig)}", f"--host-bucket={host(rig)}", "--region=us-east-1",
+        "--multipart-chunk-size-mb=5", "--no-progress", "--config=/dev/null",
+    ]
+    one, two = trees(rig)
+    call(rig, *base, "sync", f"{one}/", f"s3://{BUCKET}/cmd/")
+    check("a folder is synchronised", stored(rig, "cmd/deep/er/big") == BIG)
+    listing = call(rig, *base, "ls", "--recursive", f"s3://{BUCKET}/cmd/")
+    check("the listing", listing.count("s3://") == 3, listing)
+    call(rig, *base, "sync", f"s3://{BUCKET}/cmd/", f"{two}/")
+    check("  and back", same_trees(one, two))
+    call(rig, *base, "cp", f"s3://{BUCKET}/cmd/a", f"s3://{BUCKET}/cmd/copy")
+    check("a copy", stored(rig, "cmd/copy") == SMALL)
+    call(rig, *base, "mv", f"s3://{BUCKET}/cmd/copy", f"s3://{BUCKET}/cmd/moved")
+    check("a move", stored(rig, "cmd/moved") == SMALL)
+    call(rig, *base, "del", "--recursive", "--force", f"s3://{BUCKET}/cmd/")
+    check("deletes of a tree", "s3://" not in call(rig, *base, "ls", f"s3://{BUCKET}/cmd/"))
+
+
+def rclone(rig):
+    """rclone"""
+    if not shutil.which("rclone"):
+        print("SKIPPED rclone: it is not installed (apt-get install rclone)")
+        return
+    environment = {
+        **os.environ,
+        "RCLONE_CONFIG": "/dev/null", "RCLONE_CONFIG_FLOE_TYPE": "s3",
+        "RCLONE_CONFIG_FLOE_PROVIDER": "Other", "RCLONE_CONFIG_FLOE_REGION": "us-east-1",
+        "RCLONE_CONFIG_FLOE_ACCESS_KEY_ID": FLOE_KEYS[0],
+        "RCLONE_CONFIG_FLOE_SECRET_ACCESS_KEY": FLOE_KEYS[1],
+        "RCLONE_CONFIG_FLOE_ENDPOINT": rig.endpoint,
+        # It cannot load one.
+        "AWS_CA_BUNDLE": "",
+        # moto refuses its uploads in parts, alone as well.
+        "RCLONE_S3_UPLOAD_CUTOFF": "200M" if rig.origin_server else "8M",
+        "RCLONE_S3_CHUNK_SIZE": "5M", "RCLONE_RETRIES": "1",
+    }
+    one, two = trees(rig)
+    remote = f"floe:{BUCKET}/clone"
+    run = lambda *words: call(rig, "rclone", *words, env=environment)
+    run("sync", one, remote)
+    check("a folder is synchronised", stored(rig, "clone/deep/er/big") == BIG)
+    run("check", one, remote)
+    run("sync", remote, two)
+    check("  and back", same_trees(one, two))
+    with open(os.path.join(one, "a"), "ab") as file:
+        file.write(b"more")
+    run("sync", one, remote)
+    check("  again, after a change", stored(rig, "clone/a") == SMALL + b"more")
+    part = run("cat", "--offset", "1000", "--count", "4", f"{remote}/a")
+    check("a part of an object", part == "more", part)
+    run("copyto", f"{remote}/a", f"{remote}/copy")
+    check("a copy", stored(rig, "clone/copy") == SMALL + b"more")
+    run("mkdir", f"floe:{BUCKET}")
+    names = sorted(run("lsf", "-R", "--files-only", remote).split("\n"))
+    check("the listing", names == ["", "a", "copy", "deep/b & c", "deep/er/big"], names)
+    run("purge", remote)
+    check("deletes of a tree", run("lsf", f"floe:{BUCKET}").find("clone") < 0)
+
+
+CLIENTS = [minio_py, s3fs, pyarrow, duckdb, s3cmd, rclone]
+
+# What needs directory markers, which a folder has not yet.
+NOT_YET = {("pyarrow", "directory")}
+
+
+def main():
+    wanted = sys.argv[2:]
+    failed = []
+    # No client looks for the metadata service of a machine in the cloud.
+    os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
+    for origin in ("s3", "directory"):
+        rig = Rig(origin)
+        try:
+            for client in CLIENTS:
+                if wanted and client.__name__ not in wanted:
+                    continue
+                if (client.__name__, origin) in NOT_YET:
+                    print(f"SKIPPED {client.__doc__}, origin {origin}: it makes directory markers")
+                    continue
+                print(f"-- {client.__doc__}, origin: {origin}", flush=True)
+                try:
+                    client(rig)
+                except Exception as error:  # Every client says what it has to say.
+                    print(f"FAILED {client.__doc__}, origin {origin}: {type(error).__name__}: {str(error)[:500]}")
+                    failed.append((client.__name__, origin))
+        finally:
+            rig.close()
+    if failed:
+        sys.exit(f"FAILED: {failed}")
+    print("all checks passed")
+
+
+main()
