@@ -1,4 +1,5 @@
 use http::Uri;
+use proptest::prelude::*;
 
 use super::*;
 
@@ -107,4 +108,20 @@ fn requests_change_what_they_may_change() {
     let keys: Vec<ObjectKey> = unstable.unwrap();
     let expected = ["k", "/k", "x/..//k"].map(|key| ObjectKey::new("b", key));
     assert_eq!(keys, expected);
+}
+
+proptest! {
+    #[test]
+    fn any_document_names_keys_or_is_rejected(
+        bytes in proptest::collection::vec(any::<u8>(), 0..200),
+        key in ".{1,20}",
+    ) {
+        let _ = of_delete_objects("b", &bytes);
+        let escaped = key.replace('&', "&amp;").replace('<', "&lt;").replace("]]>", "]]&gt;");
+        let document = format!("<Delete><Object><Key>{escaped}</Key></Object></Delete>");
+        // What XML cannot hold is rejected; what is found contains the key itself.
+        if let Ok(found) = of_delete_objects("b", document.as_bytes()) {
+            prop_assert!(found.contains(&ObjectKey::new("b", key)));
+        }
+    }
 }

@@ -196,16 +196,22 @@ fn is_repeated(name: &str, headers: &[httparse::Header<'_>]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::S3Config;
 
     fn of(text: &str) -> Parsed {
+        of_bytes(text.as_bytes())
+    }
+
+    fn of_bytes(bytes: &[u8]) -> Parsed {
         let admission = Admission {
             domains: Domains::new(&["s3.example.com".into()]),
             keys: Keys::new(&S3Config::default()),
             anonymous: true,
         };
-        parse(text.as_bytes(), &admission)
+        parse(bytes, &admission)
     }
 
     #[test]
@@ -269,6 +275,27 @@ mod tests {
             "\0\r\n".to_owned(),
         ] {
             assert!(matches!(of(&text), Parsed::Other), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_left_alone(
+            mut bytes in proptest::collection::vec(any::<u8>(), 0..200),
+            changed in 0..80usize,
+            by: u8,
+        ) {
+            let read = |bytes: &[u8]| match of_bytes(bytes) {
+                Parsed::Plain(read) => Some(read.length),
+                Parsed::Incomplete | Parsed::Other => None,
+            };
+            prop_assert!(read(&bytes).is_none_or(|length| length <= bytes.len()));
+            // Beside a request, and in place of a part of one.
+            let mut request = b"GET /bucket/key HTTP/1.1\r\nHost: h\r\nRange: bytes=0-1\r\n\r\n".to_vec();
+            let at = changed % request.len();
+            request[at] ^= by;
+            request.append(&mut bytes);
+            prop_assert!(read(&request).is_none_or(|length| length <= request.len()));
         }
     }
 }
