@@ -291,9 +291,9 @@ impl Backend for RemoteOrigin {
 
     async fn list_buckets(&self) -> Result<Vec<BucketInfo>, OriginError> {
         if self.config.buckets.is_empty() {
-            return match self.config.kind {
-                OriginKind::S3 => open::list_buckets(&self.config).await,
-                _ => Err(OriginError::Unsupported(
+            return match &self.s3 {
+                Some(s3) => s3.list_buckets().await,
+                None => Err(OriginError::Unsupported(
                     "list buckets; name them in origin.buckets".into(),
                 )),
             };

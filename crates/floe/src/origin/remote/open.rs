@@ -1,20 +1,14 @@
 //! Creates clients of remote stores from the configuration.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use futures::TryStreamExt;
-use object_store::aws::{AmazonS3, AmazonS3Builder, AwsAuthorizer, AwsCredentialProvider};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AwsCredentialProvider};
 use object_store::azure::MicrosoftAzureBuilder;
-use object_store::client::{HttpConnector, HttpRequest, HttpRequestBody};
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::http::HttpBuilder;
 use object_store::list::PaginatedListStore;
 use object_store::multipart::MultipartStore;
 use object_store::{ClientOptions, ObjectStore, RetryConfig};
-use serde::Deserialize;
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use super::bucket::Bucket;
 use super::redirect::Redirects;
@@ -22,7 +16,6 @@ use super::service::{Connector, meaning};
 use crate::origin::config::OriginConfig;
 use crate::origin::error::OriginError;
 use crate::origin::kind::OriginKind;
-use crate::origin::types::BucketInfo;
 
 const DEFAULT_REGION: &str = "us-east-1";
 
@@ -191,83 +184,4 @@ fn azure(config: &OriginConfig, container: &str) -> MicrosoftAzureBuilder {
         builder = builder.with_access_key(key.reveal());
     }
     builder
-}
-
-/// S3's ListBuckets, which `object_store` lacks.
-pub(super) async fn list_buckets(config: &OriginConfig) -> Result<Vec<BucketInfo>, OriginError> {
-    let failed = |error| meaning(error, "");
-    let (region, root) = (region(config), endpoint(config));
-    let mut request = HttpRequest::new(HttpRequestBody::empty());
-    *request.uri_mut() = format!("{root}/")
-        .parse()
-        .map_err(|error| OriginError::Protocol(format!("{root}: {error}")))?;
-    if let Some(credentials) = credentials(config).map_err(failed)? {
-        let credential = credentials.get_credential().await.map_err(failed)?;
-        AwsAuthorizer::new(&credential, "s3", &region)
-            .try_authorize(&mut request, None)
-            .map_err(failed)?;
-    }
-    let client = connector(config)
-        .connect(&client_options(config))
-        .map_err(failed)?;
-    let generic = |error| {
-        failed(object_store::Error::Generic {
-            store: "S3",
-            source: Box::new(error),
-        })
-    };
-    let response = client.execute(request).await.map_err(generic)?;
-    let body = response.into_body().bytes_stream();
-    let body: Vec<_> = body.try_collect().await.map_err(generic)?;
-    parse_buckets(&String::from_utf8_lossy(&body.concat()))
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct ListAllMyBucketsResult {
-    #[serde(default)]
-    buckets: Buckets,
-}
-
-#[derive(Default, Deserialize)]
-struct Buckets {
-    #[serde(default, rename = "Bucket")]
-    bucket: Vec<ListedBucket>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct ListedBucket {
-    name: String,
-    creation_date: Option<String>,
-}
-
-fn parse_buckets(document: &str) -> Result<Vec<BucketInfo>, OriginError> {
-    let result: ListAllMyBucketsResult = quick_xml::de::from_str(document)
-        .map_err(|error| OriginError::Protocol(format!("no list of buckets: {error}")))?;
-    let buckets = result.buckets.bucket.into_iter().map(|bucket| BucketInfo {
-        created: bucket
-            .creation_date
-            .and_then(|date| OffsetDateTime::parse(&date, &Rfc3339).ok())
-            .map(SystemTime::from),
-        name: bucket.name,
-    });
-    Ok(buckets.collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_of_buckets_are_read() {
-        let document = "<ListAllMyBucketsResult><Owner><ID>x</ID></Owner><Buckets>\
-            <Bucket><Name>one</Name><CreationDate>2024-01-02T03:04:05.000Z</CreationDate></Bucket>\
-            <Bucket><Name>two</Name></Bucket></Buckets></ListAllMyBucketsResult>";
-        let buckets = parse_buckets(document).unwrap();
-        assert_eq!(buckets.len(), 2);
-        assert_eq!(buckets[0].name, "one");
-        assert!(buckets[0].created.is_some() && buckets[1].created.is_none());
-        assert!(parse_buckets("<html>").is_err());
-    }
 }

@@ -55,16 +55,11 @@ impl Redirects {
     }
 
     fn decide(&self, attempt: Attempt<'_>) -> Action {
-        let target = attempt.url().origin();
-        let name = target.ascii_serialization();
-        let is_same = attempt
-            .previous()
-            .first()
-            .is_some_and(|first| first.origin() == target);
-        if !is_same && !self.0.contains(&name) {
-            return attempt.error(RedirectRejected::Elsewhere(name));
+        if let Err(rejected) = self.allow(attempt.previous().first(), attempt.url()) {
+            return attempt.error(rejected);
         }
         if attempt.previous().len() > REDIRECTS_MAX {
+            let name = attempt.url().origin().ascii_serialization();
             return attempt.error(RedirectRejected::TooOften(name));
         }
         attempt.follow()
@@ -73,16 +68,21 @@ impl Redirects {
     /// # Errors
     /// `next` is neither an allowed origin nor that of the first request.
     pub(super) fn require(&self, first: &Uri, next: &Uri) -> Result<(), OriginError> {
-        let origin = |uri: &Uri| {
-            let url = Url::parse(&uri.to_string()).ok()?;
-            Some(url.origin().ascii_serialization())
+        let url = |uri: &Uri| {
+            let url = Url::parse(&uri.to_string());
+            url.map_err(|error| OriginError::Protocol(format!("it redirects to {uri}: {error}")))
         };
-        let name = origin(next).unwrap_or_default();
-        if origin(first).is_some_and(|first| first == name) || self.0.contains(&name) {
-            return Ok(());
+        let allowed = self.allow(Some(&url(first)?), &url(next)?);
+        allowed.map_err(|rejected| OriginError::Protocol(rejected.to_string()))
+    }
+
+    fn allow(&self, first: Option<&Url>, next: &Url) -> Result<(), RedirectRejected> {
+        let name = next.origin().ascii_serialization();
+        let is_same = first.is_some_and(|first| first.origin() == next.origin());
+        match is_same || self.0.contains(&name) {
+            true => Ok(()),
+            false => Err(RedirectRejected::Elsewhere(name)),
         }
-        let rejected = RedirectRejected::Elsewhere(name);
-        Err(OriginError::Protocol(rejected.to_string()))
     }
 }
 

@@ -55,6 +55,14 @@ pub(super) struct Target {
     pub(super) query: Option<String>,
 }
 
+impl Target {
+    /// Bucket and key, for errors.
+    pub(super) fn name(&self) -> String {
+        let parts = [&self.bucket, &self.key].into_iter().flatten();
+        parts.cloned().collect::<Vec<_>>().join("/")
+    }
+}
+
 impl S3Client {
     /// # Errors
     /// The settings allow no client.
@@ -115,8 +123,8 @@ impl S3Client {
             path.push('/');
             path.push_str(bucket);
         }
-        // One encoding for each key, whatever the client's was: servers differ in what they
-        // take a plus sign for, and the cache must invalidate the key that the origin changes.
+        // Every key has one encoding here. Servers differ in what they take a plus sign for, and
+        // the cache must invalidate the key that the origin changes.
         if let Some(key) = &target.key {
             path.push('/');
             path.extend(percent_encode(key.as_bytes(), PATH));

@@ -1,5 +1,6 @@
 //! S3 by this crate's own client: reads of any key, and clients' own requests.
 
+mod buckets;
 mod client;
 mod dial;
 mod forward;

@@ -34,7 +34,7 @@ impl S3Client {
         request: &GetRequest,
     ) -> Result<OriginRead, OriginError> {
         let headers = conditions(request);
-        let response = self.read(Method::GET, key, headers).await?;
+        let response = self.read(Method::GET, &target(key)?, headers).await?;
         let headers = response.headers();
         let from_cache = cache_said(headers);
         let (range, size) = match response.status().as_u16() {
@@ -81,29 +81,18 @@ impl S3Client {
             ..GetRequest::default()
         };
         let headers = conditions(&request);
-        let response = self.read(Method::HEAD, key, headers).await?;
+        let response = self.read(Method::HEAD, &target(key)?, headers).await?;
         Ok(meta(response.headers(), length(response.headers())?))
     }
 
     /// Sends a read, follows its redirects, and turns statuses other than success into errors.
-    async fn read(
+    pub(super) async fn read(
         &self,
         method: Method,
-        key: &ObjectKey,
+        target: &Target,
         headers: HeaderMap,
     ) -> Result<Response<Incoming>, OriginError> {
-        if key.key().is_empty() {
-            return Err(OriginError::InvalidKey {
-                key: String::new(),
-                reason: "it is empty".into(),
-            });
-        }
-        let target = Target {
-            bucket: Some(key.bucket().to_owned()),
-            key: Some(key.key().to_owned()),
-            query: None,
-        };
-        let first = self.uri(&target)?;
+        let first = self.uri(target)?;
         let mut uri = first.clone();
         for _ in 0..=REDIRECTS_MAX {
             // Another origin has no claim to these credentials.
@@ -125,12 +114,26 @@ impl S3Client {
                     self.redirects.require(&first, &next)?;
                     uri = next;
                 }
-                None => return Err(rejected(response, key).await),
+                None => return Err(rejected(response, &target.name()).await),
             }
         }
         Err(OriginError::Protocol(
             RedirectRejected::TooOften(uri.to_string()).to_string(),
         ))
+    }
+}
+
+fn target(key: &ObjectKey) -> Result<Target, OriginError> {
+    match key.key() {
+        "" => Err(OriginError::InvalidKey {
+            key: String::new(),
+            reason: "it is empty".into(),
+        }),
+        name => Ok(Target {
+            bucket: Some(key.bucket().to_owned()),
+            key: Some(name.to_owned()),
+            query: None,
+        }),
     }
 }
 
@@ -146,13 +149,13 @@ fn location(from: &Uri, headers: &HeaderMap) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
-async fn rejected(response: Response<Incoming>, key: &ObjectKey) -> OriginError {
+async fn rejected(response: Response<Incoming>, name: &str) -> OriginError {
     let status = response.status().as_u16();
     let size = content_range_size(response.headers());
     let document = error_body(&mut body_of(response.into_body())).await;
     let document = document.unwrap_or_default();
     let (code, message) = error_document(&document);
-    match service::status_meaning(status, &code, &message, &key.to_string()) {
+    match service::status_meaning(status, &code, &message, name) {
         OriginError::RangeNotSatisfiable { .. } => OriginError::RangeNotSatisfiable { size },
         error => error,
     }

@@ -29,7 +29,7 @@ const PARAMETER: &AsciiSet = &NON_ALPHANUMERIC
 /// Those that a path encodes.
 pub(super) const PATH: &AsciiSet = &PARAMETER.remove(b'/');
 
-/// What a signature is made with.
+/// The parts of a signature that are the same for every request.
 pub(super) struct Signer<'a> {
     pub(super) credential: &'a AwsCredential,
     pub(super) region: &'a str,
