@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use bytes::Bytes;
 use floe::object::{ObjectCache, ObjectError};
 use floe::origin::{
     ForwardAnswer, ForwardBody, ForwardHead, ForwardRequest, PayloadHash, remove_connection_headers,
@@ -15,7 +14,7 @@ use futures::StreamExt;
 use http::header::{CONTENT_ENCODING, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Uri};
 use http_body::{Body as _, Frame};
-use http_body_util::{BodyExt, LengthLimitError, Limited, StreamBody};
+use http_body_util::StreamBody;
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, TrailingHeaders};
 
 use super::changes;
@@ -27,7 +26,7 @@ use super::passable;
 use super::query::Query;
 use super::read::X_FLOE_CACHE;
 use super::target::{Domains, Target};
-use super::upload::{Announced, Fault, Upload, XML_BYTES_MAX, payload_sha256};
+use super::upload::{Announced, Upload, collected, payload_sha256};
 
 /// Headers of the client's own signature and framing, among those that are sent.
 const OF_CLIENT: [&str; 4] = [
@@ -91,7 +90,8 @@ impl Forwards {
                 changes::of_object(&request.method, bucket, key, &asked, &headers)?
             }
             (Some(bucket), None) if request.method == Method::POST && asked.has("delete") => {
-                let document = document(&mut request.input).await?;
+                let document = collected(std::mem::take(&mut request.input)).await?;
+                request.input = Body::from(document.clone());
                 changes::of_delete_objects(bucket, &document)?
             }
             _ => Vec::new(),
@@ -203,21 +203,6 @@ impl Framing {
             has_trailer,
         }
     }
-}
-
-/// Reads a document, and leaves it in place.
-async fn document(body: &mut Body) -> S3Result<Bytes> {
-    let limited = Limited::new(std::mem::take(body), XML_BYTES_MAX);
-    let document =
-        BodyExt::collect(limited)
-            .await
-            .map_err(|error| match error.is::<LengthLimitError>() {
-                true => S3Error::new(S3ErrorCode::MaxMessageLengthExceeded),
-                false => Fault::of_stream(&*error).into(),
-            })?;
-    let document = document.to_bytes();
-    *body = Body::from(document.clone());
-    Ok(document)
 }
 
 /// The query without the parameters of a signature. Headers of S3 that a presigned URL has in

@@ -19,8 +19,8 @@ use super::error::{invalid_argument, s3_error};
 /// Most entries of a page, as in S3.
 const PAGE_MAX: i32 = 1000;
 
-/// Characters that `encoding-type=url` does not encode.
-const KEPT: &AsciiSet = &NON_ALPHANUMERIC
+/// Characters that `encoding-type=url` and the path of a signature do not encode.
+pub(super) const KEPT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
     .remove(b'.')

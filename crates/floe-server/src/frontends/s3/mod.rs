@@ -4,6 +4,7 @@
 //! `read` serves reads of objects. An S3 origin answers everything else itself (`forward`);
 //! for other origins `write`, `list`, `multipart` and `copy` translate it.
 
+mod answer;
 pub(crate) mod auth;
 mod changes;
 mod chunked;
@@ -43,7 +44,6 @@ use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, SERVER};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
-use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{Body, S3Error, S3ErrorCode};
@@ -58,6 +58,7 @@ use crate::net::{
     UploadPace, bind_tcp,
 };
 use crate::reload::Reloadable;
+use answer::Answers;
 use auth::{Access, Keys};
 use error::error_response;
 use forward::Forwards;
@@ -66,7 +67,7 @@ use query::Query;
 use read::Reads;
 use route::{Route, WasRead};
 use target::Domains;
-use upload::{Fault, XML_BYTES_MAX};
+use upload::XML_BYTES_MAX;
 use write::Writes;
 
 pub use condition::conditions;
@@ -381,7 +382,10 @@ fn service(
     builder.set_access(access);
     builder.set_route(Route {
         access,
-        reads: Reads { cache, domains },
+        reads: Reads {
+            answers: Answers::new(&cache),
+            domains,
+        },
         forwards,
     });
     let mut limits = s3s::config::S3Config::default();
@@ -394,14 +398,7 @@ fn service(
 
 /// Reads a request body that is a document, and checks its announced length and hashes.
 async fn document(head: &Parts, body: TimedBody<Incoming>) -> Result<Bytes, S3Error> {
-    let limited = http_body_util::Limited::new(body, XML_BYTES_MAX);
-    let document = limited.collect().await.map_err(|error| match error
-        .is::<http_body_util::LengthLimitError>(
-    ) {
-        true => S3Error::new(S3ErrorCode::MaxMessageLengthExceeded),
-        false => Fault::of_stream(&*error).into(),
-    })?;
-    let document = document.to_bytes();
+    let document = upload::collected(body).await?;
     // Checksums of other documents are the object's that they complete.
     if Query::of(&head.uri).has("delete") {
         upload::check_document(&head.headers, &document)?;

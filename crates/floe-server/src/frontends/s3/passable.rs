@@ -1,7 +1,7 @@
 //! The requests that may be sent on to the origin, and whose they must be.
 //!
-//! The origin executes a forwarded request with its own credentials for Floe. Whatever its
-//! server understands beyond S3 is kept from it.
+//! The origin executes a forwarded request with its own credentials for Floe. Extensions of S3
+//! do not reach its server.
 
 use http::header::CONNECTION;
 use http::{HeaderMap, HeaderName, Method};

@@ -1,20 +1,15 @@
 //! The requests that bypass the operations of `s3s`: reads of objects, and with an S3 origin
 //! all others.
 
-use floe::object::{Consistency, ObjectConfig, ObjectError};
-use floe::origin::OriginError;
-use http::header::{HeaderName, IF_MATCH, IF_NONE_MATCH, IF_RANGE, ORIGIN, RANGE};
-use http::{Extensions, HeaderMap, Method, StatusCode, Uri};
+use http::{Extensions, HeaderMap, Method, Uri};
 use s3s::route::S3Route;
-use s3s::{Body, S3ErrorCode, S3Request, S3Response, S3Result};
+use s3s::{Body, S3Request, S3Response, S3Result};
 
+use super::answer::Unread;
 use super::auth::Access;
-use super::error::s3_error;
 use super::forward::Forwards;
 use super::kept::is_everywhere;
-use super::passable::is_stable;
 use super::query::Query;
-use super::range::requested_range;
 use super::read::Reads;
 
 /// Marks a request for whose object the cache has been asked.
@@ -56,59 +51,26 @@ impl S3Route for Route {
         if request.extensions.get::<WasRead>().is_some() || !self.is_cached(&request) {
             return forwards.call(request).await;
         }
-        let has_if_range = request.headers.contains_key(IF_RANGE);
         match self.reads.answer(&request).await {
-            // Servers differ in what a failed If-Range means to them.
-            Ok(Ok(response)) if has_if_range && response.status == Some(StatusCode::OK) => {
-                forwards.call(request).await
-            }
-            Ok(Err(error)) if *error.code() == S3ErrorCode::PreconditionFailed => {
-                forwards.call(request).await
-            }
-            Ok(response) => response,
-            Err(error) if is_the_origins(&error, self.reads.cache.config()) => {
-                forwards.call(request).await
-            }
-            Err(error) => Err(s3_error(error)),
+            Ok(response) => Ok(response),
+            Err(Unread::Refused(error)) => Err(error),
+            Err(Unread::OfOrigin { .. }) => forwards.call(request).await,
         }
     }
 }
 
 impl Route {
-    /// True for a read that the cache answers as the origin would. A HEAD is validated by a
-    /// HEAD, whose answer may as well go to the client.
+    /// True for a read without parameters or headers of S3 that the cache lacks.
     fn is_cached(&self, request: &S3Request<Body>) -> bool {
-        let is_read = match request.method {
-            Method::GET => true,
-            Method::HEAD => self.reads.cache.config().consistency != Consistency::Etag,
-            _ => false,
-        };
+        let is_read = request.method == Method::GET || request.method == Method::HEAD;
         let query = Query::of(&request.uri);
         let mut names = request.headers.keys().map(|name| name.as_str());
         let object = self.reads.domains.object(&request.uri, &request.headers);
         is_read
-            && object.is_some_and(|(_, key)| is_stable(&key))
+            && object.is_some()
             && query.iter().all(|(name, _)| is_of_any_read(name))
-            && has_plain_terms(&request.headers)
             && names.all(|name| !name.starts_with("x-amz-") || is_everywhere(name))
     }
-}
-
-/// True for an error that an S3 origin words better. A cached absence is answered here.
-pub(super) fn is_the_origins(error: &ObjectError, config: &ObjectConfig) -> bool {
-    match error {
-        ObjectError::Origin(OriginError::NotFound(_)) => config.negative_ttl_seconds == 0,
-        ObjectError::Origin(error) => !error.is_outage(),
-        ObjectError::RangeNotSatisfiable { .. } => true,
-        _ => false,
-    }
-}
-
-/// False for headers that servers understand differently, or answer by the settings of a bucket.
-pub(super) fn has_plain_terms(headers: &HeaderMap) -> bool {
-    let is_any = |name: HeaderName| headers.get_all(name).iter().any(|value| value == "*");
-    let is_other_range = headers.contains_key(RANGE) && requested_range(headers).is_none();
-    !is_other_range && !is_any(IF_MATCH) && !is_any(IF_NONE_MATCH) && !headers.contains_key(ORIGIN)
 }
 
 /// Parameters of a read that do not select what is read.

@@ -8,6 +8,7 @@ use floe::object::ObjectError;
 use floe::origin::{BoxError, UploadBody};
 use futures::StreamExt;
 use http::{HeaderMap, StatusCode};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use s3s::checksum::ChecksumHasher;
 use s3s::crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme, Md5, Sha1, Sha256};
 use s3s::dto::{Checksum, StreamingBlob};
@@ -40,6 +41,20 @@ pub(crate) fn payload_sha256(headers: &HeaderMap) -> Option<String> {
     let value = headers.get("x-amz-content-sha256")?.to_str().ok()?;
     let is_hash = value.len() == 64 && value.bytes().all(|b| b.is_ascii_hexdigit());
     is_hash.then(|| value.to_ascii_lowercase())
+}
+
+/// Reads a body that is a document, up to [`XML_BYTES_MAX`].
+pub(crate) async fn collected<B>(body: B) -> S3Result<Bytes>
+where
+    B: http_body::Body,
+    B::Error: Into<BoxError>,
+{
+    let document = Limited::new(body, XML_BYTES_MAX).collect().await;
+    let document = document.map_err(|error| match error.is::<LengthLimitError>() {
+        true => S3Error::new(S3ErrorCode::MaxMessageLengthExceeded),
+        false => Fault::of_stream(&*error).into(),
+    })?;
+    Ok(document.to_bytes())
 }
 
 /// Compares a request's document, such as a list of keys, with the hashes in

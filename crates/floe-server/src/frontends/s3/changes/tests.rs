@@ -119,7 +119,7 @@ proptest! {
         let _ = of_delete_objects("b", &bytes);
         let escaped = key.replace('&', "&amp;").replace('<', "&lt;").replace("]]>", "]]&gt;");
         let document = format!("<Delete><Object><Key>{escaped}</Key></Object></Delete>");
-        // What XML cannot hold is rejected; what is found contains the key itself.
+        // A key that XML cannot hold is rejected; otherwise the list contains the key itself.
         if let Ok(found) = of_delete_objects("b", document.as_bytes()) {
             prop_assert!(found.contains(&ObjectKey::new("b", key)));
         }

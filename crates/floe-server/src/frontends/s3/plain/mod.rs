@@ -1,6 +1,6 @@
 //! Plain reads of objects over HTTP/1.1 without the machinery that other requests need: no body,
-//! no query, and no signature or one in the headers. A connection begins here, and is handed to `net::serve_http`,
-//! with what was read of it, at the first request of another kind.
+//! no query, and no signature or one in the headers. A connection begins here. At the first
+//! request of another kind `net::serve_http` takes it, with the bytes that were read of it.
 //!
 //! Responses are those of `read`, header for header.
 
@@ -13,7 +13,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
-use floe::object::{ConditionalRead, Consistency, ObjectBody, ObjectCache, ObjectHead, ObjectKey};
+use floe::object::ObjectBody;
 use floe_device::Clock;
 use futures::{FutureExt, StreamExt};
 use http::Method;
@@ -22,14 +22,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use self::request::{Admission, Parsed, Plain, parse};
-use self::response::Head;
+use super::answer::{Answered, Answers, Unread};
 use super::auth::Keys;
-use super::condition::conditions;
 use super::config::S3Config;
-use super::error::{precondition_failed, s3_error};
-use super::passable::is_stable;
-use super::range::requested_range;
-use super::route::{has_plain_terms, is_the_origins};
 use super::target::Domains;
 use crate::frontend::Host;
 use crate::metrics::{ConnectionCounters, FrontendStatistics, RequestCounters, RequestMeter};
@@ -40,13 +35,11 @@ const BUFFER_BYTES: usize = 4 << 10;
 
 /// The part of a frontend that serves plain reads.
 pub(super) struct PlainReads {
-    cache: ObjectCache,
+    answers: Answers,
     admission: Admission,
     clock: Clock,
     requests: Arc<RequestCounters>,
     connections: Arc<ConnectionCounters>,
-    /// The origin words errors better, and answers HEAD itself where it validates each read.
-    forwards: bool,
 }
 
 impl PlainReads {
@@ -57,8 +50,7 @@ impl PlainReads {
         statistics: &FrontendStatistics,
     ) -> Self {
         PlainReads {
-            forwards: host.objects.origin().forwards(Some("")),
-            cache: host.objects.clone(),
+            answers: Answers::new(&host.objects),
             admission: Admission {
                 domains: Domains::new(&config.domains),
                 keys: keys.clone(),
@@ -71,25 +63,13 @@ impl PlainReads {
     }
 }
 
-/// What follows on a connection.
+/// The next event of a connection.
 enum Next {
     Read(Plain),
     /// A request of another kind, or none at all.
     Other,
     /// The connection has ended.
     End,
-}
-
-/// The response to a plain read.
-type Response = (Head, Option<ObjectBody>);
-
-/// A plain read that gets no object.
-enum Unread {
-    Refused(S3Error),
-    /// The origin answers; the cache has been asked if `was_read`.
-    OfOrigin {
-        was_read: bool,
-    },
 }
 
 /// A connection with a request that is no plain read.
@@ -133,7 +113,11 @@ impl PlainReads {
             let mut meter = RequestMeter::begin(counters, self.clock.clone(), &read.method);
             let most = limits.max_header_bytes as usize;
             let answer = {
-                let mut answer = pin!(self.answer(&read));
+                let mut answer = pin!(self.answers.answer(
+                    read.method == Method::HEAD,
+                    &read.key,
+                    &read.terms
+                ));
                 match answer.as_mut().now_or_never() {
                     Some(answer) => answer,
                     None => tokio::select! {
@@ -231,7 +215,7 @@ impl PlainReads {
         &self,
         stream: &mut T,
         read: &Plain,
-        answer: Result<Response, S3Error>,
+        answer: Result<Answered, S3Error>,
         out: &mut BytesMut,
         (id, is_last): (&str, bool),
         meter: &mut RequestMeter,
@@ -240,7 +224,7 @@ impl PlainReads {
             Ok((head, body)) => {
                 tracing::debug!(request = %id, status = head.status.as_u16(), "responded");
                 meter.answered(head.status, head.outcome);
-                head.write(out, id, is_last);
+                response::write(&head, out, id, is_last);
                 match body {
                     Some(body) => send_body(stream, out, body, head.length, meter).await?,
                     None => stream.write_all(out).await?,
@@ -258,65 +242,6 @@ impl PlainReads {
         }
         stream.flush().await
     }
-
-    async fn answer(&self, read: &Plain) -> Result<Response, Unread> {
-        let range = requested_range(&read.terms);
-        let conditions = conditions(&read.terms);
-        let is_head = read.method == Method::HEAD;
-        let is_validated = self.cache.config().consistency == Consistency::Etag;
-        if self.forwards
-            && (!has_plain_terms(&read.terms) || !is_stable(&read.key) || (is_head && is_validated))
-        {
-            return Err(Unread::OfOrigin { was_read: false });
-        }
-        let key = ObjectKey::new(&*read.bucket, &*read.key);
-        let found = match is_head {
-            true => self.cache.head(&key).await.map(Found::Head),
-            false => self
-                .cache
-                .get_if(&key, range, &conditions)
-                .await
-                .map(Found::Read),
-        };
-        match found {
-            Ok(Found::Read(ConditionalRead::NotModified(meta))) => {
-                Ok((Head::not_modified(meta), None))
-            }
-            Ok(Found::Read(ConditionalRead::PreconditionFailed(_))) => {
-                Err(self.refused(precondition_failed()))
-            }
-            Ok(Found::Read(ConditionalRead::Read(found))) => {
-                let is_partial = range.is_some() && conditions.range_applies(&found.meta);
-                if self.forwards && range.is_some() && !is_partial {
-                    return Err(Unread::OfOrigin { was_read: true });
-                }
-                let (head, body) = Head::of_read(found, is_partial);
-                Ok((head, Some(body)))
-            }
-            Ok(Found::Head(found)) => match Head::of_head(found, range, &conditions) {
-                Ok(head) => Ok((head, None)),
-                Err(error) => Err(self.refused(error)),
-            },
-            Err(error) if self.forwards && is_the_origins(&error, self.cache.config()) => {
-                Err(Unread::OfOrigin { was_read: true })
-            }
-            Err(error) => Err(Unread::Refused(s3_error(error))),
-        }
-    }
-
-    /// A refusal, which an S3 origin words itself.
-    fn refused(&self, error: S3Error) -> Unread {
-        match self.forwards {
-            true => Unread::OfOrigin { was_read: true },
-            false => Unread::Refused(error),
-        }
-    }
-}
-
-/// What the cache found.
-enum Found {
-    Read(ConditionalRead),
-    Head(ObjectHead),
 }
 
 /// True if a line ends where the next one has nothing in it.

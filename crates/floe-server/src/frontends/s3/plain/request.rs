@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use floe::object::ObjectKey;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use httparse::Status;
 use percent_encoding::percent_decode;
@@ -50,8 +51,7 @@ pub(super) struct Admission {
 #[derive(Debug)]
 pub(super) struct Plain {
     pub(super) method: Method,
-    pub(super) bucket: String,
-    pub(super) key: String,
+    pub(super) key: ObjectKey,
     /// Range and conditions.
     pub(super) terms: HeaderMap,
     /// The client keeps the connection open.
@@ -158,8 +158,7 @@ fn plain(
     let key = percent_decode(key.as_bytes()).decode_utf8().ok()?;
     check_key(&key).then(|| Plain {
         method,
-        bucket: bucket.to_owned(),
-        key: key.into_owned(),
+        key: ObjectKey::new(bucket, &*key),
         terms,
         keeps_alive,
         length,
@@ -221,7 +220,7 @@ mod tests {
         let Parsed::Plain(read) = of(text) else {
             panic!("not plain");
         };
-        assert_eq!((&*read.bucket, &*read.key), ("bucket", "a b//c+d"));
+        assert_eq!(read.key, ObjectKey::new("bucket", "a b//c+d"));
         assert_eq!(read.terms["range"], "bytes=0-1");
         assert!(!read.keeps_alive && read.method == Method::GET);
         assert_eq!(&text[read.length..], "GET /");

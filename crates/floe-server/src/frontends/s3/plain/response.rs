@@ -3,116 +3,38 @@
 use std::cell::Cell;
 use std::fmt::Write as _;
 use std::io;
-use std::ops::Range;
 use std::time::SystemTime;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use floe::object::{Conditions, ObjectBody, ObjectHead, ObjectMeta, ObjectRead, Verdict};
-use floe::origin::ByteRange;
 use http::StatusCode;
 use http_body_util::BodyExt;
-use s3s::{S3Error, S3Result};
+use s3s::S3Error;
 
-use crate::frontends::s3::error::{error_response, precondition_failed, range_not_satisfiable};
-use crate::frontends::s3::read::{cache_result, describe};
+use crate::frontends::s3::answer::{Head, describe};
+use crate::frontends::s3::error::error_response;
 
-/// The head of a response.
-pub(super) struct Head {
-    pub(super) status: StatusCode,
-    meta: ObjectMeta,
-    /// The part of the object in the response.
-    part: Option<Range<u64>>,
-    /// Bytes of the body.
-    pub(super) length: u64,
-    /// The cache's part in the response; `None` without an object in it.
-    pub(super) outcome: Option<&'static str>,
-}
-
-impl Head {
-    pub(super) fn not_modified(meta: ObjectMeta) -> Self {
-        Head {
-            status: StatusCode::NOT_MODIFIED,
-            meta,
-            part: None,
-            length: 0,
-            outcome: None,
-        }
+/// Writes the head of a response.
+pub(super) fn write(head: &Head, out: &mut BytesMut, request_id: &str, is_last: bool) {
+    out.put_slice(match head.status {
+        StatusCode::OK => b"HTTP/1.1 200 OK\r\n",
+        StatusCode::PARTIAL_CONTENT => b"HTTP/1.1 206 Partial Content\r\n",
+        _ => b"HTTP/1.1 304 Not Modified\r\n",
+    });
+    let has_object = head.status != StatusCode::NOT_MODIFIED;
+    describe(&head.meta, has_object, |name, value| line(out, name, value));
+    if has_object {
+        // Writing to memory cannot fail.
+        let _ = write!(out, "content-length: {}\r\n", head.length);
     }
-
-    pub(super) fn of_read(read: ObjectRead, is_partial: bool) -> (Self, ObjectBody) {
-        let range = read.range;
-        let length = range.end - range.start;
-        let head = Head {
-            status: match is_partial {
-                true => StatusCode::PARTIAL_CONTENT,
-                false => StatusCode::OK,
-            },
-            meta: read.meta,
-            part: is_partial.then_some(range),
-            length,
-            outcome: Some(cache_result(read.outcome)),
-        };
-        (head, read.body)
+    if let Some(part) = &head.part {
+        let (start, last) = (part.start, part.end.saturating_sub(1));
+        let size = head.meta.size;
+        let _ = write!(out, "content-range: bytes {start}-{last}/{size}\r\n");
     }
-
-    /// # Errors
-    /// A condition fails, or the range does.
-    pub(super) fn of_head(
-        found: ObjectHead,
-        range: Option<ByteRange>,
-        conditions: &Conditions,
-    ) -> S3Result<Self> {
-        let meta = found.meta;
-        match conditions.evaluate(&meta) {
-            Verdict::NotModified => return Ok(Head::not_modified(meta)),
-            Verdict::PreconditionFailed => return Err(precondition_failed()),
-            Verdict::Proceed => {}
-        }
-        let part = match range.filter(|_| conditions.range_applies(&meta)) {
-            Some(range) => Some(
-                range
-                    .resolve(meta.size)
-                    .ok_or_else(|| range_not_satisfiable(Some(meta.size)))?,
-            ),
-            None => None,
-        };
-        Ok(Head {
-            status: match part {
-                Some(_) => StatusCode::PARTIAL_CONTENT,
-                None => StatusCode::OK,
-            },
-            length: part
-                .as_ref()
-                .map_or(meta.size, |part| part.end - part.start),
-            part,
-            outcome: Some(cache_result(found.outcome)),
-            meta,
-        })
+    if let Some(outcome) = head.outcome {
+        line(out, "x-floe-cache", outcome);
     }
-
-    /// Writes the head.
-    pub(super) fn write(&self, out: &mut BytesMut, request_id: &str, is_last: bool) {
-        out.put_slice(match self.status {
-            StatusCode::OK => b"HTTP/1.1 200 OK\r\n",
-            StatusCode::PARTIAL_CONTENT => b"HTTP/1.1 206 Partial Content\r\n",
-            _ => b"HTTP/1.1 304 Not Modified\r\n",
-        });
-        let has_object = self.status != StatusCode::NOT_MODIFIED;
-        describe(&self.meta, has_object, |name, value| line(out, name, value));
-        if has_object {
-            // Writing to memory cannot fail.
-            let _ = write!(out, "content-length: {}\r\n", self.length);
-        }
-        if let Some(part) = &self.part {
-            let (start, last) = (part.start, part.end.saturating_sub(1));
-            let size = self.meta.size;
-            let _ = write!(out, "content-range: bytes {start}-{last}/{size}\r\n");
-        }
-        if let Some(outcome) = self.outcome {
-            line(out, "x-floe-cache", outcome);
-        }
-        end(out, request_id, is_last);
-    }
+    end(out, request_id, is_last);
 }
 
 /// Writes the head of an error, and returns its body.

@@ -3,14 +3,16 @@
 
 use std::time::{Duration, SystemTime};
 
+use floe::origin::PayloadHash;
 use hmac::{Hmac, KeyInit, Mac};
 use httparse::Header;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
+use percent_encoding::{percent_decode_str, percent_encode};
 use sha2::{Digest, Sha256};
 use time::PrimitiveDateTime;
 use time::macros::format_description;
 
 use crate::frontends::s3::auth::Keys;
+use crate::frontends::s3::list::KEPT;
 
 /// Longest difference between the client's clock and this one, as in S3.
 const SKEW_MAX: Duration = Duration::from_secs(15 * 60);
@@ -18,18 +20,7 @@ const SKEW_MAX: Duration = Duration::from_secs(15 * 60);
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
 /// The SHA-256 of no bytes, and the word for an unsigned body.
-const NO_BODY: [&str; 2] = [
-    "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
-    "UNSIGNED-PAYLOAD",
-];
-
-/// Characters that the canonical path encodes.
-const PATH: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'_')
-    .remove(b'.')
-    .remove(b'~')
-    .remove(b'/');
+const NO_BODY: [&str; 2] = [PayloadHash::EMPTY, "UNSIGNED-PAYLOAD"];
 
 /// A request as it is signed.
 pub(super) struct Signed<'a> {
@@ -93,7 +84,7 @@ impl Signed<'_> {
 
     fn canonical(&self, signed: &str, payload: &str) -> Option<Vec<u8>> {
         let path: Vec<u8> = percent_decode_str(self.path).collect();
-        let path = percent_encode(&path, PATH);
+        let path = percent_encode(&path, KEPT);
         let mut out = format!("{}\n{path}\n{}\n", self.method, self.query).into_bytes();
         let mut before = "";
         let mut has_host = false;
@@ -109,7 +100,7 @@ impl Signed<'_> {
             out.extend_from_slice(self.only(name)?.as_bytes());
             out.push(b'\n');
         }
-        // What is not signed must have no meaning.
+        // An unsigned header must have no meaning.
         let is_covered = |name: &str| {
             let is_of_s3 = name.len() > 6 && name[..6].eq_ignore_ascii_case("x-amz-");
             !is_of_s3

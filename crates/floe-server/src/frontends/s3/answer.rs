@@ -1,0 +1,253 @@
+//! The answer to a read of an object, for both ways of a request: from the cache, or left to an
+//! S3 origin.
+
+use std::ops::Range;
+use std::time::SystemTime;
+
+use floe::object::{
+    ConditionalRead, Conditions, Consistency, ObjectBody, ObjectCache, ObjectConfig, ObjectError,
+    ObjectHead, ObjectKey, ObjectMeta, ObjectRead, Outcome, Verdict,
+};
+use floe::origin::{ByteRange, OriginError};
+use http::header::{HeaderName, IF_MATCH, IF_NONE_MATCH, ORIGIN, RANGE};
+use http::{HeaderMap, StatusCode};
+use s3s::{S3Error, S3Result};
+
+use super::condition::conditions;
+use super::error::{precondition_failed, range_not_satisfiable, s3_error};
+use super::passable::is_stable;
+use super::range::requested_range;
+
+/// Answers reads of objects.
+pub(crate) struct Answers {
+    cache: ObjectCache,
+    /// The origin words errors better, and answers HEAD itself where it validates each read.
+    forwards: bool,
+}
+
+/// A head, and the body of a GET.
+pub(super) type Answered = (Head, Option<ObjectBody>);
+
+/// A read that gets no object.
+pub(super) enum Unread {
+    Refused(S3Error),
+    /// The origin answers; the cache has been asked if `was_read`.
+    OfOrigin {
+        was_read: bool,
+    },
+}
+
+impl Answers {
+    pub(super) fn new(cache: &ObjectCache) -> Self {
+        Answers {
+            forwards: cache.origin().forwards(Some("")),
+            cache: cache.clone(),
+        }
+    }
+
+    /// Answers a GET or a HEAD. Of its headers only range and conditions count.
+    pub(super) async fn answer(
+        &self,
+        is_head: bool,
+        key: &ObjectKey,
+        headers: &HeaderMap,
+    ) -> Result<Answered, Unread> {
+        if self.forwards && !self.is_cached(is_head, key, headers) {
+            return Err(Unread::OfOrigin { was_read: false });
+        }
+        let range = requested_range(headers);
+        let conditions = conditions(headers);
+        if is_head {
+            let found = self.cache.head(key).await;
+            let found = found.map_err(|error| self.failed(error))?;
+            let head = Head::of_head(found, range, &conditions);
+            return Ok((head.map_err(|error| self.refused(error))?, None));
+        }
+        let found = self.cache.get_if(key, range, &conditions).await;
+        match found.map_err(|error| self.failed(error))? {
+            ConditionalRead::NotModified(meta) => Ok((Head::not_modified(meta), None)),
+            ConditionalRead::PreconditionFailed(_) => Err(self.refused(precondition_failed())),
+            ConditionalRead::Read(found) => {
+                let is_partial = range.is_some() && conditions.range_applies(&found.meta);
+                // Servers differ in what a failed If-Range means to them.
+                if self.forwards && conditions.if_range.is_some() && !is_partial {
+                    return Err(Unread::OfOrigin { was_read: true });
+                }
+                Ok(Head::of_read(found, is_partial))
+            }
+        }
+    }
+
+    /// True for a read that the cache answers as an S3 origin would. A HEAD is validated by a
+    /// HEAD, whose answer may as well go to the client.
+    fn is_cached(&self, is_head: bool, key: &ObjectKey, headers: &HeaderMap) -> bool {
+        let is_validated = self.cache.config().consistency == Consistency::Etag;
+        has_plain_terms(headers) && is_stable(key.key()) && !(is_head && is_validated)
+    }
+
+    fn failed(&self, error: ObjectError) -> Unread {
+        match self.forwards && is_the_origins(&error, self.cache.config()) {
+            true => Unread::OfOrigin { was_read: true },
+            false => Unread::Refused(s3_error(error)),
+        }
+    }
+
+    /// A refusal, which an S3 origin words itself.
+    fn refused(&self, error: S3Error) -> Unread {
+        match self.forwards {
+            true => Unread::OfOrigin { was_read: true },
+            false => Unread::Refused(error),
+        }
+    }
+}
+
+/// True for an error that an S3 origin words better. A cached absence is answered here.
+fn is_the_origins(error: &ObjectError, config: &ObjectConfig) -> bool {
+    match error {
+        ObjectError::Origin(OriginError::NotFound(_)) => config.negative_ttl_seconds == 0,
+        ObjectError::Origin(error) => !error.is_outage(),
+        ObjectError::RangeNotSatisfiable { .. } => true,
+        _ => false,
+    }
+}
+
+/// False for headers that servers understand differently, or answer by the settings of a bucket.
+fn has_plain_terms(headers: &HeaderMap) -> bool {
+    let is_any = |name: HeaderName| headers.get_all(name).iter().any(|value| value == "*");
+    let is_other_range = headers.contains_key(RANGE) && requested_range(headers).is_none();
+    !is_other_range && !is_any(IF_MATCH) && !is_any(IF_NONE_MATCH) && !headers.contains_key(ORIGIN)
+}
+
+/// The head of a response.
+pub(super) struct Head {
+    pub(super) status: StatusCode,
+    pub(super) meta: ObjectMeta,
+    /// The part of the object in the response.
+    pub(super) part: Option<Range<u64>>,
+    /// Bytes of the body.
+    pub(super) length: u64,
+    /// The cache's part in the response; `None` without an object in it.
+    pub(super) outcome: Option<&'static str>,
+}
+
+impl Head {
+    fn not_modified(meta: ObjectMeta) -> Self {
+        Head {
+            status: StatusCode::NOT_MODIFIED,
+            meta,
+            part: None,
+            length: 0,
+            outcome: None,
+        }
+    }
+
+    /// A range that covers the whole object still gets a 206.
+    fn of_read(read: ObjectRead, is_partial: bool) -> Answered {
+        let range = read.range;
+        let length = range.end - range.start;
+        let head = Head {
+            status: match is_partial {
+                true => StatusCode::PARTIAL_CONTENT,
+                false => StatusCode::OK,
+            },
+            meta: read.meta,
+            part: is_partial.then_some(range),
+            length,
+            outcome: Some(cache_result(read.outcome)),
+        };
+        (head, Some(read.body))
+    }
+
+    /// # Errors
+    /// A condition fails, or the range does.
+    fn of_head(
+        found: ObjectHead,
+        range: Option<ByteRange>,
+        conditions: &Conditions,
+    ) -> S3Result<Self> {
+        let meta = found.meta;
+        match conditions.evaluate(&meta) {
+            Verdict::NotModified => return Ok(Head::not_modified(meta)),
+            Verdict::PreconditionFailed => return Err(precondition_failed()),
+            Verdict::Proceed => {}
+        }
+        let part = match range.filter(|_| conditions.range_applies(&meta)) {
+            Some(range) => Some(
+                range
+                    .resolve(meta.size)
+                    .ok_or_else(|| range_not_satisfiable(Some(meta.size)))?,
+            ),
+            None => None,
+        };
+        Ok(Head {
+            status: match part {
+                Some(_) => StatusCode::PARTIAL_CONTENT,
+                None => StatusCode::OK,
+            },
+            length: part
+                .as_ref()
+                .map_or(meta.size, |part| part.end - part.start),
+            part,
+            outcome: Some(cache_result(found.outcome)),
+            meta,
+        })
+    }
+}
+
+/// Passes every header that describes an object to `put`, in lower case: stored ones that are
+/// valid, and the type only of a response that has the object.
+pub(super) fn describe(meta: &ObjectMeta, has_object: bool, mut put: impl FnMut(&str, &str)) {
+    let mut put_valid = |name: &str, value: &str| {
+        let is_valid = |byte: u8| byte == b'\t' || (byte >= b' ' && byte != 0x7f);
+        if value.bytes().all(is_valid) {
+            put(name, value);
+        }
+    };
+    let attributes = &meta.attributes;
+    let content_type = attributes.content_type.as_deref();
+    let content_type = has_object.then(|| content_type.unwrap_or("binary/octet-stream"));
+    for (name, value) in [
+        ("content-type", content_type),
+        ("etag", meta.etag.as_deref()),
+        ("content-encoding", attributes.content_encoding.as_deref()),
+        ("content-language", attributes.content_language.as_deref()),
+        (
+            "content-disposition",
+            attributes.content_disposition.as_deref(),
+        ),
+        ("cache-control", attributes.cache_control.as_deref()),
+        ("x-amz-storage-class", attributes.storage_class.as_deref()),
+    ] {
+        if let Some(value) = value {
+            put_valid(name, value);
+        }
+    }
+    if let Some(time) = meta.last_modified.filter(|t| *t >= SystemTime::UNIX_EPOCH) {
+        put_valid("last-modified", &httpdate::fmt_http_date(time));
+    }
+    put_valid("accept-ranges", "bytes");
+    for (name, value) in &attributes.headers {
+        let is_framing = matches!(
+            &**name,
+            "content-length" | "transfer-encoding" | "connection"
+        );
+        if !is_framing && HeaderName::try_from(name).is_ok() {
+            put_valid(name, value);
+        }
+    }
+    for (name, value) in &attributes.user {
+        let name = format!("x-amz-meta-{name}");
+        if let Ok(name) = HeaderName::try_from(name) {
+            put_valid(name.as_str(), value);
+        }
+    }
+}
+
+/// The value of `x-floe-cache`.
+pub(super) fn cache_result(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Hit(_) | Outcome::Metadata => "hit",
+        Outcome::Miss => "miss",
+        Outcome::Joined => "joined",
+    }
+}
