@@ -58,6 +58,7 @@ const MORE: Group = Group {
 
 /// The scripts to run, and how.
 #[derive(Clone, Debug, clap::Args)]
+#[group(skip)]
 pub struct Options {
     #[command(flatten)]
     common: scenario::Options,

@@ -118,3 +118,16 @@ fn run(task: Task) -> Result<()> {
         Task::ReportShot(options) => report_shot::run(&options),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Arguments;
+
+    /// Only a debug build of clap judges the whole tree, and only when a task is started.
+    #[test]
+    fn arguments_of_every_task_are_sound() {
+        Arguments::command().debug_assert();
+    }
+}
