@@ -1,7 +1,10 @@
-//! Memory mapped from the system, in huge pages if possible.
+//! Memory mapped from the system.
 
 use std::io;
 use std::ptr::NonNull;
+
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// Size of a huge page, to which mappings are aligned.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -20,8 +23,25 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// At least `len` bytes.
+    /// At least `len` bytes, in huge pages if possible.
     pub(crate) fn new(len: usize) -> io::Result<Self> {
+        let mapping = Mapping::advised(len, Advice::LinuxHugepage)?;
+        if let Err(error) = mapping.1 {
+            tracing::debug!(%error, "no huge pages here");
+        }
+        Ok(mapping.0)
+    }
+
+    /// At least `len` bytes, never in huge pages.
+    pub(crate) fn of_small_pages(len: usize) -> io::Result<Self> {
+        match Mapping::advised(len, Advice::LinuxNoHugepage)? {
+            // A kernel without huge pages knows no such advice.
+            (mapping, Ok(()) | Err(Errno::INVAL)) => Ok(mapping),
+            (_, Err(error)) => Err(error.into()),
+        }
+    }
+
+    fn advised(len: usize, advice: Advice) -> io::Result<(Self, Result<(), Errno>)> {
         let mapped = len
             .checked_add(HUGE_PAGE_BYTES)
             .ok_or(io::ErrorKind::OutOfMemory)?;
@@ -30,24 +50,15 @@ impl Mapping {
             rustix::mm::mmap_anonymous(
                 std::ptr::null_mut(),
                 mapped,
-                rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE,
-                rustix::mm::MapFlags::PRIVATE,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
             )?
         };
         let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let mapping = Mapping { base, mapped };
         // SAFETY: advice on a mapping of ours changes no content.
-        let advised = unsafe {
-            rustix::mm::madvise(
-                mapping.start().as_ptr().cast(),
-                len,
-                rustix::mm::Advice::LinuxHugepage,
-            )
-        };
-        if let Err(error) = advised {
-            tracing::debug!(%error, "no huge pages here");
-        }
-        Ok(mapping)
+        let advised = unsafe { rustix::mm::madvise(mapping.start().as_ptr().cast(), len, advice) };
+        Ok((mapping, advised))
     }
 
     /// The first byte, on the boundary of a huge page.
