@@ -66,6 +66,34 @@ fn a_value_is_found_in_memory_then_on_flash_then_in_ram() {
 }
 
 #[test]
+fn a_large_value_that_is_streamed_whole_is_in_ram_afterwards() {
+    virtual_time::run(4, |clock| async move {
+        let store = store(clock, ByteSize::mib(32)).await;
+        let value = Bytes::from(vec![5; 400_000]);
+        let options = PutOptions::default();
+        store.put(b"key", value.clone(), options).await.unwrap();
+        let on_flash = InRam::OnFlash { len: 400_000 };
+        assert_eq!(store.get_ram(b"key").unwrap(), on_flash);
+        let mut part = store.read(b"key", 0..100_000).await.unwrap().unwrap();
+        assert_eq!(part.next().await.unwrap().unwrap(), value[..100_000]);
+        assert_eq!(
+            store.get_ram(b"key").unwrap(),
+            on_flash,
+            "a part is no value"
+        );
+        let mut whole = store.read(b"key", 0..u64::MAX).await.unwrap().unwrap();
+        assert_eq!(whole.next().await.unwrap().unwrap(), value);
+        assert_eq!(store.get_ram(b"key").unwrap(), hit(&value, Tier::Ram));
+        let newer = Bytes::from(vec![6; 400_000]);
+        let mut old = store.read(b"key", 0..u64::MAX).await.unwrap().unwrap();
+        store.put(b"key", newer.clone(), options).await.unwrap();
+        assert_eq!(old.next().await.unwrap().unwrap(), value);
+        let read = store.get(b"key").await.unwrap().unwrap();
+        assert_eq!(read.bytes, newer, "an older reader promotes nothing");
+    });
+}
+
+#[test]
 fn lookups_in_ram_are_counted_as_gets_are() {
     virtual_time::run(2, |clock| async move {
         let store = store(clock, ByteSize(0)).await;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use floe_device::{Clock, Sleep};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::Activity;
+use super::{Activity, Part, SendKept};
 
 /// The first bytes of an HTTP/2 client. While the received bytes are a prefix
 /// of these, the HTTP library waits for more without a limit.
@@ -155,6 +155,21 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StallGuard<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let poll = Pin::new(&mut self.inner).poll_shutdown(cx);
+        self.settle(cx, poll)
+    }
+}
+
+impl<S: SendKept + Unpin> SendKept for StallGuard<S> {
+    fn sends_kept(&self) -> bool {
+        self.inner.sends_kept()
+    }
+
+    fn poll_send(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        part: Part<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let poll = Pin::new(&mut self.inner).poll_send(cx, part);
         self.settle(cx, poll)
     }
 }

@@ -1,6 +1,8 @@
 //! GET and HEAD through the cache.
 
 use floe::origin::Attributes;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::support::{connect, connect_http2, pattern, reply, request, rig, rig_holding, rig_with};
 
@@ -331,4 +333,60 @@ async fn plain_reads_and_other_requests_share_a_connection() {
         .collect();
     assert_eq!(statuses, ["200", "200", "404", "200", "200"], "{text}");
     assert!(text.contains("first") && text.ends_with("second"), "{text}");
+}
+
+/// Sockets send pages of the RAM tier by reference. The tier replaces its values all the time
+/// here, while slow clients have not received theirs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_receive_the_bytes_of_values_that_have_left_the_ram_tier() {
+    const OBJECTS: u64 = 24;
+    const CLIENTS: u64 = 12;
+    const BYTES: usize = 700_000;
+
+    let rig = rig().await;
+    assert!(rig.cache.store().resize_ram(floe::ByteSize::mib(4)));
+    for number in 0..OBJECTS {
+        let bytes = pattern(number, BYTES);
+        rig.origin.store("bucket", &number.to_string(), bytes);
+    }
+    let s3 = rig.s3();
+    let clients = (0..CLIENTS).map(|client| {
+        tokio::spawn(async move {
+            let mut stream = TcpStream::connect(s3).await.unwrap();
+            for turn in 0..50 {
+                // Runs of reads of few objects, so that the tier serves most of them.
+                let number = (client + turn / 6 * 5 + turn % 3) % OBJECTS;
+                let start = turn as usize * 7_001;
+                let head = format!(
+                    "GET /bucket/{number} HTTP/1.1\r\nhost: {s3}\r\nrange: bytes={start}-\r\n\r\n"
+                );
+                stream.write_all(head.as_bytes()).await.unwrap();
+                let mut received = Vec::new();
+                let body = loop {
+                    stream.read_buf(&mut received).await.unwrap();
+                    if let Some(end) = received.windows(4).position(|four| four == b"\r\n\r\n") {
+                        break received.split_off(end + 4);
+                    }
+                };
+                assert!(received.starts_with(b"HTTP/1.1 206"));
+                // The rest waits in the socket meanwhile.
+                if client < CLIENTS / 2 {
+                    tokio::time::sleep(std::time::Duration::from_millis(40)).await;
+                }
+                let mut body = body;
+                while body.len() < BYTES - start {
+                    assert!(stream.read_buf(&mut body).await.unwrap() > 0);
+                }
+                let expected = pattern(number, BYTES);
+                assert!(body == expected[start..], "client {client}, turn {turn}");
+            }
+        })
+    });
+    for client in futures::future::join_all(clients).await {
+        client.unwrap();
+    }
+    let counts = rig.cache.store().stats().engine.counts;
+    assert!(counts.ram_hits > 100, "{counts:?}");
+    let memory = rig.cache.sendable().unwrap();
+    assert!(memory.kept_bytes() > 500_000, "{}", memory.kept_bytes());
 }

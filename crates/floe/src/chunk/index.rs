@@ -7,12 +7,14 @@
 //! runs no code of a caller (`shard.rs`), and takes only the short locks of
 //! tombstones, tables, free slots and the write queue.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
 use floe_core::ZoneId;
 use floe_core::chunk::{Entry, Found, IndexFull, Place};
 use floe_core::hash::{KeyHash, fast_range};
 use floe_core::layout::ZoneLife;
+use floe_device::SendableMemory;
 
 use super::environment::Environment;
 use super::held_bytes::HeldBytes;
@@ -36,7 +38,12 @@ pub(crate) struct Index {
     shards: Box<[ShardLock]>,
     states: Arc<ZoneStates>,
     ram: RamPlan,
+    /// Where the RAM tier keeps its values of some length, once a frontend sends them from there.
+    sendable: OnceLock<Option<Arc<SendableMemory>>>,
 }
+
+/// Least bytes of a value for which sending without a copy costs less than the copy.
+const SENDABLE_MIN_BYTES: usize = 48 << 10;
 
 impl Index {
     pub(crate) fn new(
@@ -50,7 +57,40 @@ impl Index {
             shards: shards.into_iter().map(ShardLock::new).collect(),
             states,
             ram,
+            sendable: OnceLock::new(),
         }
+    }
+
+    /// Memory from which sockets send values of the RAM tier without a copy. From the first call
+    /// on, the tier moves values there. `None` if there is none.
+    pub(crate) fn sendable(&self) -> Option<&Arc<SendableMemory>> {
+        let sendable = self.sendable.get_or_init(|| {
+            // Values lie in places of powers of two, and a larger tier may come.
+            let places = usize::try_from(self.ram.bytes.checked_mul(4)?).ok()?;
+            let memory = (places > 0).then(|| SendableMemory::new(places))?;
+            memory
+                .inspect_err(|error| tracing::warn!(%error, "values in RAM are copied to sockets"))
+                .ok()
+        });
+        sendable.as_ref()
+    }
+
+    /// Moves a value that the RAM tier returned to memory from which sockets send, if there is
+    /// such memory and the value has some length.
+    pub(crate) fn make_sendable(&self, hash: KeyHash, bytes: Bytes) -> Bytes {
+        let Some(Some(memory)) = self.sendable.get() else {
+            return bytes;
+        };
+        if bytes.len() < SENDABLE_MIN_BYTES || memory.has(&bytes) {
+            return bytes;
+        }
+        let Some(moved) = memory.keep(&bytes) else {
+            return bytes;
+        };
+        self.shard_of(hash)
+            .lock()
+            .ram_move(hash, &bytes, moved.clone());
+        moved
     }
 
     pub(crate) fn shard_of(&self, hash: KeyHash) -> &ShardLock {
@@ -100,6 +140,24 @@ impl Index {
             shard.ram_insert(hash, key, value, expiry_unix_s);
         } else {
             shard.release(value);
+        }
+    }
+
+    /// Stores a value read from flash in the RAM tier, unless it was replaced meanwhile.
+    pub(crate) fn promote(&self, hash: KeyHash, key: &[u8], entry: Entry, value: &Bytes) {
+        if !self.takes_into_ram(value.len() as u64) {
+            return;
+        }
+        let mut shard = self.shard_of(hash).lock();
+        if shard.pending.contains_key(&hash) {
+            return;
+        }
+        match shard.index.get(hash) {
+            // The checksum is salted with the zone's generation: equal entries are the same record.
+            Some(Found::Live(now)) if now == entry => {
+                shard.ram_insert(hash, key, value.clone().into(), entry.expiry_unix_s);
+            }
+            _ => {}
         }
     }
 

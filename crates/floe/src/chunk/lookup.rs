@@ -211,7 +211,7 @@ impl Engine {
             Some(bytes) => {
                 add(&self.env.counters.flash_hits, 1);
                 add(&self.env.counters.flash_hit_bytes, bytes.len() as u64);
-                self.promote(hash, key, entry, bytes);
+                self.index.promote(hash, key, entry, bytes);
             }
             None => add(&self.env.counters.misses, 1),
         }
@@ -271,23 +271,5 @@ impl Engine {
         let mut bytes = device.read(entry.place, buf).await?.into_bytes();
         bytes.truncate(entry.len as usize);
         Ok(bytes)
-    }
-
-    /// Stores a value read from flash in the RAM tier, unless it was replaced meanwhile.
-    fn promote(&self, hash: KeyHash, key: &[u8], entry: Entry, value: &Bytes) {
-        if !self.index.takes_into_ram(value.len() as u64) {
-            return;
-        }
-        let mut shard = self.index.shard_of(hash).lock();
-        if shard.pending.contains_key(&hash) {
-            return;
-        }
-        match shard.index.get(hash) {
-            // The checksum is salted with the zone's generation: equal entries are the same record.
-            Some(Found::Live(now)) if now == entry => {
-                shard.ram_insert(hash, key, value.clone().into(), entry.expiry_unix_s);
-            }
-            _ => {}
-        }
     }
 }

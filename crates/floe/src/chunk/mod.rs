@@ -63,7 +63,7 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use floe_core::chunk::{Plan, ZonePhase};
 use floe_core::layout::{KEY_MAX_BYTES, SMALL_MAX_BYTES};
-use floe_device::{Clock, SharedDevice};
+use floe_device::{Clock, SendableMemory, SharedDevice};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use parking_lot::Mutex;
@@ -256,6 +256,16 @@ impl Engine {
     /// Starts to write a large value of `len` bytes.
     pub(crate) fn write_large(&self, key: &[u8], len: u64, options: PutOptions) -> LargeWriter {
         LargeWriter::new(&self.large, key, len, options)
+    }
+
+    /// See [`Index::sendable`].
+    pub(crate) fn sendable(&self) -> Option<&Arc<SendableMemory>> {
+        self.index.sendable()
+    }
+
+    /// See [`Index::make_sendable`].
+    pub(crate) fn make_sendable(&self, key: &[u8], bytes: Bytes) -> Bytes {
+        self.index.make_sendable(self.env.hash(key), bytes)
     }
 
     /// Starts to read `range` of a large value. `None` if it cannot be read.

@@ -301,6 +301,19 @@ impl Shard {
         self.released = released.unwrap_or_default();
     }
 
+    /// Replaces the bytes `old` of a value in the RAM tier by equal ones elsewhere.
+    pub(crate) fn ram_move(&mut self, hash: KeyHash, old: &Bytes, new: Bytes) {
+        let Some(mut found) = self.ram.as_mut().and_then(|ram| ram.cache.peek_mut(&hash)) else {
+            return;
+        };
+        let kept: &[u8] = &found.value;
+        if std::ptr::eq(kept, &**old) {
+            let old = std::mem::replace(&mut found.value, new.into());
+            drop(found);
+            self.release(old);
+        }
+    }
+
     pub(crate) fn ram_remove(&mut self, hash: KeyHash) -> bool {
         let removed = self.ram.as_mut().and_then(|ram| ram.cache.remove(&hash));
         let was_there = removed.is_some();

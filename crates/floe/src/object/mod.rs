@@ -36,7 +36,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use floe_device::Clock;
+use floe_device::{Clock, SendableMemory};
 use futures::future::{join_all, try_join_all};
 use futures::{StreamExt, TryStreamExt};
 use tokio::sync::{mpsc, oneshot};
@@ -112,6 +112,11 @@ impl ObjectCache {
                 config,
             }),
         })
+    }
+
+    /// See [`Store::sendable`].
+    pub fn sendable(&self) -> Option<Arc<SendableMemory>> {
+        self.inner.store.sendable()
     }
 
     /// Stops all fetches, then waits until the store has every completely

@@ -19,7 +19,7 @@ use floe_core::ByteSize;
 use floe_core::chunk::{ChunkConfig, ConfigError, Plan};
 use floe_core::layout::SMALL_MAX_BYTES;
 use floe_core::policy::admission::AdmissionConfig;
-use floe_device::{Clock, CounterSnapshot, SharedDevice};
+use floe_device::{Clock, CounterSnapshot, SendableMemory, SharedDevice};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::task::coop::consume_budget;
@@ -357,6 +357,13 @@ impl Store {
         self.engine().count_miss();
     }
 
+    /// Memory from which sockets send values in the RAM tier without a copy. From the first call
+    /// on, a [`read`](Store::read) of a value there with some length moves it to this memory.
+    /// `None` if there is no RAM tier, or no such memory.
+    pub fn sendable(&self) -> Option<Arc<SendableMemory>> {
+        self.engine().sendable().cloned()
+    }
+
     /// Streams the bytes `range` of the value of `key`, clipped to its length.
     ///
     /// # Errors
@@ -369,6 +376,9 @@ impl Store {
         consume_budget().await;
         let (bytes, tier) = match self.engine().lookup(key)? {
             Lookup::Absent => return Ok(None),
+            Lookup::Memory(bytes, Tier::Ram) => {
+                (self.engine().make_sendable(key, bytes), Tier::Ram)
+            }
             Lookup::Memory(bytes, tier) => (bytes, tier),
             Lookup::Flash(value) if value.entry.len as usize > SMALL_MAX_BYTES => {
                 let value_len = u64::from(value.entry.len);
@@ -377,7 +387,7 @@ impl Store {
                 return Ok(reader.map(|reader| ValueReader {
                     value_len,
                     tier: Tier::Flash,
-                    source: Source::Pieces(Box::new(reader)),
+                    source: Source::Pieces(Box::new(reader.promoting())),
                 }));
             }
             Lookup::Flash(value) => match self.engine().read_whole(key, value).await {

@@ -54,8 +54,8 @@ use crate::config::ServerConfigError;
 use crate::frontend::{Bound, Frontend, Host, Reload, Serving, StartError};
 use crate::metrics::{Collect, FrontendStatistics, RequestMeter, Samples};
 use crate::net::{
-    self, Activity, Greeting, HttpLimits, Pace, PacedBody, Service, Shutdown, TimedBody, Tls,
-    UploadPace, bind_tcp,
+    self, Activity, Greeting, HttpLimits, Pace, PacedBody, SendKept, Service, Shutdown, TimedBody,
+    Tls, UploadPace, bind_tcp,
 };
 use crate::reload::Reloadable;
 use answer::Answers;
@@ -230,7 +230,7 @@ impl S3Frontend {
     /// Serves the requests of an open connection.
     async fn requests<T>(self: &Arc<Self>, stream: T, shutdown: Shutdown, activity: Arc<Activity>)
     where
-        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        T: AsyncRead + SendKept + Unpin + Send + 'static,
     {
         let limits = self.limits.get();
         let next_id = || self.request_id();

@@ -39,6 +39,7 @@ pub(crate) struct LargeReader {
     range: Range<u64>,
     ahead: VecDeque<ReadAhead>,
     reads: VecDeque<PieceRead>,
+    promotes: bool,
 }
 
 /// Parts that are being read together, or wait for their consumer.
@@ -92,7 +93,17 @@ impl LargeReader {
             range,
             ahead: VecDeque::new(),
             reads,
+            promotes: false,
         })
+    }
+
+    /// Stores the value in the RAM tier if one read returns all of it, and the tier accepts its
+    /// length. Longer values would have to be copied.
+    pub(crate) fn promoting(self) -> Self {
+        LargeReader {
+            promotes: true,
+            ..self
+        }
     }
 
     /// The next bytes of the range.
@@ -141,6 +152,12 @@ impl LargeReader {
             &self.values.env.counters.flash_hit_bytes,
             bytes.len() as u64,
         );
+        if self.promotes && bytes.len() as u64 == self.descriptor.value_bytes {
+            let key = &self.descriptor.key;
+            self.values
+                .index
+                .promote(self.hash, key, self.entry, &bytes);
+        }
         // Reads cover whole units; returns only the requested bytes.
         let start = self.range.start.saturating_sub(read.value_offset) as usize;
         let end = (self.range.end - read.value_offset).min(u64::from(read.bytes)) as usize;
@@ -149,9 +166,15 @@ impl LargeReader {
 
     /// Reads the whole range into one buffer.
     pub(crate) async fn collect(mut self) -> Option<Bytes> {
-        let mut all = Vec::with_capacity((self.range.end - self.range.start) as usize);
+        let len = (self.range.end - self.range.start) as usize;
+        let mut all = Vec::new();
         while let Some(part) = self.next().await {
-            all.extend_from_slice(&part.ok()?);
+            let part = part.ok()?;
+            if part.len() == len {
+                return Some(part);
+            }
+            all.reserve_exact(len - all.len());
+            all.extend_from_slice(&part);
         }
         Some(Bytes::from(all))
     }

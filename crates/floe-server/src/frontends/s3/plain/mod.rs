@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
 use floe::object::ObjectBody;
-use floe_device::Clock;
+use floe_device::{Clock, SendableMemory};
 use futures::{FutureExt, StreamExt};
 use http::Method;
 use s3s::S3Error;
@@ -28,7 +28,7 @@ use super::config::S3Config;
 use super::target::Domains;
 use crate::frontend::Host;
 use crate::metrics::{ConnectionCounters, FrontendStatistics, RequestCounters, RequestMeter};
-use crate::net::{Activity, HttpLimits, StallGuard};
+use crate::net::{Activity, HttpLimits, SendKept, StallGuard, send_kept};
 
 /// Room for a head before the first read.
 const BUFFER_BYTES: usize = 4 << 10;
@@ -37,6 +37,8 @@ const BUFFER_BYTES: usize = 4 << 10;
 pub(super) struct PlainReads {
     answers: Answers,
     admission: Admission,
+    /// Where the RAM tier has large values.
+    memory: Option<Arc<SendableMemory>>,
     clock: Clock,
     requests: Arc<RequestCounters>,
     connections: Arc<ConnectionCounters>,
@@ -56,6 +58,7 @@ impl PlainReads {
                 keys: keys.clone(),
                 anonymous: config.anonymous.is_served(),
             },
+            memory: host.objects.sendable(),
             clock: host.clock.clone(),
             requests: Arc::clone(&statistics.requests),
             connections: Arc::clone(&statistics.connections),
@@ -90,7 +93,7 @@ impl PlainReads {
         next_id: &(dyn Fn() -> String + Sync),
     ) -> Option<Rest<impl AsyncRead + AsyncWrite + Unpin + Send + 'static + use<T>>>
     where
-        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        T: AsyncRead + SendKept + Unpin + Send + 'static,
     {
         let mut stream = StallGuard::new(stream, self.clock.clone(), limits.stall_timeout)
             .with_activity(Arc::clone(activity));
@@ -211,7 +214,7 @@ impl PlainReads {
         }
     }
 
-    async fn send<T: AsyncWrite + Unpin>(
+    async fn send<T: SendKept + Unpin>(
         &self,
         stream: &mut T,
         read: &Plain,
@@ -226,7 +229,10 @@ impl PlainReads {
                 meter.answered(head.status, head.outcome);
                 response::write(&head, out, id, is_last);
                 match body {
-                    Some(body) => send_body(stream, out, body, head.length, meter).await?,
+                    Some(body) => {
+                        self.send_body(stream, out, body, head.length, meter)
+                            .await?
+                    }
                     None => stream.write_all(out).await?,
                 }
             }
@@ -241,6 +247,40 @@ impl PlainReads {
             }
         }
         stream.flush().await
+    }
+
+    /// Sends a head and exactly `length` bytes.
+    async fn send_body<T: SendKept + Unpin>(
+        &self,
+        stream: &mut T,
+        mut head: &[u8],
+        mut body: ObjectBody,
+        length: u64,
+        meter: &RequestMeter,
+    ) -> io::Result<()> {
+        let mut remaining = length;
+        loop {
+            let piece = match body.next().await {
+                Some(piece) => piece.map_err(io::Error::other)?,
+                None => Bytes::new(),
+            };
+            let left = remaining.checked_sub(piece.len() as u64);
+            remaining = left.ok_or_else(|| io::Error::other("the response is too long"))?;
+            let is_end = piece.is_empty();
+            meter.sent(piece.len() as u64);
+            let head = std::mem::take(&mut head);
+            match &self.memory {
+                Some(memory) if stream.sends_kept() && memory.has(&piece) => {
+                    send_kept(stream, head, memory, &piece).await?;
+                }
+                _ => write_both(stream, head, &piece).await?,
+            }
+            match (remaining, is_end) {
+                (0, _) => return Ok(()),
+                (_, true) => return Err(io::Error::other("the response ended early")),
+                (_, false) => {}
+            }
+        }
     }
 }
 
@@ -266,34 +306,6 @@ where
 {
     let (rest, writer) = tokio::io::split(stream);
     tokio::io::join(AsyncReadExt::chain(Cursor::new(read), rest), writer)
-}
-
-/// Sends a head and exactly `length` bytes.
-async fn send_body<T: AsyncWrite + Unpin>(
-    stream: &mut T,
-    head: &[u8],
-    mut body: ObjectBody,
-    length: u64,
-    meter: &RequestMeter,
-) -> io::Result<()> {
-    let mut remaining = length;
-    let mut head = head;
-    loop {
-        let piece = match body.next().await {
-            Some(piece) => piece.map_err(io::Error::other)?,
-            None => Bytes::new(),
-        };
-        let left = remaining.checked_sub(piece.len() as u64);
-        remaining = left.ok_or_else(|| io::Error::other("the response is too long"))?;
-        let is_end = piece.is_empty();
-        meter.sent(piece.len() as u64);
-        write_both(stream, std::mem::take(&mut head), &piece).await?;
-        match (remaining, is_end) {
-            (0, _) => return Ok(()),
-            (_, true) => return Err(io::Error::other("the response ended early")),
-            (_, false) => {}
-        }
-    }
 }
 
 /// Writes two pieces in one call where the stream takes them.
