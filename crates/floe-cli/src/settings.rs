@@ -125,7 +125,9 @@ pub(crate) struct Plan {
     pub(crate) tiny: Option<TinyTierConfig>,
     /// The cache of volumes; it has none if it is not to be opened.
     pub(crate) volumes: VolumesSettings,
-    pub(crate) object: ObjectConfig,
+    object: ObjectConfig,
+    /// The size of an object's chunks is a default, which may be reduced.
+    chunk_size_is_default: bool,
     pub(crate) origin: OriginConfig,
     pub(crate) server: ServerConfig,
     pub(crate) log: LogConfig,
@@ -162,6 +164,7 @@ impl Plan {
         device.value_size = chunk.size;
         check_admission("chunk", &admission)?;
         let object = object(effective, chunk.size)?;
+        let chunk_size_is_default = !effective.is_given("object.chunk_size");
         let (origin, origin_is_default) = origin(request, effective)?;
         let server = frontends::config(effective, origin_is_default, &request.places.data_dir)?;
         let tiny: TinySettings = effective.section("tiny")?;
@@ -182,6 +185,7 @@ impl Plan {
             tiny,
             volumes: volumes::settings(effective, &request.places.data_dir)?,
             object,
+            chunk_size_is_default,
             origin,
             server,
             log,
@@ -246,6 +250,15 @@ impl Plan {
         .cure(format!("lower it to {most}, or {cure}")))
     }
 
+    /// The settings of objects over a store whose values have at most `most` bytes.
+    pub(crate) fn objects(&self, most: u64) -> ObjectConfig {
+        let mut object = self.object.clone();
+        if self.chunk_size_is_default {
+            object.chunk_size = object.chunk_size.min(ByteSize(most));
+        }
+        object
+    }
+
     /// The frontends' settings over a store whose values have at most `most` bytes.
     pub(crate) fn frontends(&self, most: u64) -> ServerConfig {
         let mut server = self.server.clone();
@@ -268,7 +281,9 @@ impl Plan {
 /// The settings of objects read through.
 fn object(effective: &Effective<'_>, chunk_size: ByteSize) -> Result<ObjectConfig, Failure> {
     let mut object: ObjectConfig = effective.section("object")?;
-    object.chunk_size = chunk_size;
+    if effective.is_given("chunk.size") && !effective.is_given("object.chunk_size") {
+        object.chunk_size = chunk_size;
+    }
     object
         .validate()
         .map_err(|error| Failure::usage("the settings of objects are invalid").because(error))?;

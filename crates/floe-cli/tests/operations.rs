@@ -159,6 +159,10 @@ const PROOFS: &[(&str, &str)] = &[
         "floe-device/tests/file.rs:the_default_zone_size_fits_the_device",
     ),
     (
+        "| `object.chunk_size` |",
+        "floe-cli/tests/serving.rs:the_error_of_a_chunk_larger_than_a_zone_names_a_valid_size",
+    ),
+    (
         "| `chunk.size` |",
         "floe-cli/tests/serving.rs:the_error_of_a_chunk_larger_than_a_zone_names_a_valid_size",
     ),

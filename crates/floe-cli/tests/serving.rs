@@ -479,6 +479,8 @@ fn the_error_of_a_chunk_larger_than_a_zone_names_a_valid_size() {
             "device.zone_size",
         ],
     );
+    run(folder.path(), &["serve", "--object-chunk-size", "256MiB"])
+        .expect(2, &["object.chunk_size = 256MiB", "device.zone_size"]);
     // The remedy works, even if it requires a larger device.
     for (size, chunk, remedy, works) in [
         (

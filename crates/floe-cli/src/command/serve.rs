@@ -226,7 +226,7 @@ async fn start_server(
         cache.store().clone(),
         origin,
         clock.clone(),
-        plan.object.clone(),
+        plan.objects(cache.store().value_bytes_max()),
     )
     .map_err(|error| Failure::usage("the settings of objects are invalid").because(error))?;
     let frontends = plan.frontends(cache.store().value_bytes_max());

@@ -27,6 +27,7 @@ floe_core::parse_by_name!(Consistency);
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub struct ObjectConfig {
     /// Bytes of a chunk, the piece of an object that is fetched, stored and evicted as one.
+    /// Changing it makes misses of all cached objects.
     pub chunk_size: ByteSize,
     /// When cached metadata is used without a request to the origin.
     pub consistency: Consistency,
@@ -57,7 +58,7 @@ pub struct ObjectConfig {
 impl Default for ObjectConfig {
     fn default() -> Self {
         ObjectConfig {
-            chunk_size: ByteSize::mib(1),
+            chunk_size: ByteSize::kib(512),
             consistency: Consistency::default(),
             ttl_seconds: 60,
             serve_stale: false,

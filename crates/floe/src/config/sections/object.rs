@@ -24,9 +24,15 @@ pub(super) fn section() -> Result<Section, String> {
         "object",
         "Reads of objects through the cache.",
         &ObjectConfig::default(),
-        // `chunk.size` sets the first; the second is for tests.
-        &["chunk_size", "max_resumes"],
+        // For tests.
+        &["max_resumes"],
         vec![
+            key(
+                "chunk_size",
+                Kind::Size,
+                "Bytes of a chunk, the piece of an object that is fetched, stored and evicted as one. Larger chunks cost less processor time per byte, smaller ones fetch and store less for reads of small ranges. Changing it makes misses of all cached objects. Not set, it is `chunk.size` if that is set, and at most the longest value of the cache.",
+            )
+            .limits(Limits::between(64 << 10, 1 << 30)),
             key(
                 "consistency",
                 Kind::Choice(CONSISTENCY),
