@@ -1,4 +1,4 @@
-//! The load: `wrk`, which reads one object again and again.
+//! The load: `wrk`, which reads objects of one length in random order.
 
 use std::fs;
 use std::process::Command;
@@ -6,10 +6,13 @@ use std::process::Command;
 use crate::AnyError;
 use crate::peer::Peer;
 
-/// An object, and the connections that read it.
+/// Objects of one length, and the connections that read them.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) bytes: usize,
+    /// Different ones, so that no peer reads one of them for many readers at once. All objects
+    /// of all cases fit the RAM tier of a default installation.
+    pub(crate) objects: usize,
     pub(crate) connections: &'static [u32],
 }
 
@@ -17,27 +20,48 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "4 KiB",
         bytes: 4 << 10,
+        objects: 256,
         connections: &[1, 64],
     },
     Case {
         name: "64 KiB",
         bytes: 64 << 10,
+        objects: 256,
         connections: &[1, 64],
     },
     Case {
         name: "1 MiB",
         bytes: 1 << 20,
+        objects: 64,
         connections: &[1, 64],
     },
     Case {
         name: "16 MiB",
         bytes: 16 << 20,
+        objects: 6,
         connections: &[8],
     },
 ];
 
-/// Prints what a run counted.
+impl Case {
+    /// The path of an object in the bucket.
+    pub(crate) fn object(&self, number: usize) -> String {
+        format!("{}/{number}", self.name.replace(' ', ""))
+    }
+
+    /// The bytes of an object.
+    pub(crate) fn content(&self, number: usize) -> Vec<u8> {
+        (0..self.bytes)
+            .map(|at| ((at + number) * 31 % 251) as u8)
+            .collect()
+    }
+}
+
+/// Asks for the objects at random, and prints what a run counted.
 const SCRIPT: &str = r#"
+request = function()
+  return wrk.format("GET", string.format(PATH, math.random(0, OBJECTS - 1)))
+end
 done = function(summary, latency)
   local errors = summary.errors
   local failed = errors.status + errors.read + errors.write + errors.connect + errors.timeout
@@ -80,11 +104,6 @@ impl Slice {
     }
 }
 
-/// The bytes of an object.
-pub(crate) fn content(len: usize) -> Vec<u8> {
-    (0..len).map(|at| (at * 31 % 251) as u8).collect()
-}
-
 /// Asks a peer for some seconds.
 pub(crate) fn slice(
     peer: &Peer,
@@ -93,18 +112,24 @@ pub(crate) fn slice(
     seconds: u32,
 ) -> Result<Slice, AnyError> {
     // Whole, and in the cache, before anything is counted.
-    for _ in 0..2 {
-        if peer.get(case.name)? != content(case.bytes) {
+    for number in (0..case.objects).cycle().take(2 * case.objects) {
+        if peer.get(&case.object(number))? != case.content(number) {
             return Err(format!("{} returned other bytes of {}", peer.name, case.name).into());
         }
     }
+    peer.check()?;
     let script = peer.folder.join("counted.lua");
-    fs::write(&script, SCRIPT)?;
+    let objects = format!(
+        "PATH = \"/bucket/{}/%d\"\nOBJECTS = {}\n",
+        case.name.replace(' ', ""),
+        case.objects
+    );
+    fs::write(&script, objects + SCRIPT)?;
     let before = peer.cpu_seconds()?;
     let mut wrk = Command::new("wrk");
     wrk.args(["-t", "1", "-c", &connections.to_string()]);
     wrk.args(["-d", &format!("{seconds}s"), "--timeout", "30s", "-s"]);
-    let output = wrk.arg(&script).arg(peer.url(case.name)).output();
+    let output = wrk.arg(&script).arg(peer.url()).output();
     let output = output.map_err(|error| format!("wrk, of the package wrk: {error}"))?;
     let cpu_seconds = peer.cpu_seconds()? - before;
     let output = String::from_utf8(output.stdout)?;

@@ -56,9 +56,11 @@ fn main() -> Result<(), AnyError> {
         .prefix("s3-")
         .tempdir_in(&arguments.folder)?;
     let bucket = folder.path().join("origin/bucket");
-    fs::create_dir_all(&bucket)?;
     for case in CASES {
-        fs::write(bucket.join(case.name), load::content(case.bytes))?;
+        fs::create_dir_all(bucket.join(case.object(0)).with_file_name(""))?;
+        for number in 0..case.objects {
+            fs::write(bucket.join(case.object(number)), case.content(number))?;
+        }
     }
     let peers = start_all(&arguments.floe, folder.path(), &arguments.only)?;
     let (rounds, seconds) = if arguments.quick { (1, 1) } else { (5, 2) };

@@ -22,6 +22,8 @@ pub(crate) struct Peer {
     program: Program,
     /// The server that it fetches from. It must live as long as the peer.
     origin: Option<Rc<Program>>,
+    /// Its open files must say so.
+    reads_past_page_cache: bool,
 }
 
 /// A program with its children, ended when dropped.
@@ -43,11 +45,12 @@ impl Drop for Program {
 const FLOES: &[(&str, &str, &str, &[&str])] = &[
     ("floe, etag", "nginx, revalidating", "etag", &[]),
     ("floe, immutable", "nginx", "immutable", &[]),
+    // The RAM tier has no object, only what is kept about them, as nginx keeps open files.
     (
-        "floe, immutable, no RAM tier",
+        "floe, immutable, from flash",
         "nginx, directio",
         "immutable",
-        &["--ram-size", "0"],
+        &["--ram-size", "16MiB", "--ram-max-value-size", "2KiB"],
     ),
 ];
 
@@ -89,6 +92,7 @@ pub(crate) fn start_all(
             address,
             program,
             origin: None,
+            reads_past_page_cache: false,
         });
     }
     match nginx(folder) {
@@ -103,18 +107,15 @@ pub(crate) fn start_all(
     Ok(peers)
 }
 
-/// nginx with `proxy_cache`: from the page cache, revalidating each request, and past the
-/// page cache. Its origin is another nginx with the same files.
+/// nginx with `proxy_cache`, from the page cache and revalidating each request. Its origin is
+/// another nginx with the same files. `proxy_cache` never reads past the page cache, whatever
+/// `directio` says, so `nginx, directio` is a server of these files without a cache.
 fn nginx(folder: &Path) -> Result<Vec<Peer>, AnyError> {
-    const CACHES: [(&str, &str); 3] = [
+    const CACHES: [(&str, &str); 2] = [
         ("nginx", "proxy_cache_valid any 1d;"),
         (
             "nginx, revalidating",
             "proxy_cache_valid any 0s; proxy_cache_revalidate on;",
-        ),
-        (
-            "nginx, directio",
-            "proxy_cache_valid any 1d; directio 512; aio threads; output_buffers 2 512k;",
         ),
     ];
     let origin = free_address()?;
@@ -141,8 +142,24 @@ fn nginx(folder: &Path) -> Result<Vec<Peer>, AnyError> {
             address,
             program: run_nginx(folder, &format!("nginx-{number}"), &cache, address)?,
             origin: Some(Rc::clone(&files)),
+            reads_past_page_cache: false,
         });
     }
+    let address = free_address()?;
+    let direct = format!(
+        "server {{ listen {address}; root {}/origin; directio 512; aio threads; \
+         output_buffers 2 512k; }}",
+        folder.display()
+    );
+    peers.push(Peer {
+        name: "nginx, directio",
+        rival: "nginx",
+        folder: folder.to_owned(),
+        address,
+        program: run_nginx(folder, "nginx-directio", &direct, address)?,
+        origin: None,
+        reads_past_page_cache: true,
+    });
     Ok(peers)
 }
 
@@ -198,6 +215,7 @@ fn varnish(folder: &Path, peers: &[Peer]) -> Result<Peer, AnyError> {
         address,
         program: start(&mut command, address)?,
         origin: Some(origin),
+        reads_past_page_cache: false,
     })
 }
 
@@ -226,15 +244,13 @@ fn start(command: &mut Command, address: SocketAddr) -> Result<Program, AnyError
 }
 
 impl Peer {
-    pub(crate) fn url(&self, object: &str) -> String {
-        let object = object.replace(' ', "%20");
-        format!("http://{}/bucket/{object}", self.address)
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/", self.address)
     }
 
     /// The body of an object.
     pub(crate) fn get(&self, object: &str) -> Result<Vec<u8>, AnyError> {
         let mut stream = TcpStream::connect(self.address)?;
-        let object = object.replace(' ', "%20");
         write!(
             stream,
             "GET /bucket/{object} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
@@ -248,6 +264,39 @@ impl Peer {
             return Err(String::from_utf8_lossy(&response[..head]).into());
         }
         Ok(response.split_off(head + 4))
+    }
+
+    /// Fails if a peer that is said to read past the page cache has the origin's files open
+    /// without O_DIRECT, or not at all.
+    pub(crate) fn check(&self) -> Result<(), AnyError> {
+        if !self.reads_past_page_cache {
+            return Ok(());
+        }
+        let (mut direct, mut cached) = (0, 0);
+        for process in children_of(self.program.child.id())? {
+            for file in fs::read_dir(format!("/proc/{process}/fd"))?.flatten() {
+                let target = fs::read_link(file.path()).unwrap_or_default();
+                if !target.starts_with(self.folder.join("origin")) {
+                    continue;
+                }
+                let info = format!("/proc/{process}/fdinfo/{}", file.file_name().display());
+                let info = fs::read_to_string(info)?;
+                let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+                let flags = i32::from_str_radix(flags.ok_or("no flags")?.trim(), 8)?;
+                match flags & rustix::fs::OFlags::DIRECT.bits() as i32 {
+                    0 => cached += 1,
+                    _ => direct += 1,
+                }
+            }
+        }
+        if cached > 0 || direct == 0 {
+            return Err(format!(
+                "{} reads {cached} open files through the page cache, and {direct} past it",
+                self.name
+            )
+            .into());
+        }
+        Ok(())
     }
 
     /// Processor time of its processes so far.
@@ -267,9 +316,14 @@ fn ticks_of(process: u32) -> Result<u64, AnyError> {
     for field in fields {
         ticks += field.parse::<u64>()?;
     }
-    let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children"))?;
-    for child in children.split_whitespace() {
-        ticks += ticks_of(child.parse()?)?;
+    for child in children_of(process)? {
+        ticks += ticks_of(child)?;
     }
     Ok(ticks)
+}
+
+fn children_of(process: u32) -> Result<Vec<u32>, AnyError> {
+    let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children"))?;
+    let children = children.split_whitespace().map(str::parse);
+    Ok(children.collect::<Result<_, _>>()?)
 }
