@@ -3,6 +3,7 @@
 mod flights;
 mod forwards;
 mod law;
+mod neighbours;
 mod origin;
 mod ranges;
 mod stopping;
