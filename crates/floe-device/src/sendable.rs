@@ -25,6 +25,9 @@ use crate::spans::{SPAN_BYTES, Spans};
 /// Most bytes of one value.
 pub const SENDABLE_MAX_BYTES: usize = SPAN_BYTES;
 
+/// Least bytes that cost less to send without a copy than with one.
+pub const SENDABLE_MIN_BYTES: usize = 48 << 10;
+
 /// Bytes that a pipe takes at once, if the system allows it.
 const PIPE_BYTES: usize = 256 << 10;
 
@@ -72,7 +75,9 @@ impl SendableMemory {
         if data.is_empty() {
             return None;
         }
-        let offset = self.spans.lock().take(data.len())?;
+        // No two places share a page: a page is given back as a whole.
+        let len = data.len().max(rustix::param::page_size());
+        let offset = self.spans.lock().take(len)?;
         // SAFETY: the place lies inside the mapping, is as long as `data`, which lies elsewhere,
         // and is no other value's.
         unsafe {
@@ -99,7 +104,8 @@ impl SendableMemory {
     }
 
     /// Sends some of `bytes`, which were kept here, to a non-blocking stream socket, and returns
-    /// how many. `more` says that other bytes follow at once.
+    /// how many. `more` says that other bytes follow at once. A process that does not ignore
+    /// SIGPIPE, as programs in Rust do, gets it if the peer has closed the connection.
     ///
     /// # Errors
     /// Those of the socket, [`io::ErrorKind::WouldBlock`] among them; the bytes were not kept

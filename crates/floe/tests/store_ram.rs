@@ -94,6 +94,35 @@ fn a_large_value_that_is_streamed_whole_is_in_ram_afterwards() {
 }
 
 #[test]
+fn values_in_ram_move_to_memory_that_sockets_send_from() {
+    virtual_time::run(5, |clock| async move {
+        let store = store(clock, ByteSize::mib(8)).await;
+        let memory = store.sendable().unwrap();
+        for (key, len) in [
+            (&b"large"[..], 400_000),
+            (b"small", 100_000),
+            (b"tiny", 1_000),
+        ] {
+            let value = Bytes::from(vec![7; len]);
+            let put = store.put(key, value.clone(), PutOptions::default());
+            put.await.unwrap();
+            store.flush().await.unwrap();
+            for reads in 0..4 {
+                let mut read = store.read(key, 0..u64::MAX).await.unwrap().unwrap();
+                let bytes = read.next().await.unwrap().unwrap();
+                assert_eq!(bytes, value);
+                let is_sendable = reads > 1 && len > 50_000;
+                assert!(memory.has(&bytes) || !is_sendable, "{len}, read {reads}");
+            }
+            let kept = if len > 50_000 { len } else { 0 };
+            assert_eq!(memory.kept_bytes(), kept);
+            store.delete(key).await.unwrap();
+            assert_eq!(memory.kept_bytes(), 0, "a deleted value takes no memory");
+        }
+    });
+}
+
+#[test]
 fn lookups_in_ram_are_counted_as_gets_are() {
     virtual_time::run(2, |clock| async move {
         let store = store(clock, ByteSize(0)).await;

@@ -99,6 +99,7 @@ pub(crate) async fn send_kept<S: SendKept + Unpin>(
         let part = Part::Kept(memory, bytes);
         match poll_fn(|cx| Pin::new(&mut *stream).poll_send(cx, part)).await {
             Ok(sent) => bytes = &bytes[some(sent)?..],
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => return Err(error),
             // The socket is broken, which a write says too, or the system does not allow it.
             Err(error) => {
                 tracing::debug!(%error, "a value in RAM is copied to its socket");

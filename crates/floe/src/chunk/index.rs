@@ -15,6 +15,7 @@ use floe_core::chunk::{Entry, Found, IndexFull, Place};
 use floe_core::hash::{KeyHash, fast_range};
 use floe_core::layout::ZoneLife;
 use floe_device::SendableMemory;
+use floe_device::sendable::SENDABLE_MIN_BYTES;
 
 use super::environment::Environment;
 use super::held_bytes::HeldBytes;
@@ -41,9 +42,6 @@ pub(crate) struct Index {
     /// Where the RAM tier keeps its values of some length, once a frontend sends them from there.
     sendable: OnceLock<Option<Arc<SendableMemory>>>,
 }
-
-/// Least bytes of a value for which sending without a copy costs less than the copy.
-const SENDABLE_MIN_BYTES: usize = 48 << 10;
 
 impl Index {
     pub(crate) fn new(
@@ -149,7 +147,8 @@ impl Index {
             return;
         }
         let mut shard = self.shard_of(hash).lock();
-        if shard.pending.contains_key(&hash) {
+        // A value that is there already may have moved to memory from which sockets send.
+        if shard.pending.contains_key(&hash) || shard.ram_has(hash, key) {
             return;
         }
         match shard.index.get(hash) {

@@ -58,7 +58,7 @@ pub struct ObjectConfig {
 impl Default for ObjectConfig {
     fn default() -> Self {
         ObjectConfig {
-            chunk_size: ByteSize::kib(512),
+            chunk_size: ByteSize::kib(256),
             consistency: Consistency::default(),
             ttl_seconds: 60,
             serve_stale: false,

@@ -20,7 +20,7 @@ use crate::origin::OriginBody;
 use crate::store::ValueReader;
 use crate::value::Tier;
 
-/// Stored chunks that a reader opens ahead; few, because each pins its zone.
+/// Stored chunks that a reader opens together; few, because each is in memory or pins its zone.
 const STORED_AHEAD: usize = 2;
 
 /// Most sources to try for one chunk, after failed reads and stopped fetches,
@@ -303,33 +303,62 @@ impl Reader {
         }
     }
 
-    /// Plans the next chunk if it is stored, otherwise it and the missing chunks after it.
+    /// Plans the next chunks: those that are stored, or the next one and the missing ones after it.
     async fn plan_stored_or_missing(&mut self, last: u64, per_fetch: u64) {
-        let first_missing = self.planned;
-        let mut missing = first_missing;
-        let mut stored = None;
-        while missing <= last && missing - first_missing < per_fetch && stored.is_none() {
-            if missing > first_missing && self.has_seat(missing) {
-                break;
-            }
-            let range = self.part_of(missing);
-            stored = self.cache.stored(&self.object, missing, range).await;
-            if stored.is_none() {
-                missing += 1;
+        let first = self.planned;
+        let more = (first + 1..=last).take_while(|chunk| !self.has_seat(*chunk));
+        let end = first + 1 + more.take(STORED_AHEAD - 1).count() as u64;
+        // Values in one read are read by the lookup, so lookups wait together.
+        let lookups = (first..end).map(|chunk| self.look_up(chunk));
+        let mut missing = first..first;
+        for stored in futures::future::join_all(lookups).await {
+            match stored {
+                Some(stored) => {
+                    self.plan_missing(&mut missing);
+                    self.plan_stored(stored);
+                    missing = missing.end + 1..missing.end + 1;
+                }
+                None => missing.end += 1,
             }
         }
-        if missing > first_missing {
-            let fetched = self.fetch(first_missing..missing);
+        while !missing.is_empty()
+            && missing.end <= last
+            && missing.end - missing.start < per_fetch
+            && !self.has_seat(missing.end)
+        {
+            let stored = self.look_up(missing.end).await;
+            if let Some(stored) = stored {
+                self.plan_missing(&mut missing);
+                self.plan_stored(stored);
+                missing = missing.end + 1..missing.end + 1;
+            } else {
+                missing.end += 1;
+            }
+        }
+        self.plan_missing(&mut missing);
+        self.planned = missing.end;
+    }
+
+    /// The future must not borrow `self`, which is not `Sync`.
+    fn look_up(&self, chunk: u64) -> impl Future<Output = Option<ValueReader>> + use<> {
+        let (cache, object) = (Arc::clone(&self.cache), Arc::clone(&self.object));
+        let range = self.part_of(chunk);
+        async move { cache.stored(&object, chunk, range).await }
+    }
+
+    fn plan_stored(&mut self, reader: ValueReader) {
+        self.cache.stats.chunk_found(reader.tier());
+        self.sources.push_back(Source::Stored {
+            reader,
+            fetched: false,
+        });
+    }
+
+    fn plan_missing(&mut self, missing: &mut Range<u64>) {
+        if !missing.is_empty() {
+            let fetched = self.fetch(missing.clone());
             self.sources.extend(fetched);
-        }
-        self.planned = missing;
-        if let Some(stored) = stored {
-            self.cache.stats.chunk_found(stored.tier());
-            self.sources.push_back(Source::Stored {
-                reader: stored,
-                fetched: false,
-            });
-            self.planned += 1;
+            missing.start = missing.end;
         }
     }
 
@@ -390,12 +419,16 @@ impl Reader {
         self.seats.front().is_some_and(|seat| seat.chunk() == chunk)
     }
 
+    /// Stored chunks in memory are planned when all before are sent: more would wait in memory.
     fn has_enough_stored(&self) -> bool {
-        let stored = self
-            .sources
-            .iter()
-            .filter(|source| matches!(source, Source::Stored { .. }));
-        stored.count() >= STORED_AHEAD
+        let mut stored = 0;
+        self.sources.iter().any(|source| match source {
+            Source::Stored { reader, .. } => {
+                stored += 1;
+                reader.is_in_memory() || stored == STORED_AHEAD
+            }
+            _ => false,
+        })
     }
 }
 

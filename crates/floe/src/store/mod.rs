@@ -104,6 +104,11 @@ impl ValueReader {
         self.value_len
     }
 
+    /// True if the range is in memory, and not read piece by piece.
+    pub(crate) fn is_in_memory(&self) -> bool {
+        matches!(self.source, Source::Whole(_))
+    }
+
     /// The tier that holds the value.
     pub fn tier(&self) -> Tier {
         self.tier

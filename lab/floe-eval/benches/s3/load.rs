@@ -10,8 +10,8 @@ use crate::peer::Peer;
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) bytes: usize,
-    /// Different ones, so that no peer reads one of them for many readers at once. All objects
-    /// of all cases fit the RAM tier of a default installation.
+    /// Different ones, so that few readers read the same at once. All objects of all cases fit
+    /// the RAM tier of a default installation.
     pub(crate) objects: usize,
     pub(crate) connections: &'static [u32],
 }
@@ -117,7 +117,6 @@ pub(crate) fn slice(
             return Err(format!("{} returned other bytes of {}", peer.name, case.name).into());
         }
     }
-    peer.check()?;
     let script = peer.folder.join("counted.lua");
     let objects = format!(
         "PATH = \"/bucket/{}/%d\"\nOBJECTS = {}\n",
@@ -125,6 +124,7 @@ pub(crate) fn slice(
         case.objects
     );
     fs::write(&script, objects + SCRIPT)?;
+    let stored = peer.stored_bytes()?;
     let before = peer.cpu_seconds()?;
     let mut wrk = Command::new("wrk");
     wrk.args(["-t", "1", "-c", &connections.to_string()]);
@@ -141,6 +141,10 @@ pub(crate) fn slice(
     let [requests, bytes, duration_us, p50_us, p999_us, failed] = counted[..] else {
         return Err("wrk counted something else".into());
     };
+    let stored = peer.stored_bytes()? - stored;
+    if peer.reads_past_page_cache && stored < bytes / 10 * 9 {
+        return Err(format!("{} read {stored} B to send {bytes} B", peer.name).into());
+    }
     if failed > 0 || requests == 0 {
         return Err(format!("{}: {failed} requests failed: {output}", peer.name).into());
     }

@@ -86,7 +86,7 @@ pub(super) fn section() -> Result<Section, String> {
             key(
                 "size",
                 Kind::Size,
-                "Bytes of a chunk, the unit in which objects are cached. In slots (`chunk.clru_layout`), also the size of the largest value. Part of the format: changing it needs a reformat.",
+                "Bytes of a typical value, which the index and zones are sized by; chunks of objects have `object.chunk_size`. In slots (`chunk.clru_layout`), also the size of the largest value. Part of the format: changing it needs a reformat.",
             )
             .limits(Limits::between(64 << 10, 1 << 30)),
             key(

@@ -30,7 +30,7 @@ pub(super) fn section() -> Result<Section, String> {
             key(
                 "chunk_size",
                 Kind::Size,
-                "Bytes of a chunk, the piece of an object that is fetched, stored and evicted as one. Larger chunks cost less processor time per byte, smaller ones fetch and store less for reads of small ranges. Changing it makes misses of all cached objects. Not set, it is `chunk.size` if that is set, and at most the longest value of the cache.",
+                "Bytes of a chunk, the piece of an object that is fetched, stored and evicted as one. Larger chunks cost less processor time per byte, smaller ones fetch and store less for reads of small ranges. A chunk above 256KiB streams: it enters the RAM tier only when a read of all of it comes from flash. Changing it makes misses of all cached objects. Not set, it is `chunk.size` if that is set, and at most the longest value of the cache.",
             )
             .limits(Limits::between(64 << 10, 1 << 30)),
             key(

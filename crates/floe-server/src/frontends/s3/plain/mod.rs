@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
 use floe::object::ObjectBody;
+use floe_device::sendable::SENDABLE_MIN_BYTES;
 use floe_device::{Clock, SendableMemory};
 use futures::{FutureExt, StreamExt};
 use http::Method;
@@ -58,7 +59,11 @@ impl PlainReads {
                 keys: keys.clone(),
                 anonymous: config.anonymous.is_served(),
             },
-            memory: host.objects.sendable(),
+            // Encryption copies all it sends.
+            memory: match config.tls_certificate.as_os_str().is_empty() {
+                true => host.objects.sendable(),
+                false => None,
+            },
             clock: host.clock.clone(),
             requests: Arc::clone(&statistics.requests),
             connections: Arc::clone(&statistics.connections),
@@ -270,7 +275,11 @@ impl PlainReads {
             meter.sent(piece.len() as u64);
             let head = std::mem::take(&mut head);
             match &self.memory {
-                Some(memory) if stream.sends_kept() && memory.has(&piece) => {
+                Some(memory)
+                    if piece.len() >= SENDABLE_MIN_BYTES
+                        && stream.sends_kept()
+                        && memory.has(&piece) =>
+                {
                     send_kept(stream, head, memory, &piece).await?;
                 }
                 _ => write_both(stream, head, &piece).await?,
