@@ -109,9 +109,9 @@ pub(crate) fn start_all(
 
 /// nginx with `proxy_cache`, from the page cache and revalidating each request. Its origin is
 /// another nginx with the same files. `proxy_cache` never reads past the page cache, whatever
-/// `directio` says, so `nginx, directio` is a server of these files without a cache. It opens a
-/// file for each request: with `open_file_cache` requests fail with EINVAL now and then, since
-/// threads change O_DIRECT of files that they share.
+/// `directio` says, so `nginx, directio` is a server of these files without a cache. Its buffers
+/// are no longer than the files: nginx reads a file shorter than a buffer through the page cache,
+/// and turns O_DIRECT off and on for it.
 fn nginx(folder: &Path) -> Result<Vec<Peer>, AnyError> {
     const CACHES: [(&str, &str); 2] = [
         ("nginx", "proxy_cache_valid any 1d;"),
@@ -149,8 +149,10 @@ fn nginx(folder: &Path) -> Result<Vec<Peer>, AnyError> {
     }
     let address = free_address()?;
     let direct = format!(
-        "server {{ listen {address}; root {}/origin; open_file_cache off; directio 512; \
-         aio threads; output_buffers 2 512k; }}",
+        "server {{ listen {address}; root {}/origin; open_file_cache max=1001 inactive=60s; \
+         directio 512; aio threads; output_buffers 2 512k; \
+         location /bucket/4KiB/ {{ output_buffers 2 4k; }} \
+         location /bucket/64KiB/ {{ output_buffers 2 64k; }} }}",
         folder.display()
     );
     peers.push(Peer {
