@@ -48,9 +48,38 @@ def uploads(rig):
           not rig.floe.list_multipart_uploads(Bucket=BUCKET).get("Uploads"))
 
 
+def keys(rig):
+    """Every key is an object: markers, empty and dotted parts, a file and a folder of one name."""
+    long = "long/" + "x" * 300
+    names = sorted(["m/", "m/a", "m", "m//", "m/../n", "/lead", long, "m/a/b", "é/", "tab\there"])
+    for name in names:
+        rig.floe.put_object(Bucket="made-here", Key=name, Body=name.encode())
+    check("ordinary keys are files", os.path.isfile(os.path.join(rig.origin_folder, "made-here/m")))
+    for turn in ("first", "second"):
+        read = [rig.floe.get_object(Bucket="made-here", Key=name)["Body"].read().decode() for name in names]
+        check(f"  {turn} read of each", read == names, read)
+    listed = [o["Key"] for o in rig.floe.list_objects_v2(Bucket="made-here")["Contents"]]
+    check("they are listed in order", listed == sorted(names + ["key"]), listed)
+    pages = list(rig.floe.get_paginator("list_objects_v2").paginate(
+        Bucket="made-here", Delimiter="/", PaginationConfig={"PageSize": 1}
+    ))
+    found = [o["Key"] for page in pages for o in page.get("Contents", [])]
+    folders = [p["Prefix"] for page in pages for p in page.get("CommonPrefixes", [])]
+    check("and folded", found == ["key", "m", "tab\there"] and folders == ["/", "long/", "m/", "é/"],
+          (found, folders))
+    got = refused(rig.floe.delete_bucket, Bucket="made-here")
+    check("their bucket stays", got == (409, "BucketNotEmpty"), got)
+    deleted = rig.floe.delete_objects(
+        Bucket="made-here", Delete={"Objects": [{"Key": name} for name in names + ["key"]]}
+    )
+    check("they are deleted", len(deleted["Deleted"]) == len(names) + 1, deleted)
+    rig.floe.delete_bucket(Bucket="made-here")
+    check("then their bucket", not os.path.exists(os.path.join(rig.origin_folder, "made-here")))
+
+
 def everything(rig):
     """All of it."""
-    for part in (buckets, uploads):
+    for part in (buckets, keys, uploads):
         print(f"-- {part.__doc__}")
         part(rig)
 

@@ -284,6 +284,14 @@ const PROOFS: &[(&str, &str)] = &[
         "floe-server/tests/frontends/origins.rs:a_directory_makes_buckets",
     ),
     (
+        "| `DeleteBucket` |",
+        "floe-server/tests/frontends/s3_directory.rs:a_bucket_with_an_object_stays floe/src/origin/directory/tests.rs:buckets_are_deleted_without_objects_only",
+    ),
+    (
+        "| `ListObjectVersions` |",
+        "floe-server/tests/frontends/s3_directory.rs:versions_are_listed_in_pages",
+    ),
+    (
         "| `ListParts`",
         "floe-server/tests/frontends/origins.rs:uploads_under_way_are_listed_and_parts_copied",
     ),
@@ -305,7 +313,7 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "| keys with `//`",
-        "floe-server/tests/frontends/origins.rs:keys_that_are_no_files_are_absent_and_stay_so floe/src/origin/remote/tests.rs:names_that_cannot_be_sent_are_rejected_before_any_request",
+        "floe-server/tests/frontends/s3_directory.rs:keys_that_are_no_paths_are_objects floe/src/origin/remote/tests.rs:names_that_cannot_be_sent_are_rejected_before_any_request",
     ),
     (
         "| origin down |",

@@ -102,10 +102,8 @@ def s3fs(rig):
         check("  a part of a file", file.read(1000) == BIG[10 * MIB : 10 * MIB + 1000])
     fs.copy(f"{root}/big", f"{root}/copy")
     check("a copy", stored(rig, "s3fs/copy") == BIG)
-    if rig.origin_server:
-        # A folder has no markers yet.
-        fs.touch(f"{root}/folder/")
-        check("a directory marker", fs.exists(f"{root}/folder/"))
+    fs.touch(f"{root}/folder/")
+    check("a directory marker", fs.exists(f"{root}/folder/"))
     found = sorted(fs.find(root))
     expected = [f"{root}/{n}" for n in ("big", "copy", "small")]
     check("the listing", [f for f in found if not f.endswith("/")] == expected, found)
@@ -271,10 +269,6 @@ def rclone(rig):
 
 CLIENTS = [minio_py, s3fs, pyarrow, duckdb, s3cmd, rclone]
 
-# What needs directory markers, which a folder has not yet.
-NOT_YET = {("pyarrow", "directory")}
-
-
 def main():
     wanted = sys.argv[2:]
     failed = []
@@ -285,9 +279,6 @@ def main():
         try:
             for client in CLIENTS:
                 if wanted and client.__name__ not in wanted:
-                    continue
-                if (client.__name__, origin) in NOT_YET:
-                    print(f"SKIPPED {client.__doc__}, origin {origin}: it makes directory markers")
                     continue
                 print(f"-- {client.__doc__}, origin: {origin}", flush=True)
                 try:

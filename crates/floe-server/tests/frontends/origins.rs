@@ -52,7 +52,7 @@ async fn real_s3() -> RealS3 {
     RealS3 { address, root }
 }
 
-async fn rig_over(config: &OriginConfig) -> Rig {
+pub(crate) async fn rig_over(config: &OriginConfig) -> Rig {
     let clock = Clock::real();
     let origin = Origin::open(config, clock.clone()).unwrap();
     rig_on(origin, Arc::default(), clock, |_| {}).await
@@ -221,22 +221,6 @@ async fn a_directory_makes_buckets() {
     assert_eq!(rig.get("/", &[]).await.tags("Name"), ["new-bucket"]);
     let location = rig.get("/new-bucket?location", &[]).await;
     assert_eq!(location.status, 200, "{}", location.text());
-}
-
-/// As documented in docs/operations.md.
-#[tokio::test]
-async fn keys_that_are_no_files_are_absent_and_stay_so() {
-    let directory = tempfile::tempdir().unwrap();
-    std::fs::create_dir(directory.path().join("bucket")).unwrap();
-    let rig = rig_over(&OriginConfig::directory(directory.path())).await;
-    for key in ["a/../b", "..", "a//b", "a/", "./a"] {
-        let path = format!("/bucket/{key}");
-        let put = rig.send("PUT", &path, &[], "x").await;
-        assert_eq!((put.status, put.code()), (400, "InvalidArgument"), "{key}");
-        assert_eq!(rig.get(&path, &[]).await.code(), "NoSuchKey", "{key}");
-        let delete = rig.send("DELETE", &path, &[], "").await;
-        assert_eq!(delete.status, 204, "{key}");
-    }
 }
 
 #[tokio::test]

@@ -117,7 +117,7 @@ async fn properties_that_the_origin_cannot_keep_are_rejected() {
         rig.send("POST", "/bucket", &form, "--x--").await.code(),
         "NotImplemented"
     );
-    for (method, path) in [("PUT", "/fresh"), ("DELETE", "/bucket")] {
+    for (method, path) in [("PUT", "/fresh"), ("DELETE", "/other")] {
         assert_eq!(
             rig.send(method, path, &[], "").await.code(),
             "NotImplemented"

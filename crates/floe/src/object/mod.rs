@@ -420,6 +420,14 @@ impl ObjectCache {
         Ok(self.inner.origin.create_bucket(bucket).await?)
     }
 
+    /// Deletes a bucket without objects at the origin, if the origin supports it.
+    ///
+    /// # Errors
+    /// The origin's.
+    pub async fn delete_bucket(&self, bucket: &str) -> Result<(), ObjectError> {
+        Ok(self.inner.origin.delete_bucket(bucket).await?)
+    }
+
     /// Lists an upload's parts in ascending order of their numbers.
     ///
     /// # Errors

@@ -98,6 +98,14 @@ pub trait Backend: Send + Sync + 'static {
         ))
     }
 
+    /// Deletes a bucket without objects. One with objects is [`OriginError::BucketNotEmpty`].
+    async fn delete_bucket(&self, bucket: &str) -> Result<(), OriginError> {
+        let _ = bucket;
+        Err(OriginError::Unsupported(
+            "delete buckets through the cache; delete it at the origin itself".into(),
+        ))
+    }
+
     /// Lists an upload's parts in ascending order of their numbers.
     async fn list_parts(
         &self,

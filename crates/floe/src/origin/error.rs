@@ -16,6 +16,9 @@ pub enum OriginError {
     /// The bucket to create exists already.
     #[error("the origin already has a bucket {0:?}")]
     BucketExists(String),
+    /// The bucket to delete has objects.
+    #[error("the origin's bucket {0:?} is not empty; delete its objects first")]
+    BucketNotEmpty(String),
     /// The name is not a valid bucket name.
     #[error(
         "{0:?} is not a valid bucket name: use 3 to 63 lower-case letters, digits, dots and hyphens, \

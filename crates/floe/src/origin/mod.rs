@@ -222,6 +222,14 @@ impl Origin {
             .await
     }
 
+    /// Deletes a bucket without objects.
+    pub async fn delete_bucket(&self, bucket: &str) -> Result<(), OriginError> {
+        // Not retried: a second attempt might not find the first one's bucket.
+        self.guard
+            .once(OriginOperation::Delete, self.backend.delete_bucket(bucket))
+            .await
+    }
+
     /// Lists an upload's parts in ascending order of their numbers.
     pub async fn list_parts(
         &self,

@@ -38,6 +38,10 @@ fn origin_error(error: &OriginError, message: String) -> S3Error {
             "Your previous request to create the named bucket succeeded and you already own it."
                 .into(),
         ),
+        OriginError::BucketNotEmpty(_) => with(
+            S3ErrorCode::BucketNotEmpty,
+            "The bucket you tried to delete is not empty.".into(),
+        ),
         OriginError::InvalidBucketName(_) => with(S3ErrorCode::InvalidBucketName, message),
         OriginError::NoSuchUpload(_) => with(
             S3ErrorCode::NoSuchUpload,

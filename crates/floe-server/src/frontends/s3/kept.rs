@@ -33,6 +33,9 @@ const CHECKSUMS: &[&str] = &[
 /// The framing of an upload's bytes.
 const FRAMES: &[&str] = &["x-amz-decoded-content-length", "x-amz-trailer"];
 
+/// Asks to ignore locks, which no object has.
+const UNLOCKS: &[&str] = &["x-amz-bypass-governance-retention"];
+
 const METADATA: &str = "x-amz-meta-";
 
 const SOURCE: &[&str] = &[
@@ -59,8 +62,9 @@ fn honoured(operation: &str) -> &'static [&'static [&'static str]] {
         ],
         "UploadPartCopy" => &[SOURCE, &["x-amz-copy-source-range"]],
         "CreateBucket" => &[&["x-amz-acl"]],
-        // `check_document` compares them.
-        "DeleteObjects" => &[CHECKSUMS],
+        // `check_document` compares the checksums.
+        "DeleteObjects" => &[CHECKSUMS, UNLOCKS],
+        "DeleteObject" => &[UNLOCKS],
         _ => &[],
     }
 }

@@ -9,9 +9,10 @@ use floe::origin::{ListPage, ListRequest, ListedObject};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::S3Result;
 use s3s::dto::{
-    Bucket, CommonPrefix, EncodingType, ListBucketsInput, ListBucketsOutput, ListObjectsInput,
-    ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output, Object, ObjectStorageClass, Owner,
-    Timestamp,
+    Bucket, CommonPrefix, EncodingType, ListBucketsInput, ListBucketsOutput,
+    ListObjectVersionsInput, ListObjectVersionsOutput, ListObjectsInput, ListObjectsOutput,
+    ListObjectsV2Input, ListObjectsV2Output, Object, ObjectStorageClass, ObjectVersion,
+    ObjectVersionStorageClass, Owner, Timestamp,
 };
 
 use super::error::{invalid_argument, s3_error};
@@ -26,6 +27,9 @@ pub(super) const KEPT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'.')
     .remove(b'~')
     .remove(b'/');
+
+/// The version of an object in a bucket without versions.
+const NULL_VERSION: &str = "null";
 
 /// Most buckets of a page, as in S3.
 const BUCKETS_MAX: i32 = 10_000;
@@ -104,6 +108,58 @@ pub(crate) async fn list_v1(
         common_prefixes: Some(text.prefixes(&page)),
         contents: Some(text.objects(page.objects, Some(owner()))),
         ..ListObjectsOutput::default()
+    })
+}
+
+/// The objects of a bucket without versions: each is the version `null`.
+pub(crate) async fn versions(
+    cache: &ObjectCache,
+    input: ListObjectVersionsInput,
+) -> S3Result<ListObjectVersionsOutput> {
+    let text = Text::of(input.encoding_type.as_ref())?;
+    let max_keys = page_size(input.max_keys)?;
+    let marker = input.key_marker.unwrap_or_default();
+    let request = ListRequest {
+        prefix: input.prefix.clone().unwrap_or_default(),
+        delimiter: input.delimiter.clone().filter(|d| !d.is_empty()),
+        start_after: Some(marker.clone()).filter(|m| !m.is_empty()),
+        max_keys: max_keys as usize,
+        continuation: None,
+    };
+    let page = page_after_marker(cache, &input.bucket, request, &marker).await?;
+    let next = page.next.is_some().then(|| last_entry(&page)).flatten();
+    let common_prefixes = text.prefixes(&page);
+    let objects = text.objects(page.objects, Some(owner())).into_iter();
+    Ok(ListObjectVersionsOutput {
+        name: Some(input.bucket),
+        prefix: Some(text.encode(&input.prefix.unwrap_or_default())),
+        key_marker: Some(text.encode(&marker)),
+        version_id_marker: input.version_id_marker,
+        max_keys: Some(max_keys),
+        is_truncated: Some(page.next.is_some()),
+        next_version_id_marker: next.as_ref().map(|_| NULL_VERSION.to_owned()),
+        next_key_marker: next.map(|marker| text.encode(&marker)),
+        delimiter: input.delimiter.map(|delimiter| text.encode(&delimiter)),
+        encoding_type: input.encoding_type,
+        common_prefixes: Some(common_prefixes),
+        versions: Some(
+            objects
+                .map(|object| ObjectVersion {
+                    key: object.key,
+                    size: object.size,
+                    e_tag: object.e_tag,
+                    last_modified: object.last_modified,
+                    owner: object.owner,
+                    is_latest: Some(true),
+                    version_id: Some(NULL_VERSION.to_owned()),
+                    storage_class: Some(ObjectVersionStorageClass::from_static(
+                        ObjectVersionStorageClass::STANDARD,
+                    )),
+                    ..ObjectVersion::default()
+                })
+                .collect(),
+        ),
+        ..ListObjectVersionsOutput::default()
     })
 }
 

@@ -131,6 +131,14 @@ impl S3 for Writes {
         Ok(S3Response::new(page))
     }
 
+    async fn list_object_versions(
+        &self,
+        request: S3Request<ListObjectVersionsInput>,
+    ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
+        let page = list::versions(&self.cache, request.input).await?;
+        Ok(S3Response::new(page))
+    }
+
     async fn put_object(
         &self,
         request: S3Request<PutObjectInput>,
@@ -341,9 +349,11 @@ impl S3 for Writes {
 
     async fn delete_bucket(
         &self,
-        _: S3Request<DeleteBucketInput>,
+        request: S3Request<DeleteBucketInput>,
     ) -> S3Result<S3Response<DeleteBucketOutput>> {
-        Err(not_implemented("DeleteBucket; delete it at the origin"))
+        let deleted = self.cache.delete_bucket(&request.input.bucket).await;
+        deleted.map_err(s3_error)?;
+        Ok(S3Response::new(DeleteBucketOutput::default()))
     }
 }
 

@@ -3,17 +3,43 @@
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{AtFlags, Dir, FileType, OFlags};
+use rustix::io::Errno;
 
+use super::bucket::Bucket;
+use super::escape;
 use super::file::etag_meta;
 use super::path::open_beneath;
 use crate::origin::error::OriginError;
 use crate::origin::types::{ListPage, ListRequest, ListedObject};
 
 /// Lists one page. Only directories that may contain keys of the page are read.
-pub(super) fn list(bucket: &OwnedFd, request: &ListRequest) -> Result<ListPage, OriginError> {
+pub(super) fn list(bucket: &Bucket<'_>, request: &ListRequest) -> Result<ListPage, OriginError> {
     let mut pager = Pager::new(request)?;
     if request.max_keys > 0 {
-        walk(bucket, "", &mut pager)?;
+        let escaped = bucket.escaped().map_err(std::io::Error::from)?;
+        let mut files = Walk::new(Some(&bucket.files), Tree::Files);
+        let mut escaped = Walk::new(escaped.as_ref(), Tree::Escaped);
+        let (mut file, mut other) = (files.next(&pager)?, escaped.next(&pager)?);
+        while !pager.full {
+            let is_file_next = match (&file, &other) {
+                (Some(file), Some(other)) => file.key <= other.key,
+                (Some(_), None) => true,
+                (None, Some(_)) => false,
+                (None, None) => break,
+            };
+            let (walk, next) = match is_file_next {
+                true => (&mut files, &mut file),
+                false => (&mut escaped, &mut other),
+            };
+            // The page may have listed or folded it since the walk found it: a file below the
+            // bucket wins over that of its key in the escape area.
+            if let Some(object) = next.take()
+                && pager.wants_key(&object.key)
+            {
+                pager.offer(object);
+            }
+            *next = walk.next(&pager)?;
+        }
     }
     Ok(pager.page)
 }
@@ -55,13 +81,13 @@ impl<'a> Pager<'a> {
         })
     }
 
-    /// True if the page may have keys below `path`.
-    fn wants_directory(&self, path: &str) -> bool {
-        let below = format!("{path}/");
-        let prefix = &self.request.prefix;
-        (below.starts_with(prefix.as_str()) || prefix.starts_with(&below))
-            && (below > self.after || self.after.starts_with(&below))
-            && !self.is_folded(&below)
+    /// True if the page may have keys that begin with `below`.
+    fn wants_below(&self, below: &[u8]) -> bool {
+        let (prefix, after) = (self.request.prefix.as_bytes(), self.after.as_bytes());
+        let folded = self.folded.as_ref().map(String::as_bytes);
+        (below.starts_with(prefix) || prefix.starts_with(below))
+            && (below > after || after.starts_with(below))
+            && !folded.is_some_and(|folded| below.starts_with(folded))
     }
 
     fn wants_key(&self, key: &str) -> bool {
@@ -114,39 +140,123 @@ impl<'a> Pager<'a> {
     }
 }
 
+/// How a directory's names stand for keys.
+#[derive(Clone, Copy, PartialEq)]
+enum Tree {
+    Files,
+    Escaped,
+}
+
+/// Visits the objects of one place in the order of their keys.
+struct Walk<'a> {
+    root: Option<&'a OwnedFd>,
+    tree: Tree,
+    frames: Vec<Frame>,
+}
+
+/// A directory that is being visited.
+struct Frame {
+    path: String,
+    /// The beginning of its keys. In the escape area it may end within a character.
+    key: Vec<u8>,
+    entries: std::vec::IntoIter<Entry>,
+    /// Of the innermost directory only, so that deep keys do not use up descriptors.
+    opened: Option<OwnedFd>,
+}
+
 struct Entry {
-    /// The name; a directory's ends in a slash, because its keys sort there.
     name: String,
+    /// The bytes that it adds to a key; a directory's end in a slash, because its keys sort there.
+    order: Vec<u8>,
     is_directory: bool,
 }
 
-fn walk(bucket: &OwnedFd, path: &str, pager: &mut Pager<'_>) -> Result<(), OriginError> {
-    let own = if path.is_empty() { "." } else { path };
-    let Ok(directory) = open_beneath(bucket, own, OFlags::RDONLY | OFlags::DIRECTORY) else {
-        // Removed since the parent was read, or not accessible.
-        return Ok(());
-    };
-    for entry in entries(bucket, path, &directory)? {
-        if pager.full {
-            return Ok(());
-        }
-        let name = entry.name.trim_end_matches('/');
-        let key = join(path, name);
-        if entry.is_directory {
-            if pager.wants_directory(&key) {
-                walk(bucket, &key, pager)?;
-            }
-        } else if pager.wants_key(&key)
-            && let Some(object) = object(bucket, &directory, name, &key)
-        {
-            pager.offer(object);
+impl<'a> Walk<'a> {
+    /// Visits nothing without a root.
+    fn new(root: Option<&'a OwnedFd>, tree: Tree) -> Self {
+        Walk {
+            root,
+            tree,
+            frames: Vec::new(),
         }
     }
-    Ok(())
+
+    /// The next object that the page may want.
+    fn next(&mut self, pager: &Pager<'_>) -> Result<Option<ListedObject>, OriginError> {
+        let Some(root) = self.root else {
+            return Ok(None);
+        };
+        if self.frames.is_empty() {
+            self.enter(root, String::new(), Vec::new())?;
+        }
+        while let Some(frame) = self.frames.last_mut() {
+            let Some(entry) = frame.entries.next() else {
+                self.frames.pop();
+                continue;
+            };
+            let key = [&frame.key[..], &entry.order].concat();
+            let path = join(&frame.path, &entry.name);
+            if entry.is_directory {
+                if pager.wants_below(&key) {
+                    frame.opened = None;
+                    self.enter(root, path, key)?;
+                }
+                continue;
+            }
+            // Keys in the escape area are UTF-8, unless another program wrote there.
+            let Ok(key) = String::from_utf8(key) else {
+                continue;
+            };
+            if !pager.wants_key(&key) {
+                continue;
+            }
+            if frame.opened.is_none() {
+                frame.opened = open_directory(root, &frame.path)?;
+            }
+            if let Some(directory) = &frame.opened
+                && let Some(object) = object(root, directory, &entry.name, &path, key)
+            {
+                return Ok(Some(object));
+            }
+        }
+        self.root = None;
+        Ok(None)
+    }
+
+    fn enter(&mut self, root: &OwnedFd, path: String, key: Vec<u8>) -> Result<(), OriginError> {
+        let Some(opened) = open_directory(root, &path)? else {
+            return Ok(());
+        };
+        let entries = entries(root, &path, &opened, self.tree)?.into_iter();
+        self.frames.push(Frame {
+            path,
+            key,
+            entries,
+            opened: Some(opened),
+        });
+        Ok(())
+    }
+}
+
+/// `None` for a directory that another program removed or keeps to itself.
+fn open_directory(root: &OwnedFd, path: &str) -> Result<Option<OwnedFd>, OriginError> {
+    let path = if path.is_empty() { "." } else { path };
+    match open_beneath(root, path, OFlags::RDONLY | OFlags::DIRECTORY) {
+        Ok(directory) => Ok(Some(directory)),
+        Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO)) => {
+            Err(std::io::Error::from(errno).into())
+        }
+        Err(_) => Ok(None),
+    }
 }
 
 /// A directory's entries in the order of keys. A name that is not UTF-8 cannot be a key.
-fn entries(bucket: &OwnedFd, path: &str, directory: &OwnedFd) -> Result<Vec<Entry>, OriginError> {
+fn entries(
+    root: &OwnedFd,
+    path: &str,
+    directory: &OwnedFd,
+    tree: Tree,
+) -> Result<Vec<Entry>, OriginError> {
     let mut entries = Vec::new();
     for entry in Dir::read_from(directory).map_err(std::io::Error::from)? {
         let entry = entry.map_err(std::io::Error::from)?;
@@ -157,44 +267,57 @@ fn entries(bucket: &OwnedFd, path: &str, directory: &OwnedFd) -> Result<Vec<Entr
             continue;
         }
         let kind = match entry.file_type() {
-            FileType::Symlink | FileType::Unknown => target_type(bucket, &join(path, name)),
+            FileType::Symlink | FileType::Unknown => target_type(root, &join(path, name)),
             known => Some(known),
         };
-        match kind {
-            Some(FileType::Directory) => entries.push(Entry {
-                name: format!("{name}/"),
-                is_directory: true,
-            }),
-            Some(FileType::RegularFile) => entries.push(Entry {
-                name: name.to_owned(),
-                is_directory: false,
-            }),
-            _ => {}
-        }
+        let is_directory = match kind {
+            Some(FileType::Directory) => true,
+            Some(FileType::RegularFile) => false,
+            _ => continue,
+        };
+        let order = match (tree, is_directory) {
+            (Tree::Files, true) => format!("{name}/").into_bytes(),
+            (Tree::Files, false) => name.as_bytes().to_vec(),
+            (Tree::Escaped, _) => match escape::Name::of(name) {
+                Some(found) if found.is_directory == is_directory => found.order,
+                _ => continue,
+            },
+        };
+        entries.push(Entry {
+            name: name.to_owned(),
+            order,
+            is_directory,
+        });
     }
-    entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+    entries.sort_unstable_by(|one, other| one.order.cmp(&other.order));
     Ok(entries)
 }
 
 /// The type of a symbolic link's target. Links to directories are not followed,
 /// since they could form a cycle.
-fn target_type(bucket: &OwnedFd, key: &str) -> Option<FileType> {
-    let target = open_beneath(bucket, key, OFlags::PATH).ok()?;
+fn target_type(root: &OwnedFd, path: &str) -> Option<FileType> {
+    let target = open_beneath(root, path, OFlags::PATH).ok()?;
     let kind = FileType::from_raw_mode(rustix::fs::fstat(&target).ok()?.st_mode);
     (kind == FileType::RegularFile).then_some(kind)
 }
 
-fn object(bucket: &OwnedFd, directory: &OwnedFd, name: &str, key: &str) -> Option<ListedObject> {
+fn object(
+    root: &OwnedFd,
+    directory: &OwnedFd,
+    name: &str,
+    path: &str,
+    key: String,
+) -> Option<ListedObject> {
     let mut stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
-        let target = open_beneath(bucket, key, OFlags::PATH).ok()?;
+        let target = open_beneath(root, path, OFlags::PATH).ok()?;
         stat = rustix::fs::fstat(&target).ok()?;
     }
     let size = u64::try_from(stat.st_size).ok()?;
     let nanoseconds = i64::try_from(stat.st_mtime_nsec).ok()?;
     let meta = etag_meta(size, stat.st_mtime, nanoseconds, stat.st_ino);
     Some(ListedObject {
-        key: key.to_owned(),
+        key,
         size,
         etag: meta.etag,
         last_modified: meta.last_modified,

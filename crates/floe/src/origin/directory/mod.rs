@@ -1,9 +1,14 @@
-//! Files as an origin: `<root>/<bucket>/<key>`.
+//! Files as an origin: `<root>/<bucket>/<key>`, and in [`escape`] those of other keys.
+//!
+//! Writes of one key through one process take turns. Between processes the last rename wins.
 //!
 //! The `object_store` crate's local file system is unsuitable: it follows
 //! symbolic links out of its root, stores no headers, percent-encodes keys into
 //! file names, and cannot page a listing.
 
+mod bucket;
+mod buckets;
+mod escape;
 mod file;
 mod list;
 mod path;
@@ -16,13 +21,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use super::backend::Backend;
 use super::config_error::{OriginConfigError, invalid};
@@ -30,9 +35,11 @@ use super::emulated::{check_conditions, clip};
 use super::error::OriginError;
 use super::types::{
     Attributes, BucketInfo, GetRequest, ListPage, ListRequest, ObjectKey, ObjectMeta, OriginBody,
-    OriginRead, PartInfo, PartRequest, PutRequest, PutResponse, UploadBody, UploadInfo,
-    UploadedPart,
+    OriginRead, PartInfo, PartRequest, PutCondition, PutRequest, PutResponse, UploadBody,
+    UploadInfo, UploadedPart,
 };
+use bucket::Bucket;
+use escape::Area;
 use upload::{Staged, Staging};
 
 /// Most bytes of one read from a file.
@@ -40,6 +47,9 @@ const PIECE_BYTES: u64 = 256 * 1024;
 
 /// Bytes of an upload that are collected before a write.
 const WRITE_BYTES: usize = 1024 * 1024;
+
+/// Locks of keys.
+const TURNS: usize = 256;
 
 /// A directory of buckets.
 pub struct DirectoryOrigin {
@@ -51,8 +61,11 @@ struct Shared {
     /// The root's file system opens files without asking another machine or process.
     is_local: bool,
     staging: Staging,
-    /// Held during the check and the write of a conditional write.
-    conditional: Mutex<()>,
+    area: Area,
+    /// Held by the hash of a key while its object is checked and replaced or deleted.
+    turns: Box<[Mutex<()>]>,
+    /// Shared by writes of objects; exclusive while a bucket is created or deleted.
+    buckets: RwLock<()>,
 }
 
 impl DirectoryOrigin {
@@ -68,14 +81,17 @@ impl DirectoryOrigin {
         let opened = rustix::fs::open(root, flags, rustix::fs::Mode::empty())
             .map_err(|errno| cannot(errno.into(), "is no directory that can be opened"))?;
         let root = std::path::absolute(root).map_err(|error| cannot(error, "has no full path"))?;
-        let staging = Staging::open(&root)
-            .map_err(|error| cannot(error, "cannot be written, which uploads need"))?;
+        let unwritable = |error| cannot(error, "cannot be written, which uploads need");
+        let floe = root.join(".floe");
+        let staging = Staging::open(floe.clone()).map_err(unwritable)?;
         Ok(DirectoryOrigin {
             shared: Arc::new(Shared {
                 is_local: path::is_local(&opened),
                 root: opened,
                 staging,
-                conditional: Mutex::new(()),
+                area: Area::open(&floe).map_err(unwritable)?,
+                turns: (0..TURNS).map(|_| Mutex::new(())).collect(),
+                buckets: RwLock::new(()),
             }),
         })
     }
@@ -120,22 +136,51 @@ impl DirectoryOrigin {
 }
 
 impl Shared {
-    fn bucket(&self, bucket: &str) -> Result<OwnedFd, OriginError> {
-        let unknown = || OriginError::NoSuchBucket(bucket.to_owned());
-        if !path::is_bucket(bucket) {
+    fn bucket<'a>(&'a self, name: &'a str) -> Result<Bucket<'a>, OriginError> {
+        let unknown = || OriginError::NoSuchBucket(name.to_owned());
+        if !path::is_bucket(name) {
             return Err(unknown());
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY;
-        path::open_beneath(&self.root, bucket, flags).map_err(|_| unknown())
+        Ok(Bucket {
+            name,
+            files: path::open_beneath(&self.root, name, flags).map_err(|_| unknown())?,
+            area: &self.area,
+        })
+    }
+
+    /// Waits for the turn of a key.
+    fn turn(&self, key: &ObjectKey) -> MutexGuard<'_, ()> {
+        let hash = xxhash_rust::xxh3::xxh3_64_with_seed(
+            key.key().as_bytes(),
+            xxhash_rust::xxh3::xxh3_64(key.bucket().as_bytes()),
+        );
+        self.turns[floe_core::hash::fast_range(hash, TURNS)].lock()
     }
 
     /// Checks that the object's name allows a write, before the body is read.
     fn check_writable(&self, key: &ObjectKey) -> Result<(), OriginError> {
         self.bucket(key.bucket())?;
-        match path::objection(key.key()) {
-            Some(reason) => Err(path::invalid(key.key(), reason)),
-            None => Ok(()),
-        }
+        escape::require_possible(key.key())
+    }
+
+    /// Gives a written file its key.
+    fn commit(
+        &self,
+        key: &ObjectKey,
+        staged: Staged,
+        attributes: &Attributes,
+        condition: Option<&PutCondition>,
+    ) -> Result<PutResponse, OriginError> {
+        staged.finish(key.key(), attributes)?;
+        let _turn = self.turn(key);
+        let _buckets = self.buckets.read();
+        staged.commit(&self.bucket(key.bucket())?, key.key(), condition)
+    }
+
+    fn delete(&self, key: &ObjectKey) -> Result<(), OriginError> {
+        let _turn = self.turn(key);
+        self.bucket(key.bucket())?.delete(key.key())
     }
 
     fn open(
@@ -143,8 +188,7 @@ impl Shared {
         key: &ObjectKey,
         request: &GetRequest,
     ) -> Result<(File, ObjectMeta), OriginError> {
-        let bucket = self.bucket(key.bucket())?;
-        let file = path::open_file(&bucket, key.key())?;
+        let file = self.bucket(key.bucket())?.open(key.key())?;
         let meta = file::meta(&file, key.key())?;
         check_conditions(&meta, request)?;
         Ok((file, meta))
@@ -153,44 +197,37 @@ impl Shared {
     /// True if the file is on the root's file system, in the kernel's caches, and still that of
     /// `meta`.
     fn confirms(&self, key: &ObjectKey, meta: &ObjectMeta) -> bool {
-        if !self.is_local || !path::is_bucket(key.bucket()) || path::objection(key.key()).is_some()
-        {
+        if !self.is_local || !path::is_bucket(key.bucket()) {
             return false;
         }
         let directory = OFlags::PATH | OFlags::DIRECTORY;
-        let bucket = path::open_cached(&self.root, key.bucket(), directory);
-        let file = bucket.and_then(|bucket| path::open_cached(&bucket, key.key(), path::FILE));
-        let metadata = file.and_then(|file| File::from(file).metadata().ok());
-        metadata.is_some_and(|found| found.is_file() && file::stat_meta(&found).etag == meta.etag)
-    }
-
-    fn buckets(&self) -> Result<Vec<BucketInfo>, OriginError> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let root = path::open_beneath(&self.root, ".", flags).map_err(std::io::Error::from)?;
-        let mut buckets = Vec::new();
-        for entry in rustix::fs::Dir::read_from(root).map_err(std::io::Error::from)? {
-            let entry = entry.map_err(std::io::Error::from)?;
-            let Ok(name) = entry.file_name().to_str() else {
-                continue;
-            };
-            let Ok(bucket) = self.bucket(name) else {
-                continue;
-            };
-            buckets.push(BucketInfo {
-                name: name.to_owned(),
-                created: made(&bucket),
-            });
+        let Ok(bucket) = path::open_cached(&self.root, key.bucket(), directory) else {
+            return false;
+        };
+        match path::objection(key.key()) {
+            Some(_) => {}
+            None => match path::open_cached(&bucket, key.key(), path::FILE).map(metadata) {
+                Ok(Some(found)) if found.is_file() => return is_of(&found, meta),
+                Ok(Some(found)) if found.is_dir() => {}
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG) => {}
+                _ => return false,
+            },
         }
-        buckets.sort_unstable_by(|one, other| one.name.cmp(&other.name));
-        Ok(buckets)
+        let escaped = path::open_cached(self.area.keys(), key.bucket(), directory).ok();
+        let file = escaped
+            .zip(escape::path(key.key()))
+            .and_then(|(escaped, path)| path::open_cached(&escaped, &path, path::FILE).ok());
+        let found = file.and_then(metadata);
+        found.is_some_and(|found| found.is_file() && is_of(&found, meta))
     }
 }
 
-/// The modification time, because not every file system records a creation time.
-fn made(bucket: &OwnedFd) -> Option<SystemTime> {
-    let stat = rustix::fs::fstat(bucket).ok()?;
-    let nanoseconds = i64::try_from(stat.st_mtime_nsec).ok()?;
-    file::etag_meta(0, stat.st_mtime, nanoseconds, 0).last_modified
+fn metadata(file: OwnedFd) -> Option<std::fs::Metadata> {
+    File::from(file).metadata().ok()
+}
+
+fn is_of(found: &std::fs::Metadata, meta: &ObjectMeta) -> bool {
+    file::stat_meta(found).etag == meta.etag
 }
 
 #[async_trait]
@@ -232,32 +269,15 @@ impl Backend for DirectoryOrigin {
         let staged = self.stage(staged, request.length, request.body).await?;
         let name = key.clone();
         self.blocking(move |shared| {
-            let _conditional = request
-                .condition
-                .as_ref()
-                .map(|_| shared.conditional.lock());
-            let bucket = shared.bucket(name.bucket())?;
-            staged.commit(
-                &bucket,
-                name.key(),
-                &request.attributes,
-                request.condition.as_ref(),
-            )
+            let condition = request.condition.as_ref();
+            shared.commit(&name, staged, &request.attributes, condition)
         })
         .await
     }
 
     async fn delete(&self, key: &ObjectKey) -> Result<(), OriginError> {
         let name = key.clone();
-        self.blocking(move |shared| {
-            let bucket = shared.bucket(name.bucket())?;
-            match path::objection(name.key()) {
-                // Such an object cannot exist.
-                Some(_) => Ok(()),
-                None => upload::delete(&bucket, name.key()),
-            }
-        })
-        .await
+        self.blocking(move |shared| shared.delete(&name)).await
     }
 
     async fn list(&self, bucket: &str, request: ListRequest) -> Result<ListPage, OriginError> {
@@ -267,7 +287,7 @@ impl Backend for DirectoryOrigin {
     }
 
     async fn list_buckets(&self) -> Result<Vec<BucketInfo>, OriginError> {
-        self.blocking(Shared::buckets).await
+        self.blocking(Shared::list_buckets).await
     }
 
     async fn head_bucket(&self, bucket: &str) -> Result<(), OriginError> {
@@ -278,7 +298,13 @@ impl Backend for DirectoryOrigin {
 
     async fn create_bucket(&self, bucket: &str) -> Result<(), OriginError> {
         let bucket = bucket.to_owned();
-        self.blocking(move |shared| path::create_bucket(&shared.root, &bucket))
+        self.blocking(move |shared| shared.create_bucket(&bucket))
+            .await
+    }
+
+    async fn delete_bucket(&self, bucket: &str) -> Result<(), OriginError> {
+        let bucket = bucket.to_owned();
+        self.blocking(move |shared| shared.delete_bucket(&bucket))
             .await
     }
 
@@ -342,9 +368,9 @@ impl Backend for DirectoryOrigin {
     ) -> Result<PutResponse, OriginError> {
         let (name, id) = (key.clone(), upload.to_owned());
         self.blocking(move |shared| {
-            let bucket = shared.bucket(name.bucket())?;
+            shared.bucket(name.bucket())?;
             let (whole, attributes) = shared.staging.complete(&name, &id, &parts)?;
-            let response = whole.commit(&bucket, name.key(), &attributes, None)?;
+            let response = shared.commit(&name, whole, &attributes, None)?;
             shared.staging.forget_upload(&name, &id)?;
             Ok(response)
         })

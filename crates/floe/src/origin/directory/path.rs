@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::origin::error::OriginError;
@@ -20,7 +20,7 @@ const NAME_BYTES_MAX: usize = 255;
 /// How files are opened. Without `NONBLOCK`, a FIFO with a key's name would hang the open.
 pub(super) const FILE: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK);
 
-/// The reason why a key cannot be a file, if any.
+/// The reason why a key cannot be a path below its bucket, if any.
 pub(super) fn objection(key: &str) -> Option<&'static str> {
     if key.is_empty() {
         return Some("it is empty");
@@ -47,9 +47,8 @@ pub(super) fn is_bucket(name: &str) -> bool {
         && !name.contains(['/', '\0'])
 }
 
-/// Creates a bucket's directory. The name must be valid in S3, so that the
-/// bucket can move to any other origin.
-pub(super) fn create_bucket(root: &OwnedFd, name: &str) -> Result<(), OriginError> {
+/// The name of a new bucket must be valid in S3, so that the bucket can move to any other origin.
+pub(super) fn require_bucket_name(name: &str) -> Result<(), OriginError> {
     let at_the_ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let inside = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'.' || b == b'-';
     let bytes = name.as_bytes();
@@ -58,13 +57,9 @@ pub(super) fn create_bucket(root: &OwnedFd, name: &str) -> Result<(), OriginErro
         && at_the_ends(bytes.first())
         && at_the_ends(bytes.last())
         && !name.contains("..");
-    if !allowed {
-        return Err(OriginError::InvalidBucketName(name.to_owned()));
-    }
-    match rustix::fs::mkdirat(root, name, Mode::from_raw_mode(0o777)) {
-        Ok(()) => Ok(()),
-        Err(Errno::EXIST) => Err(OriginError::BucketExists(name.to_owned())),
-        Err(errno) => Err(failed(name, errno)),
+    match allowed {
+        true => Ok(()),
+        false => Err(OriginError::InvalidBucketName(name.to_owned())),
     }
 }
 
@@ -95,14 +90,18 @@ pub(super) fn is_local(directory: &OwnedFd) -> bool {
 }
 
 /// As [`open_beneath`], if all parts of the path are in the kernel's cache and on the file
-/// system of `directory`.
-pub(super) fn open_cached(directory: impl AsFd, path: &str, flags: OFlags) -> Option<OwnedFd> {
+/// system of `directory`. What is not is [`Errno::AGAIN`] or [`Errno::XDEV`].
+pub(super) fn open_cached(
+    directory: impl AsFd,
+    path: &str,
+    flags: OFlags,
+) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH
         | ResolveFlags::NO_MAGICLINKS
         | ResolveFlags::NO_XDEV
         | ResolveFlags::CACHED;
     let flags = flags | OFlags::CLOEXEC;
-    rustix::fs::openat2(directory, path, flags, Mode::empty(), resolve).ok()
+    rustix::fs::openat2(directory, path, flags, Mode::empty(), resolve)
 }
 
 /// Opens the file or directory `path` below `directory`.
@@ -155,21 +154,20 @@ pub(super) fn open_parent(bucket: impl AsFd, parent: &str) -> Result<OwnedFd, Er
     open_beneath(bucket, parent, OFlags::PATH | OFlags::DIRECTORY)
 }
 
-/// Opens a key's directory, and creates missing parts of it.
-pub(super) fn make_parent(bucket: &OwnedFd, key: &str) -> Result<OwnedFd, OriginError> {
-    let (parent, _) = parent_and_name(key);
+/// Opens a path's directory, and creates missing parts of it.
+pub(super) fn make_parent(bucket: &OwnedFd, path: &str) -> Result<OwnedFd, Errno> {
+    let (parent, _) = parent_and_name(path);
     let mut made = 0;
     loop {
         match open_parent(bucket, parent) {
-            Ok(directory) => return Ok(directory),
             Err(Errno::NOENT) if made < 64 => made += 1,
-            Err(errno) => return Err(cannot_be(key, errno)),
+            result => return result,
         }
-        make_directories(bucket, key, parent)?;
+        make_directories(bucket, parent)?;
     }
 }
 
-fn make_directories(bucket: &OwnedFd, key: &str, parent: &str) -> Result<(), OriginError> {
+fn make_directories(bucket: &OwnedFd, parent: &str) -> Result<(), Errno> {
     let ends = parent.match_indices('/').map(|(at, _)| at);
     for end in ends.chain([parent.len()]) {
         let (above, name) = parent_and_name(&parent[..end]);
@@ -177,11 +175,11 @@ fn make_directories(bucket: &OwnedFd, key: &str, parent: &str) -> Result<(), Ori
             Ok(above) => above,
             // Another process removed it again; the caller retries.
             Err(Errno::NOENT) => return Ok(()),
-            Err(errno) => return Err(cannot_be(key, errno)),
+            Err(errno) => return Err(errno),
         };
         match rustix::fs::mkdirat(&above, name, Mode::from_raw_mode(0o777)) {
             Ok(()) | Err(Errno::EXIST | Errno::NOENT) => {}
-            Err(errno) => return Err(cannot_be(key, errno)),
+            Err(errno) => return Err(errno),
         }
     }
     Ok(())
@@ -202,31 +200,18 @@ pub(super) fn remove_empty_parents(bucket: &OwnedFd, key: &str) {
     }
 }
 
-/// Converts an error of writing a key.
+/// True for an error of writing or reading a path where another key's file or directory is, or
+/// that is too long for the file system.
+pub(super) fn is_taken(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::NOTDIR | Errno::ISDIR | Errno::NOTEMPTY | Errno::NAMETOOLONG
+    )
+}
+
+/// Converts an error of a key's file.
 pub(super) fn cannot_be(key: &str, errno: Errno) -> OriginError {
     match errno {
-        Errno::NOTDIR => invalid(
-            key,
-            "a part of its path is an object, so nothing can be below it; delete that object first",
-        ),
-        Errno::ISDIR | Errno::NOTEMPTY => invalid(
-            key,
-            "it is a directory, because there are objects below it; delete them first",
-        ),
-        Errno::XDEV | Errno::LOOP => {
-            invalid(key, "a symbolic link in its path leads out of its bucket")
-        }
-        Errno::NAMETOOLONG => invalid(key, "it is longer than the file system allows"),
-        other => failed(key, other),
-    }
-}
-
-/// Converts an error of reading a key.
-pub(super) fn not_there(key: &str, errno: Errno) -> OriginError {
-    match errno {
-        Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::ISDIR | Errno::INVAL => {
-            OriginError::NotFound(key.to_owned())
-        }
         Errno::XDEV | Errno::LOOP => {
             invalid(key, "a symbolic link in its path leads out of its bucket")
         }
@@ -234,7 +219,7 @@ pub(super) fn not_there(key: &str, errno: Errno) -> OriginError {
     }
 }
 
-fn failed(key: &str, errno: Errno) -> OriginError {
+pub(super) fn failed(key: &str, errno: Errno) -> OriginError {
     match errno {
         Errno::ACCESS | Errno::PERM | Errno::ROFS => {
             OriginError::AccessDenied(format!("{key:?}: {errno}"))
@@ -243,15 +228,15 @@ fn failed(key: &str, errno: Errno) -> OriginError {
     }
 }
 
-/// Opens a regular file for reading; other types count as missing.
-pub(super) fn open_file(bucket: &OwnedFd, key: &str) -> Result<File, OriginError> {
-    if objection(key).is_some() {
-        return Err(OriginError::NotFound(key.to_owned()));
-    }
-    let file = open_beneath(bucket, key, FILE).map_err(|errno| not_there(key, errno))?;
-    let file = File::from(file);
-    if !file.metadata()?.is_file() {
-        return Err(OriginError::NotFound(key.to_owned()));
-    }
-    Ok(file)
+/// Opens a regular file for reading, if there is one; other types count as missing.
+pub(super) fn open_file(directory: &OwnedFd, path: &str) -> Result<Option<File>, Errno> {
+    let file = match open_beneath(directory, path, FILE) {
+        Ok(file) => File::from(file),
+        Err(Errno::NOENT | Errno::INVAL | Errno::NXIO) => return Ok(None),
+        Err(errno) if is_taken(errno) => return Ok(None),
+        Err(errno) => return Err(errno),
+    };
+    let stat = rustix::fs::fstat(&file)?;
+    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    Ok(is_file.then_some(file))
 }

@@ -1,4 +1,5 @@
 use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use bytes::Bytes;
 use futures::TryStreamExt;
@@ -69,16 +70,26 @@ async fn keys_cannot_leave_their_bucket() {
         "",
         "a//b",
         "a/",
+        "out/",
+        "up/..",
     ] {
         assert!(f.get(name).await.is_err(), "{name:?} was read");
-        if !name.starts_with("link") {
-            let error = f.put(name, "x").await.unwrap_err();
-            assert!(
-                matches!(error, OriginError::InvalidKey { .. }),
-                "{name:?}: {error:?}"
-            );
+        match name {
+            "" | "out/secret" | "up/other/file" => {
+                let error = f.put(name, "x").await.unwrap_err();
+                assert!(
+                    matches!(error, OriginError::InvalidKey { .. }),
+                    "{name:?}: {error:?}"
+                );
+            }
+            // A key that is no path is an object of its own, and a link is replaced.
+            name => {
+                f.put(name, name).await.unwrap();
+                assert_eq!(f.get(name).await.unwrap(), name);
+            }
         }
         let _ = f.origin.delete(&key(name)).await;
+        assert!(f.get(name).await.is_err(), "{name:?} was read");
     }
     assert_eq!(
         std::fs::read(f.directory.path().join("secret")).unwrap(),
@@ -93,25 +104,267 @@ async fn keys_cannot_leave_their_bucket() {
     assert_eq!(f.leftovers(), 0);
 }
 
+/// The path of a key in the escape area.
+fn escaped(f: &Fixture, key: &str) -> std::path::PathBuf {
+    let area = f.directory.path().join("root/.floe/keys/bucket");
+    area.join(escape::path(key).unwrap())
+}
+
 #[tokio::test]
-async fn an_object_and_a_directory_of_one_name_are_told_apart() {
+async fn an_object_and_a_directory_of_one_name_exist_together() {
     let f = fixture();
     f.put("a", "1").await.unwrap();
-    let error = f.put("a/b", "2").await.unwrap_err();
+    f.put("a/b", "2").await.unwrap();
+    f.put("a/b/", "3").await.unwrap();
+    f.put("a/", "4").await.unwrap();
+    for (name, value) in [("a", "1"), ("a/b", "2"), ("a/b/", "3"), ("a/", "4")] {
+        assert_eq!(f.get(name).await.unwrap(), value);
+    }
+    // With the file gone the path is possible: a write moves the object there.
+    f.origin.delete(&key("a")).await.unwrap();
+    assert!(matches!(f.get("a").await, Err(OriginError::NotFound(_))));
+    assert_eq!(f.get("a/b").await.unwrap(), "2");
+    f.put("a/b", "5").await.unwrap();
+    assert!(!escaped(&f, "a/b").exists());
+    let file = f.directory.path().join("root/bucket/a/b");
+    assert_eq!(std::fs::read(&file).unwrap(), b"5");
+    // Now the directory is in the way.
+    f.put("a", "6").await.unwrap();
+    assert!(escaped(&f, "a").exists());
+    assert_eq!(f.get("a").await.unwrap(), "6");
+    let (keys, ..) = f.list(ListRequest::default()).await;
+    assert_eq!(keys, ["a", "a/", "a/b", "a/b/"]);
+    for name in ["a", "a/b", "a/b/", "a/"] {
+        f.origin.delete(&key(name)).await.unwrap();
+        assert!(f.get(name).await.is_err());
+    }
+    let area = f.directory.path().join("root/.floe/keys/bucket");
+    assert_eq!(std::fs::read_dir(area).unwrap().count(), 0);
+    assert_eq!(f.leftovers(), 0);
+}
+
+#[tokio::test]
+async fn keys_that_are_no_paths_are_objects() {
+    let f = fixture();
+    let long = format!("{}/{}", "é".repeat(200), "x".repeat(300));
+    let longest = "/".repeat(1024);
+    let names = [
+        "/",
+        "//",
+        "a//b",
+        "/a",
+        "a/",
+        ".",
+        "..",
+        "a/../b",
+        "./a",
+        "\0",
+        "line\nend",
+        ".floe",
+        ".floe/x",
+        "%2F",
+        &long,
+        &longest,
+    ];
+    for name in names {
+        f.put(name, name).await.unwrap();
+    }
+    for name in names {
+        assert_eq!(f.get(name).await.unwrap(), name);
+        let meta = f.origin.head(&key(name), GetRequest::default()).await;
+        let meta = meta.unwrap();
+        // With a file in the path, the kernel's caches do not tell that there is no file.
+        if f.origin.shared.is_local && name != ".floe/x" {
+            assert!(f.origin.confirms(&key(name), &meta), "{name:?}");
+        }
+    }
+    let mut expected = names.to_vec();
+    expected.sort_unstable();
+    assert_eq!(f.list(ListRequest::default()).await.0, expected);
+    let error = f.put(&"/".repeat(1025), "x").await.unwrap_err();
     assert!(
-        error.to_string().contains("nothing can be below it"),
+        error.to_string().contains("longer than 1024 bytes"),
         "{error}"
     );
-    assert!(matches!(f.get("a/b").await, Err(OriginError::NotFound(_))));
+    for name in names {
+        f.origin.delete(&key(name)).await.unwrap();
+        assert!(matches!(f.get(name).await, Err(OriginError::NotFound(_))));
+    }
+    assert!(f.list(ListRequest::default()).await.0.is_empty());
+}
+
+/// A write below the bucket was cut off before it removed the older file in the escape area, a
+/// delete after that: the file below the bucket is the object.
+#[tokio::test]
+async fn after_a_crash_between_the_places_the_newer_file_is_the_object() {
+    let f = fixture();
+    let leave_both = async || {
+        f.put("a/b", "other").await.unwrap();
+        f.put("a", "old").await.unwrap();
+        f.origin.delete(&key("a/b")).await.unwrap();
+        assert!(escaped(&f, "a").exists());
+        std::fs::write(f.directory.path().join("root/bucket/a"), "new").unwrap();
+    };
+    leave_both().await;
+    assert_eq!(f.get("a").await.unwrap(), "new");
+    assert_eq!(f.list(ListRequest::default()).await.0, ["a"]);
+    f.put("a", "newer").await.unwrap();
+    assert!(!escaped(&f, "a").exists());
     f.origin.delete(&key("a")).await.unwrap();
-    f.put("a/b", "2").await.unwrap();
-    let error = f.put("a", "1").await.unwrap_err();
-    assert!(error.to_string().contains("objects below it"), "{error}");
+    leave_both().await;
+    f.origin.delete(&key("a")).await.unwrap();
+    assert!(!escaped(&f, "a").exists());
     assert!(matches!(f.get("a").await, Err(OriginError::NotFound(_))));
-    f.origin.delete(&key("a/b")).await.unwrap();
-    f.put("a", "3").await.unwrap();
-    assert_eq!(f.get("a").await.unwrap(), "3");
-    assert_eq!(f.leftovers(), 0);
+    // A delete that cannot remove the file below the bucket has removed the older one.
+    leave_both().await;
+    let bucket = f.origin.shared.bucket("bucket").unwrap();
+    bucket.remove_escaped("a").unwrap();
+    assert_eq!(f.get("a").await.unwrap(), "new");
+}
+
+/// A reader that looked below the bucket first and then in the escape area must not miss an
+/// object that a write moves from the one to the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_object_that_moves_between_the_places_is_always_there() {
+    let f = fixture();
+    f.put("a", "0").await.unwrap();
+    let (readable, done) = (AtomicBool::new(false), AtomicBool::new(false));
+    let moves = async {
+        for turn in 0..200 {
+            // The directory is in the way of the key.
+            f.origin.delete(&key("a")).await.unwrap();
+            f.put("a/b", "x").await.unwrap();
+            f.put("a", "escaped").await.unwrap();
+            readable.store(true, SeqCst);
+            f.origin.delete(&key("a/b")).await.unwrap();
+            f.put("a", &turn.to_string()).await.unwrap();
+            readable.store(false, SeqCst);
+        }
+        done.store(true, SeqCst);
+    };
+    let reads = async {
+        while !done.load(SeqCst) {
+            let before = readable.load(SeqCst);
+            let read = f.get("a").await;
+            let after = readable.load(SeqCst);
+            assert!(read.is_ok() || !before || !after, "{read:?}");
+        }
+    };
+    futures::join!(moves, reads);
+}
+
+#[tokio::test]
+async fn listings_merge_both_places_in_order() {
+    let f = fixture();
+    let long = "x".repeat(300);
+    let mut names = Vec::new();
+    for part in [
+        "a", "a/", "a//", "a/b", "a/b/", "a/b/c", "a-b", "a0", "é/", "é//é", "z/z/", &long,
+    ] {
+        names.push(part.to_owned());
+    }
+    for tail in ["", "/", "!", "/y", "y"] {
+        names.push(format!("{}{tail}", "x".repeat(80)));
+        names.push(format!("{}é{tail}/", "x".repeat(79)));
+    }
+    for name in &names {
+        f.put(name, name).await.unwrap();
+    }
+    // A program's own directory is no key.
+    std::fs::create_dir_all(f.directory.path().join("root/bucket/empty/deep")).unwrap();
+    names.sort_unstable();
+    names.dedup();
+    for delimiter in [None, Some("/"), Some("b"), Some("//")] {
+        for prefix in ["", "a", "a/", "a//", "x", "é/"] {
+            for after in ["", "a", "a/", "a/b", "x"] {
+                for max_keys in [1, 2, 1000] {
+                    let expected = model(&names, prefix, delimiter, after);
+                    let mut seen = Vec::new();
+                    let mut continuation = None;
+                    loop {
+                        let (keys, prefixes, next) = f
+                            .list(ListRequest {
+                                prefix: prefix.to_owned(),
+                                delimiter: delimiter.map(str::to_owned),
+                                start_after: Some(after.to_owned()),
+                                max_keys,
+                                continuation,
+                            })
+                            .await;
+                        let mut page = [keys, prefixes].concat();
+                        page.sort();
+                        assert!(page.len() <= max_keys);
+                        seen.extend(page);
+                        continuation = next;
+                        if continuation.is_none() {
+                            break;
+                        }
+                    }
+                    assert_eq!(
+                        seen, expected,
+                        "{delimiter:?} {prefix:?} {after:?} {max_keys}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// The keys and common prefixes of a listing, in order.
+fn model(names: &[String], prefix: &str, delimiter: Option<&str>, after: &str) -> Vec<String> {
+    let mut listed: Vec<String> = Vec::new();
+    let wanted = |name: &&String| name.starts_with(prefix) && name.as_str() > after;
+    for name in names.iter().filter(wanted) {
+        let end = delimiter.and_then(|delimiter| {
+            let at = name[prefix.len()..].find(delimiter)?;
+            Some(prefix.len() + at + delimiter.len())
+        });
+        let entry = name[..end.unwrap_or(name.len())].to_owned();
+        if listed.last() != Some(&entry) {
+            listed.push(entry);
+        }
+    }
+    listed
+}
+
+#[tokio::test]
+async fn buckets_are_deleted_without_objects_only() {
+    let f = fixture();
+    let root = f.directory.path().join("root");
+    let delete = || f.origin.delete_bucket("bucket");
+    for name in ["a/b", "marker/"] {
+        f.put(name, "x").await.unwrap();
+        assert!(matches!(
+            delete().await,
+            Err(OriginError::BucketNotEmpty(_))
+        ));
+        assert_eq!(f.get(name).await.unwrap(), "x");
+        f.origin.delete(&key(name)).await.unwrap();
+    }
+    // A link is no object, and keeps the bucket and what it leads to.
+    symlink("../other", root.join("bucket/link")).unwrap();
+    std::fs::create_dir_all(root.join("other/inner")).unwrap();
+    assert!(matches!(
+        delete().await,
+        Err(OriginError::BucketNotEmpty(_))
+    ));
+    std::fs::remove_file(root.join("bucket/link")).unwrap();
+    std::fs::create_dir_all(root.join("bucket/empty/deep")).unwrap();
+    let u = key("u");
+    let upload = f.origin.create_upload(&u, Attributes::default());
+    let upload = upload.await.unwrap();
+    delete().await.unwrap();
+    assert!(root.join("other/inner").exists());
+    assert!(matches!(delete().await, Err(OriginError::NoSuchBucket(_))));
+    f.origin.create_bucket("bucket").await.unwrap();
+    let gone = f.origin.list_parts(&u, &upload).await;
+    assert!(matches!(gone, Err(OriginError::NoSuchUpload(_))));
+    // Another program removes the bucket: its other objects do not come back.
+    f.put("marker/", "x").await.unwrap();
+    std::fs::remove_dir_all(root.join("bucket")).unwrap();
+    f.origin.create_bucket("bucket").await.unwrap();
+    assert!(f.list(ListRequest::default()).await.0.is_empty());
+    assert!(f.get("marker/").await.is_err());
 }
 
 #[tokio::test]
@@ -376,6 +629,14 @@ async fn only_the_newest_version_is_confirmed() {
     for name in ["a/b", "a", "", "../secret", "nul\0", "a//b"] {
         assert!(!confirms(name, &second), "{name:?}");
     }
+    // In the escape area, and then below the bucket.
+    f.put("c/d", "file").await.unwrap();
+    f.put("c", "old").await.unwrap();
+    let old = head("c").await;
+    assert!(confirms("c", &old));
+    f.origin.delete(&key("c/d")).await.unwrap();
+    f.put("c", "new").await.unwrap();
+    assert!(!confirms("c", &old) && confirms("c", &head("c").await));
     symlink("../../secret", root.join("bucket/link")).unwrap();
     let secret = std::fs::metadata(root.join("../secret")).unwrap();
     assert!(!confirms("link", &file::stat_meta(&secret)));

@@ -2,26 +2,19 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::RenameFlags;
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::bucket::Bucket;
 use super::file::{meta, stamp, stat_meta, write_attributes};
-use super::path::{
-    cannot_be, make_parent, not_there, open_beneath, parent_and_name, remove_empty_parents,
-};
 use crate::origin::error::OriginError;
 use crate::origin::types::{
     Attributes, ObjectKey, PartInfo, PutCondition, PutResponse, UploadInfo, UploadedPart,
 };
-
-/// Most attempts of a rename while deletes remove its directory.
-const RENAMES_MAX: u32 = 16;
 
 /// Age of an unfinished write that counts as abandoned.
 const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
@@ -47,8 +40,7 @@ struct About {
 }
 
 impl Staging {
-    pub(super) fn open(root: &Path) -> std::io::Result<Self> {
-        let directory = root.join(".floe");
+    pub(super) fn open(directory: PathBuf) -> std::io::Result<Self> {
         std::fs::create_dir_all(directory.join("uploads"))?;
         let unfinished = directory.join("unfinished");
         std::fs::create_dir_all(&unfinished)?;
@@ -186,6 +178,20 @@ impl Staging {
         Ok(uploads)
     }
 
+    /// Forgets the uploads of a bucket.
+    pub(super) fn forget_uploads(&self, bucket: &str) -> Result<(), OriginError> {
+        for upload in self.uploads(bucket)? {
+            let directory = self.directory.join("uploads").join(upload.upload);
+            match std::fs::remove_dir_all(directory) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(error.into());
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn forget_upload(&self, key: &ObjectKey, upload: &str) -> Result<(), OriginError> {
         let (directory, _) = self.about(key, upload)?;
         Ok(std::fs::remove_dir_all(directory)?)
@@ -242,53 +248,37 @@ impl Staged {
         Ok(self.file.write_all(bytes)?)
     }
 
-    /// Renames the file to `key`, durably.
-    pub(super) fn commit(
-        self,
-        bucket: &OwnedFd,
-        key: &str,
-        attributes: &Attributes,
-        condition: Option<&PutCondition>,
-    ) -> Result<PutResponse, OriginError> {
+    /// Makes headers and bytes durable, before the file gets its key.
+    pub(super) fn finish(&self, key: &str, attributes: &Attributes) -> Result<(), OriginError> {
         write_attributes(&self.file, key, attributes)?;
         stamp(&self.file)?;
-        self.file.sync_all()?;
+        Ok(self.file.sync_all()?)
+    }
+
+    /// Gives the file its key, if the condition holds. No other write of this process to the key
+    /// may be under way.
+    pub(super) fn commit(
+        self,
+        bucket: &Bucket<'_>,
+        key: &str,
+        condition: Option<&PutCondition>,
+    ) -> Result<PutResponse, OriginError> {
         let flags = match condition {
-            Some(PutCondition::Absent) => RenameFlags::NOREPLACE,
+            // `NOREPLACE` finds the file of another process.
+            Some(PutCondition::Absent) => match bucket.open(key) {
+                Err(OriginError::NotFound(_)) => RenameFlags::NOREPLACE,
+                Err(error) => return Err(error),
+                Ok(_) => return Err(OriginError::PreconditionFailed),
+            },
             Some(PutCondition::Matches(etag)) => {
                 check_etag(bucket, key, etag)?;
                 RenameFlags::empty()
             }
             None => RenameFlags::empty(),
         };
-        self.rename(bucket, key, flags)?;
+        bucket.put(key, &self.path, flags)?;
         let etag = meta(&self.file, key)?.etag;
         Ok(PutResponse { etag })
-    }
-
-    fn rename(&self, bucket: &OwnedFd, key: &str, flags: RenameFlags) -> Result<(), OriginError> {
-        let (_, name) = parent_and_name(key);
-        let mut renames = 0;
-        loop {
-            let parent = make_parent(bucket, key)?;
-            match rustix::fs::renameat_with(rustix::fs::CWD, &self.path, &parent, name, flags) {
-                Ok(()) => return sync_directory(&parent),
-                Err(Errno::NOENT) if renames < RENAMES_MAX => renames += 1,
-                // An empty directory of that name may be removed.
-                Err(Errno::ISDIR | Errno::EXIST)
-                    if renames < RENAMES_MAX
-                        && rustix::fs::unlinkat(&parent, name, rustix::fs::AtFlags::REMOVEDIR)
-                            .is_ok() =>
-                {
-                    renames += 1;
-                }
-                Err(Errno::EXIST) => return Err(OriginError::PreconditionFailed),
-                Err(errno) => {
-                    remove_empty_parents(bucket, key);
-                    return Err(cannot_be(key, errno));
-                }
-            }
-        }
     }
 }
 
@@ -299,38 +289,13 @@ impl Drop for Staged {
     }
 }
 
-fn sync_directory(directory: &OwnedFd) -> Result<(), OriginError> {
-    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY;
-    let readable = open_beneath(directory, ".", flags).map_err(std::io::Error::from)?;
-    Ok(rustix::fs::fsync(readable).map_err(std::io::Error::from)?)
-}
-
-fn check_etag(bucket: &OwnedFd, key: &str, etag: &str) -> Result<(), OriginError> {
-    let current = super::path::open_file(bucket, key).map_err(|error| match error {
+fn check_etag(bucket: &Bucket<'_>, key: &str, etag: &str) -> Result<(), OriginError> {
+    let current = bucket.open(key).map_err(|error| match error {
         OriginError::NotFound(_) => OriginError::PreconditionFailed,
         other => other,
     })?;
     match stat_meta(&current.metadata()?).etag.as_deref() == Some(etag) {
         true => Ok(()),
         false => Err(OriginError::PreconditionFailed),
-    }
-}
-
-/// Deletes a key, and the directories that held only it.
-pub(super) fn delete(bucket: &OwnedFd, key: &str) -> Result<(), OriginError> {
-    let (parent, name) = parent_and_name(key);
-    let parent = match super::path::open_parent(bucket, parent) {
-        Ok(parent) => parent,
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG) => return Ok(()),
-        Err(errno) => return Err(not_there(key, errno)),
-    };
-    match rustix::fs::unlinkat(&parent, name, rustix::fs::AtFlags::empty()) {
-        Ok(()) => {
-            sync_directory(&parent)?;
-            remove_empty_parents(bucket, key);
-            Ok(())
-        }
-        Err(Errno::NOENT | Errno::ISDIR | Errno::NAMETOOLONG) => Ok(()),
-        Err(errno) => Err(not_there(key, errno)),
     }
 }
