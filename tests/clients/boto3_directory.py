@@ -1,5 +1,6 @@
 """boto3 against Floe in front of a folder: what only such an origin can."""
 
+import hashlib
 import os
 
 from _floe import BUCKET, check, pattern, refused, run
@@ -77,9 +78,38 @@ def keys(rig):
     check("then their bucket", not os.path.exists(os.path.join(rig.origin_folder, "made-here")))
 
 
+def tags(rig):
+    """Entity tags, conditions and checksums are S3's."""
+    name = {"Bucket": BUCKET, "Key": "tag"}
+    body = pattern(5, 100_000)
+    put = rig.floe.put_object(**name, Body=body, IfNoneMatch="*", ChecksumAlgorithm="SHA256")
+    tag = f'"{hashlib.md5(body).hexdigest()}"'
+    check("the tag is the MD5 of the bytes", put["ETag"] == tag, put)
+    got = refused(rig.floe.put_object, **name, Body=b"x", IfNoneMatch="*")
+    check("an object is not replaced", got == (412, "PreconditionFailed"), got)
+    got = refused(rig.floe.put_object, **name, Body=b"x", IfMatch='"another"')
+    check("nor one with another tag", got == (412, "PreconditionFailed"), got)
+    listed = rig.floe.list_objects_v2(Bucket=BUCKET, Prefix="tag")["Contents"][0]
+    check("the tag is listed", listed["ETag"] == tag, listed)
+    head = rig.floe.head_object(**name, ChecksumMode="ENABLED")
+    check("the checksum is kept", head["ChecksumSHA256"] == put["ChecksumSHA256"], head)
+    asked = rig.floe.get_object_attributes(**name, ObjectAttributes=["Checksum", "ETag", "ObjectSize"])
+    check("and an attribute", asked["Checksum"]["ChecksumSHA256"] == put["ChecksumSHA256"], asked)
+    with open(os.path.join(rig.origin_folder, BUCKET, "tag"), "r+b") as file:
+        file.write(b"past Floe")
+    read = rig.floe.get_object(**name, ChecksumMode="ENABLED")
+    check("a program's write is seen", read["Body"].read() == b"past Floe" + body[9:])
+    check("  with another tag and no checksum", read["ETag"] != tag and "ChecksumSHA256" not in read, read)
+    got = refused(rig.floe.delete_object, **name, IfMatch=tag)
+    check("a delete compares the tag", got == (412, "PreconditionFailed"), got)
+    rig.floe.delete_object(**name, IfMatch=read["ETag"])
+    got = refused(rig.floe.head_object, **name)
+    check("  and deletes", got[0] == 404, got)
+
+
 def everything(rig):
     """All of it."""
-    for part in (buckets, keys, uploads):
+    for part in (buckets, keys, tags, uploads):
         print(f"-- {part.__doc__}")
         part(rig)
 

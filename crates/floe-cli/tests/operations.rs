@@ -292,6 +292,18 @@ const PROOFS: &[(&str, &str)] = &[
         "floe-server/tests/frontends/s3_directory.rs:versions_are_listed_in_pages",
     ),
     (
+        "| conditions of PUT,",
+        "floe-server/tests/frontends/s3_directory.rs:writes_and_deletes_keep_their_conditions floe/src/origin/directory/tests.rs:conditional_writes_are_atomic floe-server/tests/frontends/s3_write.rs:conditional_puts",
+    ),
+    (
+        "| `ETag` |",
+        "floe/src/origin/directory/tests.rs:tags_are_made_of_the_bytes_until_another_program_writes floe-server/tests/frontends/s3_directory.rs:conditions_compare_the_tag_that_clients_see",
+    ),
+    (
+        "| `x-amz-checksum-…` of an upload |",
+        "floe-server/tests/frontends/s3_directory.rs:checksums_are_stored_and_returned floe-server/tests/frontends/s3_write.rs:wrong_checksums_store_nothing",
+    ),
+    (
         "| `ListParts`",
         "floe-server/tests/frontends/origins.rs:uploads_under_way_are_listed_and_parts_copied",
     ),

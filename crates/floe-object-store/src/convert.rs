@@ -24,6 +24,7 @@ pub(crate) fn meta_to_floe(
     ObjectMeta {
         size: meta.size,
         etag: meta.e_tag,
+        content_etag: None,
         // Stores return 1970 for an unknown time.
         last_modified: (modified != UNIX_EPOCH).then_some(modified),
         attributes,

@@ -17,6 +17,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let full = ObjectMeta {
         size: 1 << 40,
         etag: Some("\"an entity tag\"".into()),
+        content_etag: Some("\"another\"".into()),
         last_modified: UNIX_EPOCH.checked_add(Duration::new(1_700_000_000, 123_456_789)),
         attributes: Attributes {
             content_type: Some("text/plain".into()),

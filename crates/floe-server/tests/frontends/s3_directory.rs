@@ -89,3 +89,162 @@ async fn versions_are_listed_in_pages() {
         (vec!["c"], vec!["false"])
     );
 }
+
+#[tokio::test]
+async fn writes_and_deletes_keep_their_conditions() {
+    let Fixture { rig, root: _root } = fixture().await;
+    let put = async |name: &str, value: &str, body: &'static str| {
+        let reply = rig.send("PUT", "/bucket/key", &[(name, value)], body).await;
+        (reply.status, reply.header("etag").to_owned())
+    };
+    assert_eq!(put("if-match", "*", "x").await.0, 404);
+    assert_eq!(put("if-match", "\"x\"", "x").await.0, 404);
+    let (status, tag) = put("if-none-match", "*", "hello").await;
+    assert_eq!(
+        (status, &*tag),
+        (200, "\"5d41402abc4b2a76b9719d911017c592\"")
+    );
+    assert_eq!(put("if-none-match", "*", "x").await.0, 412);
+    assert_eq!(put("if-none-match", &tag, "x").await.0, 412);
+    assert_eq!(put("if-match", "\"x\"", "x").await.0, 412);
+    assert_eq!(rig.get("/bucket/key", &[]).await.text(), "hello");
+    // Clients send tags without quotes, too.
+    let (status, tag) = put("if-match", tag.trim_matches('"'), "jello").await;
+    assert_eq!(status, 200);
+    assert_eq!(rig.get("/bucket/key", &[]).await.text(), "jello");
+
+    let complete = async |name: &str, value: &str| {
+        let created = rig.send("POST", "/bucket/key?uploads", &[], "").await;
+        let id = created.tags("UploadId")[0].to_owned();
+        let parts = [bytes::Bytes::from_static(b"part")];
+        let xml = rig.upload_parts("/bucket/key", &id, &parts).await;
+        let path = format!("/bucket/key?uploadId={id}");
+        rig.send("POST", &path, &[(name, value)], xml).await.status
+    };
+    assert_eq!(complete("if-none-match", "*").await, 412);
+    assert_eq!(complete("if-match", "\"x\"").await, 412);
+    assert_eq!(rig.get("/bucket/key", &[]).await.text(), "jello");
+    assert_eq!(complete("if-match", &tag).await, 200);
+    let got = rig.get("/bucket/key", &[]).await;
+    let tag = got.header("etag").to_owned();
+    assert_eq!(got.text(), "part");
+    assert!(tag.ends_with("-1\""), "{tag}");
+
+    let delete = async |name: &str, value: &str| {
+        let headers = [(name, value)];
+        rig.send("DELETE", "/bucket/key", &headers, "").await.status
+    };
+    assert_eq!(delete("if-match", "\"x\"").await, 412);
+    assert_eq!(delete("x-amz-if-match-size", "5").await, 412);
+    let past = "Thu, 01 Jan 2015 00:00:00 GMT";
+    assert_eq!(delete("x-amz-if-match-last-modified-time", past).await, 412);
+    assert_eq!(delete("if-none-match", "*").await, 501);
+    let many = "<Delete><Object><Key>key</Key><ETag>x</ETag></Object>\
+                <Object><Key>other</Key><ETag>x</ETag></Object></Delete>";
+    let reply = rig.send("POST", "/bucket?delete", &[], many).await;
+    assert_eq!(
+        reply.tags("Code"),
+        ["PreconditionFailed"],
+        "{}",
+        reply.text()
+    );
+    assert_eq!(rig.get("/bucket/key", &[]).await.text(), "part");
+    assert_eq!(delete("if-match", &tag).await, 204);
+    assert_eq!(rig.get("/bucket/key", &[]).await.status, 404);
+    assert_eq!(delete("if-match", "*").await, 204);
+}
+
+#[tokio::test]
+async fn conditions_compare_the_tag_that_clients_see() {
+    let Fixture { rig, root } = fixture().await;
+    let tag = rig.send("PUT", "/bucket/key", &[], "hello").await;
+    let tag = tag.header("etag").to_owned();
+    for _ in 0..2 {
+        let unchanged = rig.get("/bucket/key", &[("if-none-match", &tag)]).await;
+        assert_eq!((unchanged.status, unchanged.header("etag")), (304, &*tag));
+        let part = [("if-range", &*tag), ("range", "bytes=1-2")];
+        assert_eq!(rig.get("/bucket/key", &part).await.text(), "el");
+        assert_eq!(
+            rig.get("/bucket/key", &[("if-match", &tag)]).await.status,
+            200
+        );
+    }
+    let copy = async |name: &str, value: &str| {
+        let headers = [("x-amz-copy-source", "/bucket/key"), (name, value)];
+        rig.send("PUT", "/bucket/copy", &headers, "").await.status
+    };
+    let bare = tag.trim_matches('"');
+    for tag in [&*tag, bare] {
+        assert_eq!(copy("x-amz-copy-source-if-match", tag).await, 200);
+        assert_eq!(copy("x-amz-copy-source-if-none-match", tag).await, 412);
+    }
+    assert_eq!(copy("x-amz-copy-source-if-match", "abc").await, 412);
+    assert_eq!(copy("x-amz-copy-source-if-none-match", "abc").await, 200);
+    // Another program writes bytes of the same length: its tag needs no quotes either.
+    std::fs::write(root.path().join("bucket/key"), "jello").unwrap();
+    let got = rig.get("/bucket/key", &[("if-none-match", &tag)]).await;
+    assert_eq!((got.status, got.text()), (200, "jello"));
+    let own = got.header("etag").trim_matches('"').to_owned();
+    assert_eq!(copy("x-amz-copy-source-if-match", &own).await, 200);
+    assert_eq!(copy("x-amz-copy-source-if-match", bare).await, 412);
+}
+
+#[tokio::test]
+async fn checksums_are_stored_and_returned() {
+    let Fixture { rig, root } = fixture().await;
+    const EXPIRES: &str = "Wed, 21 Oct 2065 07:28:00 GMT";
+    let sum = "mnG7TA==";
+    let put = [
+        ("x-amz-checksum-crc32c", sum),
+        ("expires", EXPIRES),
+        ("cache-control", "no-store"),
+    ];
+    assert_eq!(
+        rig.send("PUT", "/bucket/key", &put, "hello").await.status,
+        200
+    );
+    let mode = [("x-amz-checksum-mode", "ENABLED")];
+    for method in ["HEAD", "GET", "GET"] {
+        let got = rig.send(method, "/bucket/key", &mode, "").await;
+        assert_eq!(got.header("x-amz-checksum-crc32c"), sum, "{method}");
+        assert_eq!(got.header("x-amz-checksum-type"), "FULL_OBJECT");
+        assert_eq!(
+            (got.header("expires"), got.header("cache-control")),
+            (EXPIRES, "no-store")
+        );
+        let got = rig.send(method, "/bucket/key", &[], "").await;
+        assert!(
+            !got.headers.contains_key("x-amz-checksum-crc32c"),
+            "{method}"
+        );
+    }
+    let part = [mode[0], ("range", "bytes=0-1")];
+    let part = rig.get("/bucket/key", &part).await;
+    assert!(!part.headers.contains_key("x-amz-checksum-crc32c"));
+    for directive in ["COPY", "REPLACE"] {
+        let headers = [
+            ("x-amz-copy-source", "/bucket/key"),
+            ("x-amz-metadata-directive", directive),
+        ];
+        rig.send("PUT", "/bucket/copy", &headers, "").await;
+        let got = rig.get("/bucket/copy", &mode).await;
+        assert_eq!(got.header("x-amz-checksum-crc32c"), sum, "{directive}");
+    }
+    let names = [(
+        "x-amz-object-attributes",
+        "ETag,Checksum,ObjectSize,StorageClass",
+    )];
+    let got = rig.get("/bucket/key?attributes", &names).await;
+    assert_eq!(got.tags("ChecksumCRC32C"), [sum], "{}", got.text());
+    assert_eq!(
+        (got.tags("ObjectSize"), got.tags("StorageClass")),
+        (vec!["5"], vec!["STANDARD"])
+    );
+    assert_eq!(got.tags("ETag"), ["\"5d41402abc4b2a76b9719d911017c592\""]);
+    let got = rig.get("/bucket/none?attributes", &names).await;
+    assert_eq!(got.code(), "NoSuchKey");
+    std::fs::write(root.path().join("bucket/key"), "jello").unwrap();
+    let got = rig.get("/bucket/key", &mode).await;
+    assert_eq!(got.text(), "jello");
+    assert!(!got.headers.contains_key("x-amz-checksum-crc32c"));
+}

@@ -73,10 +73,9 @@ impl Conditions {
     pub fn range_applies(&self, meta: &ObjectMeta) -> bool {
         match &self.if_range {
             None => true,
-            Some(RangeCondition::Tag(tag)) => meta
-                .etag
-                .as_deref()
-                .is_some_and(|own| strong_match(tag, own)),
+            Some(RangeCondition::Tag(tag)) => {
+                meta.client_etag().is_some_and(|own| strong_match(tag, own))
+            }
             Some(RangeCondition::Date(date)) => meta
                 .last_modified
                 .is_some_and(|own| unix_seconds(own) == unix_seconds(*date)),
@@ -89,8 +88,7 @@ impl EtagCondition {
         match self {
             EtagCondition::Any => true,
             EtagCondition::Tags(tags) => meta
-                .etag
-                .as_deref()
+                .client_etag()
                 .is_some_and(|own| tags.iter().any(|tag| equal(tag, own))),
         }
     }

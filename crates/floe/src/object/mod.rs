@@ -50,8 +50,9 @@ pub use response::{ConditionalRead, ObjectBody, ObjectHead, ObjectRead, Outcome}
 pub use stats::ObjectStats;
 
 use crate::origin::{
-    BucketInfo, ForwardAnswer, ForwardRequest, ListPage, ListRequest, Origin, OriginError,
-    PartInfo, PartRequest, PutRequest, PutResponse, UploadInfo, UploadTurn, UploadedPart,
+    BucketInfo, CompleteRequest, DeleteCondition, ForwardAnswer, ForwardRequest, ListPage,
+    ListRequest, Origin, OriginError, PartInfo, PartRequest, PutRequest, PutResponse, UploadInfo,
+    UploadTurn,
 };
 use crate::store::Store;
 use background::Background;
@@ -303,6 +304,24 @@ impl ObjectCache {
             .await
     }
 
+    /// Deletes an object if it is the one of the condition, with the guarantees of
+    /// [`put`](ObjectCache::put).
+    ///
+    /// # Errors
+    /// As [`put`](ObjectCache::put).
+    pub async fn delete_if(
+        &self,
+        key: &ObjectKey,
+        condition: DeleteCondition,
+    ) -> Result<(), ObjectError> {
+        let (origin, name) = (self.inner.origin.clone(), key.clone());
+        self.write(
+            key,
+            async move { origin.delete_if(&name, &condition).await },
+        )
+        .await
+    }
+
     /// Invalidates an object's cached metadata, for instance after a change past the cache.
     ///
     /// # Errors
@@ -488,13 +507,13 @@ impl ObjectCache {
     pub async fn complete_upload(
         &self,
         key: &ObjectKey,
-        upload: &str,
-        parts: Vec<UploadedPart>,
+        request: CompleteRequest,
     ) -> Result<PutResponse, ObjectError> {
-        let (origin, name, upload) = (self.inner.origin.clone(), key.clone(), upload.to_owned());
-        self.write(key, async move {
-            origin.complete_upload(&name, &upload, parts).await
-        })
+        let (origin, name) = (self.inner.origin.clone(), key.clone());
+        self.write(
+            key,
+            async move { origin.complete_upload(&name, request).await },
+        )
         .await
     }
 

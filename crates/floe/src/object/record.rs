@@ -1,14 +1,14 @@
 //! The metadata record: what the cache keeps about an object.
 //!
 //! ```text
-//! byte 0      format, 2
+//! byte 0      format, 3
 //! byte 1      kind: 0 the object does not exist, 1 it does
 //! bytes 2–9   when the origin confirmed it, seconds since 1970, little-endian
 //! then, if it exists:
 //!   8         size
 //!   16        instance: tells versions without a validator apart
 //!   1 + 12    flag; modification time: seconds (i64), nanoseconds (u32)
-//!   texts     etag, content type, encoding, language, disposition,
+//!   texts     etag, content etag, content type, encoding, language, disposition,
 //!             cache control, storage class: a flag byte, length (u32), UTF-8
 //!   4         number of user headers, then name and value of each: length (u32), UTF-8
 //!   4         number of further headers, likewise
@@ -23,7 +23,7 @@ use bytes::Bytes;
 
 use crate::origin::{Attributes, ObjectMeta};
 
-const FORMAT: u8 = 2;
+const FORMAT: u8 = 3;
 /// S3 allows 2 KiB of user metadata; other origins a little more.
 const HEADERS_MAX: usize = 1024;
 
@@ -99,6 +99,7 @@ impl RecordedObject {
         let attributes = &meta.attributes;
         for text in [
             &meta.etag,
+            &meta.content_etag,
             &attributes.content_type,
             &attributes.content_encoding,
             &attributes.content_language,
@@ -125,6 +126,7 @@ impl RecordedObject {
             (false, ..) => return Err(NotARecord),
         };
         let etag = input.optional_text()?;
+        let content_etag = input.optional_text()?;
         let attributes = Attributes {
             content_type: input.optional_text()?,
             content_encoding: input.optional_text()?,
@@ -139,6 +141,7 @@ impl RecordedObject {
             meta: ObjectMeta {
                 size,
                 etag,
+                content_etag,
                 last_modified,
                 attributes,
             },
@@ -270,7 +273,7 @@ mod tests {
         fn object()(
             size: u64, instance: u128,
             time in proptest::option::of((-1_000_000_000_000i64..1_000_000_000_000, 0u32..1_000_000_000)),
-            texts in proptest::collection::vec(text(), 7),
+            texts in proptest::collection::vec(text(), 8),
             user in proptest::collection::vec((".{0,8}", ".{0,8}"), 0..5),
             headers in proptest::collection::vec((".{0,8}", ".{0,8}"), 0..3),
         ) -> RecordedObject {
@@ -278,6 +281,7 @@ mod tests {
                 meta: ObjectMeta {
                     size,
                     etag: texts[0].clone(),
+                    content_etag: texts[7].clone(),
                     last_modified: time.map(|(s, n)| join_time(s, n).unwrap()),
                     attributes: Attributes {
                         content_type: texts[1].clone(),

@@ -5,8 +5,8 @@ use async_trait::async_trait;
 use super::error::OriginError;
 use super::forward::{ForwardAnswer, ForwardBody, ForwardHead};
 use super::types::{
-    Attributes, BucketInfo, GetRequest, ListPage, ListRequest, ObjectKey, ObjectMeta, OriginRead,
-    PartInfo, PartRequest, PutRequest, PutResponse, UploadInfo, UploadedPart,
+    Attributes, BucketInfo, CompleteRequest, DeleteCondition, GetRequest, ListPage, ListRequest,
+    ObjectKey, ObjectMeta, OriginRead, PartInfo, PartRequest, PutRequest, PutResponse, UploadInfo,
 };
 
 /// One kind of origin: a single attempt of each operation, without the retries,
@@ -68,6 +68,19 @@ pub trait Backend: Send + Sync + 'static {
     async fn delete(&self, key: &ObjectKey) -> Result<(), OriginError> {
         let _ = key;
         Err(OriginError::Unsupported("delete objects".into()))
+    }
+
+    /// Deletes an object if it is the one of the condition, atomically with every write through
+    /// this origin.
+    async fn delete_if(
+        &self,
+        key: &ObjectKey,
+        condition: &DeleteCondition,
+    ) -> Result<(), OriginError> {
+        let _ = (key, condition);
+        Err(OriginError::Unsupported(
+            "compare and delete objects".into(),
+        ))
     }
 
     /// Lists a page of a bucket.
@@ -146,14 +159,13 @@ pub trait Backend: Send + Sync + 'static {
         Err(OriginError::Unsupported("take multipart uploads".into()))
     }
 
-    /// Completes an upload from its parts, which are in ascending order of their numbers.
+    /// Completes an upload from its parts.
     async fn complete_upload(
         &self,
         key: &ObjectKey,
-        upload: &str,
-        parts: Vec<UploadedPart>,
+        request: CompleteRequest,
     ) -> Result<PutResponse, OriginError> {
-        let _ = (key, upload, parts);
+        let _ = (key, request);
         Err(OriginError::Unsupported("take multipart uploads".into()))
     }
 

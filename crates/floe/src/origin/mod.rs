@@ -40,9 +40,10 @@ pub use stats::{LATENCY_BOUNDS_MS, OperationStats, OriginOperation, OriginStats}
 pub use turn::UploadTurn;
 pub(crate) use types::debug_fields;
 pub use types::{
-    Attributes, BoxError, BucketInfo, ByteRange, GetRequest, ListPage, ListRequest, ListedObject,
-    ObjectKey, ObjectMeta, OriginBody, OriginRead, PartInfo, PartRequest, PutCondition, PutRequest,
-    PutResponse, UploadBody, UploadInfo, UploadedPart,
+    Attributes, BoxError, BucketInfo, ByteRange, CompleteRequest, DeleteCondition, GetRequest,
+    Headers, LateHeaders, ListPage, ListRequest, ListedObject, ObjectKey, ObjectMeta, OriginBody,
+    OriginRead, PartInfo, PartRequest, PutCondition, PutRequest, PutResponse, UploadBody,
+    UploadInfo, UploadedPart,
 };
 
 use directory::DirectoryOrigin;
@@ -191,6 +192,17 @@ impl Origin {
             .await
     }
 
+    /// Deletes an object if it is the one of the condition. Not retried: a second attempt might
+    /// find another object.
+    pub async fn delete_if(
+        &self,
+        key: &ObjectKey,
+        condition: &DeleteCondition,
+    ) -> Result<(), OriginError> {
+        let deleted = self.backend.delete_if(key, condition);
+        self.guard.once(OriginOperation::Delete, deleted).await
+    }
+
     /// Lists a page of a bucket.
     pub async fn list(&self, bucket: &str, request: ListRequest) -> Result<ListPage, OriginError> {
         self.guard
@@ -302,9 +314,9 @@ impl Origin {
     pub async fn complete_upload(
         &self,
         key: &ObjectKey,
-        upload: &str,
-        parts: Vec<UploadedPart>,
+        request: CompleteRequest,
     ) -> Result<PutResponse, OriginError> {
+        let parts = &request.parts;
         if parts.is_empty() {
             return Err(OriginError::InvalidPart("an upload needs a part".into()));
         }
@@ -317,7 +329,7 @@ impl Origin {
         self.guard
             .once(
                 OriginOperation::Multipart,
-                self.backend.complete_upload(key, upload, parts),
+                self.backend.complete_upload(key, request),
             )
             .await
     }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
-use std::time::SystemTime;
+use std::sync::{Arc, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
@@ -110,8 +110,10 @@ impl ByteRange {
 pub struct ObjectMeta {
     /// Bytes of the whole object.
     pub size: u64,
-    /// The entity tag in HTTP syntax, with quotes: `"abc"` or `W/"abc"`.
+    /// The entity tag in HTTP syntax, with quotes: `"abc"` or `W/"abc"`. It tells versions apart.
     pub etag: Option<String>,
+    /// The entity tag that clients see instead, made of the object's bytes as in S3.
+    pub content_etag: Option<String>,
     /// The modification time that the origin reports.
     pub last_modified: Option<SystemTime>,
     /// Content type and other headers that were stored with it.
@@ -119,6 +121,11 @@ pub struct ObjectMeta {
 }
 
 impl ObjectMeta {
+    /// The entity tag that clients see, and with which their conditions are compared.
+    pub fn client_etag(&self) -> Option<&str> {
+        self.content_etag.as_deref().or(self.etag.as_deref())
+    }
+
     /// True if a change of the object is detectable.
     pub fn has_validator(&self) -> bool {
         self.etag.is_some() || self.last_modified.is_some()
@@ -192,9 +199,90 @@ debug_fields!(OriginRead: meta, range);
 pub enum PutCondition {
     /// `If-None-Match: *`: there is no object.
     Absent,
+    /// `If-Match: *`: there is an object.
+    Exists,
     /// `If-Match`: the object has this entity tag.
     Matches(String),
+    /// `If-None-Match`: no object has this entity tag.
+    Differs(String),
 }
+
+impl PutCondition {
+    /// Compares the object in place, if there is one.
+    ///
+    /// # Errors
+    /// [`OriginError::PreconditionFailed`]; [`OriginError::NotFound`] without the object that the
+    /// condition needs.
+    pub fn check(&self, key: &str, current: Option<&ObjectMeta>) -> Result<(), OriginError> {
+        let tag = current.map(ObjectMeta::client_etag);
+        let holds = match (self, tag) {
+            (PutCondition::Absent, tag) => tag.is_none(),
+            (PutCondition::Exists | PutCondition::Matches(_), None) => {
+                return Err(OriginError::NotFound(key.to_owned()));
+            }
+            (PutCondition::Exists, Some(_)) | (PutCondition::Differs(_), None) => true,
+            (PutCondition::Matches(wanted), Some(tag)) => tag == Some(wanted),
+            (PutCondition::Differs(other), Some(tag)) => tag != Some(other),
+        };
+        match holds {
+            true => Ok(()),
+            false => Err(OriginError::PreconditionFailed),
+        }
+    }
+}
+
+/// A condition on the object that a delete removes. A missing object meets every one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeleteCondition {
+    /// `If-Match`: its entity tag.
+    pub etag: Option<String>,
+    /// Its bytes.
+    pub size: Option<u64>,
+    /// Its modification time in seconds since 1970, rounded down.
+    pub modified_unix_s: Option<i64>,
+}
+
+impl DeleteCondition {
+    /// True if nothing is asked of the object.
+    pub fn is_empty(&self) -> bool {
+        *self == DeleteCondition::default()
+    }
+
+    /// Compares an object.
+    ///
+    /// # Errors
+    /// [`OriginError::PreconditionFailed`].
+    pub fn check(&self, meta: &ObjectMeta) -> Result<(), OriginError> {
+        let modified_unix_s =
+            meta.last_modified
+                .map(|time| match time.duration_since(UNIX_EPOCH) {
+                    Ok(after) => i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+                    Err(before) => {
+                        let before = before.duration();
+                        let whole = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
+                        -whole - i64::from(before.subsec_nanos() > 0)
+                    }
+                });
+        let holds = self
+            .etag
+            .as_deref()
+            .is_none_or(|tag| meta.client_etag() == Some(tag))
+            && self.size.is_none_or(|size| meta.size == size)
+            && self
+                .modified_unix_s
+                .is_none_or(|time| modified_unix_s == Some(time));
+        match holds {
+            true => Ok(()),
+            false => Err(OriginError::PreconditionFailed),
+        }
+    }
+}
+
+/// Headers in lower case with their values.
+pub type Headers = Vec<(String, String)>;
+
+/// Headers of an upload that are known when its body has ended, such as checksums.
+pub type LateHeaders = Arc<OnceLock<Headers>>;
 
 /// A write to an origin.
 pub struct PutRequest {
@@ -207,6 +295,8 @@ pub struct PutRequest {
     pub condition: Option<PutCondition>,
     /// The bytes.
     pub body: UploadBody,
+    /// Further headers to store, set before the body ends. Not every origin stores them.
+    pub late_headers: LateHeaders,
     /// The upload turn, if it was taken before the body began.
     pub turn: Option<UploadTurn>,
 }
@@ -219,6 +309,7 @@ impl PutRequest {
             length: Some(bytes.len() as u64),
             condition: None,
             body: Box::pin(futures::stream::once(async move { Ok(bytes) })),
+            late_headers: LateHeaders::default(),
             turn: None,
         }
     }
@@ -236,6 +327,8 @@ pub struct PartRequest {
     pub length: Option<u64>,
     /// The bytes.
     pub body: UploadBody,
+    /// As in [`PutRequest`].
+    pub late_headers: LateHeaders,
     /// As in [`PutRequest`].
     pub turn: Option<UploadTurn>,
 }
@@ -309,6 +402,19 @@ pub struct BucketInfo {
     pub created: Option<SystemTime>,
 }
 
+/// The end of a multipart upload.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CompleteRequest {
+    /// The id of the upload.
+    pub upload: String,
+    /// Its parts, in ascending order of their numbers.
+    pub parts: Vec<UploadedPart>,
+    /// The condition on the replaced object.
+    pub condition: Option<PutCondition>,
+    /// Further headers to store, as in [`PutRequest::late_headers`].
+    pub headers: Headers,
+}
+
 /// One part of a finished multipart upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UploadedPart {
@@ -329,6 +435,8 @@ pub struct PartInfo {
     pub size: u64,
     /// When it was uploaded.
     pub last_modified: Option<SystemTime>,
+    /// Its [`late_headers`](PartRequest::late_headers), if the origin stores them.
+    pub headers: Headers,
 }
 
 /// A pending multipart upload.

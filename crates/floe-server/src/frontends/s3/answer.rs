@@ -13,6 +13,7 @@ use http::header::{HeaderName, IF_MATCH, IF_NONE_MATCH, ORIGIN, RANGE};
 use http::{HeaderMap, StatusCode};
 use s3s::{S3Error, S3Result};
 
+use super::checksums;
 use super::condition::conditions;
 use super::error::{precondition_failed, range_not_satisfiable, s3_error};
 use super::passable::is_stable;
@@ -45,8 +46,23 @@ impl Answers {
         }
     }
 
-    /// Answers a GET or a HEAD. Of its headers only range and conditions count.
+    /// Answers a GET or a HEAD. Of its headers only range, conditions and the mode of checksums
+    /// count.
     pub(super) async fn answer(
+        &self,
+        is_head: bool,
+        key: &ObjectKey,
+        headers: &HeaderMap,
+    ) -> Result<Answered, Unread> {
+        let mut answered = self.found(is_head, key, headers).await?;
+        let head = &mut answered.0;
+        if head.status != StatusCode::OK || !wants_checksums(headers) {
+            checksums::remove(&mut head.meta.attributes.headers);
+        }
+        Ok(answered)
+    }
+
+    async fn found(
         &self,
         is_head: bool,
         key: &ObjectKey,
@@ -99,6 +115,11 @@ impl Answers {
             false => Unread::Refused(error),
         }
     }
+}
+
+fn wants_checksums(headers: &HeaderMap) -> bool {
+    let mode = headers.get("x-amz-checksum-mode");
+    mode.is_some_and(|mode| mode.as_bytes().eq_ignore_ascii_case(b"ENABLED"))
 }
 
 /// True for an error that an S3 origin words better. A cached absence is answered here.
@@ -208,7 +229,7 @@ pub(super) fn describe(meta: &ObjectMeta, has_object: bool, mut put: impl FnMut(
     let content_type = has_object.then(|| content_type.unwrap_or("binary/octet-stream"));
     for (name, value) in [
         ("content-type", content_type),
-        ("etag", meta.etag.as_deref()),
+        ("etag", meta.client_etag()),
         ("content-encoding", attributes.content_encoding.as_deref()),
         ("content-language", attributes.content_language.as_deref()),
         (

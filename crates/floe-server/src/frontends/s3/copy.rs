@@ -1,12 +1,15 @@
 //! `CopyObject`: reads through the cache and writes to the origin.
 
 use floe::object::{ConditionalRead, ObjectCache, ObjectKey, ObjectRead};
-use floe::origin::{Attributes, BoxError, ByteRange, PutRequest, PutResponse, UploadTurn};
+use floe::origin::{
+    Attributes, BoxError, ByteRange, LateHeaders, PutRequest, PutResponse, UploadTurn,
+};
 use futures::StreamExt;
 use http::HeaderMap;
 use s3s::dto::{CopyObjectInput, CopySource, MetadataDirective};
 use s3s::{S3Request, S3Result};
 
+use super::checksums;
 use super::condition::copy_conditions;
 use super::error::{invalid_argument, not_implemented, precondition_failed, s3_error};
 use super::fields::attributes;
@@ -33,7 +36,12 @@ pub(crate) async fn copy_object(
     let (turn, read) = open_source(cache, &source, None, &request.headers).await?;
     let kept = read.meta.attributes.clone();
     let attributes = match replaces {
-        true => attributes(&request.headers)?,
+        // The bytes stay as they are.
+        true => {
+            let mut own = attributes(&request.headers)?;
+            own.headers.extend(checksums::only(&kept.headers));
+            own
+        }
         false => Attributes {
             storage_class: input.storage_class.map(|class| class.as_str().to_owned()),
             ..kept
@@ -44,6 +52,7 @@ pub(crate) async fn copy_object(
         length: Some(read.meta.size),
         condition: None,
         body: read.body.map(|piece| piece.map_err(BoxError::from)).boxed(),
+        late_headers: LateHeaders::default(),
         turn: Some(turn),
     };
     cache.put(&target, put).await.map_err(s3_error)

@@ -64,7 +64,15 @@ fn honoured(operation: &str) -> &'static [&'static [&'static str]] {
         "CreateBucket" => &[&["x-amz-acl"]],
         // `check_document` compares the checksums.
         "DeleteObjects" => &[CHECKSUMS, UNLOCKS],
-        "DeleteObject" => &[UNLOCKS],
+        "DeleteObject" => &[
+            UNLOCKS,
+            &["x-amz-if-match-last-modified-time", "x-amz-if-match-size"],
+        ],
+        "GetObjectAttributes" => &[&[
+            "x-amz-max-parts",
+            "x-amz-object-attributes",
+            "x-amz-part-number-marker",
+        ]],
         _ => &[],
     }
 }
@@ -146,7 +154,8 @@ fn reject_access_lists(headers: &HeaderMap) -> S3Result<()> {
 /// Rejects conditions on the replaced object if the operation does not evaluate them.
 fn reject_conditions(operation: &str, headers: &HeaderMap) -> S3Result<()> {
     let looked_at: &[&str] = match operation {
-        "PutObject" | "DeleteObject" | "CompleteMultipartUpload" => &["if-match", "if-none-match"],
+        "PutObject" | "CompleteMultipartUpload" => &["if-match", "if-none-match"],
+        "DeleteObject" => &["if-match"],
         "GetObject" | "HeadObject" => &["if-match", "if-none-match", "if-unmodified-since"],
         _ => &[],
     };

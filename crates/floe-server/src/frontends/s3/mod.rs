@@ -7,6 +7,7 @@
 mod answer;
 pub(crate) mod auth;
 mod changes;
+mod checksums;
 mod chunked;
 mod condition;
 mod config;

@@ -2,7 +2,9 @@
 //! and copies parts from other objects.
 
 use floe::object::{ObjectCache, ObjectKey};
-use floe::origin::{BoxError, ByteRange, PartInfo, PartRequest, PutResponse, UploadInfo};
+use floe::origin::{
+    BoxError, ByteRange, LateHeaders, PartInfo, PartRequest, PutResponse, UploadInfo,
+};
 use futures::StreamExt;
 use s3s::dto::{
     ListMultipartUploadsInput, ListMultipartUploadsOutput, ListPartsInput, ListPartsOutput,
@@ -10,6 +12,7 @@ use s3s::dto::{
 };
 use s3s::{S3Error, S3Request, S3Result};
 
+use super::checksums;
 use super::copy::{open_source, source_key};
 use super::error::{invalid_argument, not_implemented, s3_error};
 use super::fields::{etag, part_number};
@@ -51,12 +54,17 @@ pub(crate) async fn list_parts(
 }
 
 fn part(part: PartInfo) -> Part {
+    let checksums = checksums::of(&part.headers).unwrap_or_default();
     Part {
+        checksum_crc32: checksums.checksum_crc32,
+        checksum_crc32c: checksums.checksum_crc32c,
+        checksum_crc64nvme: checksums.checksum_crc64nvme,
+        checksum_sha1: checksums.checksum_sha1,
+        checksum_sha256: checksums.checksum_sha256,
         part_number: Some(part.number as i32),
         e_tag: part.etag.as_deref().and_then(etag),
         size: i64::try_from(part.size).ok(),
         last_modified: Some(timestamp(part.last_modified)),
-        ..Part::default()
     }
 }
 
@@ -133,6 +141,7 @@ pub(crate) async fn upload_part_copy(
         number,
         length: Some(read.range.end - read.range.start),
         body: read.body.map(|piece| piece.map_err(BoxError::from)).boxed(),
+        late_headers: LateHeaders::default(),
         turn: Some(turn),
     };
     cache.upload_part(&target, part).await.map_err(s3_error)

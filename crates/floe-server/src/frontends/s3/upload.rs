@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use floe::object::ObjectError;
-use floe::origin::{BoxError, UploadBody};
+use floe::origin::{BoxError, LateHeaders, UploadBody};
 use futures::StreamExt;
 use http::{HeaderMap, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
@@ -14,16 +14,11 @@ use s3s::crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme, Md5, Sha1, Sha256};
 use s3s::dto::{Checksum, StreamingBlob};
 use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders};
 
+use super::checksums::{self, CRC32, CRC32C, CRC64NVME, SHA1, SHA256};
 use super::error::{custom, invalid_argument, s3_error, with};
 
 /// Bytes of the largest XML request, such as a list of keys to delete.
 pub(crate) const XML_BYTES_MAX: usize = 2 << 20;
-
-const CRC32: &str = "x-amz-checksum-crc32";
-const CRC32C: &str = "x-amz-checksum-crc32c";
-const SHA1: &str = "x-amz-checksum-sha1";
-const SHA256: &str = "x-amz-checksum-sha256";
-const CRC64NVME: &str = "x-amz-checksum-crc64nvme";
 
 /// The length and hashes that a client announced.
 #[derive(Default)]
@@ -94,6 +89,8 @@ struct Outcome {
     /// The client's error that ended the upload.
     fault: OnceLock<Fault>,
     checksums: OnceLock<Checksum>,
+    /// Those that the origin may store.
+    headers: LateHeaders,
 }
 
 /// A client's error in an upload.
@@ -198,6 +195,11 @@ impl Upload {
         }
     }
 
+    /// The headers of the checksums, set when the body has ended.
+    pub(crate) fn late_headers(&self) -> LateHeaders {
+        Arc::clone(&self.outcome.headers)
+    }
+
     /// The checksums that were computed and verified.
     pub(crate) fn checksums(&self) -> Checksum {
         self.outcome.checksums.get().cloned().unwrap_or_default()
@@ -217,6 +219,7 @@ fn checked(pieces: Pieces, check: Check, outcome: Arc<Outcome>) -> UploadBody {
             Some(Err(error)) => Err(Fault::of_stream(&*error)),
             None => match check.finish() {
                 Ok(checksums) => {
+                    let _ = outcome.headers.set(checksums::headers(&checksums));
                     let _ = outcome.checksums.set(checksums);
                     return None;
                 }

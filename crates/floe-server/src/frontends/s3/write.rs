@@ -6,13 +6,17 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::SystemTime;
 
 use floe::object::{ObjectCache, ObjectKey};
-use floe::origin::{PartRequest, PutCondition, PutRequest, UploadBody, UploadedPart};
+use floe::origin::{
+    CompleteRequest, DeleteCondition, Headers, PartRequest, PutCondition, PutRequest, UploadBody,
+    UploadedPart,
+};
 use futures::StreamExt;
 use http::HeaderMap;
 use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result};
 
 use super::changes::DELETES_MAX;
+use super::checksums;
 use super::copy;
 use super::error::{invalid_argument, not_implemented, s3_error};
 use super::fields::{attributes, etag, part_number};
@@ -151,6 +155,7 @@ impl S3 for Writes {
             length: upload.length,
             condition: put_condition(input.if_match, input.if_none_match)?,
             body,
+            late_headers: upload.late_headers(),
             turn: None,
         };
         let key = ObjectKey::new(input.bucket, input.key);
@@ -159,19 +164,50 @@ impl S3 for Writes {
         Ok(S3Response::new(stored!(PutObjectOutput, stored, upload)))
     }
 
+    async fn get_object_attributes(
+        &self,
+        request: S3Request<GetObjectAttributesInput>,
+    ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
+        let input = request.input;
+        reject_version(input.version_id.as_deref())?;
+        let key = ObjectKey::new(input.bucket, input.key);
+        let meta = self.cache.head(&key).await.map_err(s3_error)?.meta;
+        let asked = |name: &str| {
+            let lists = input.object_attributes.iter();
+            let mut names = lists.flat_map(|list| list.as_str().split(','));
+            names.any(|asked| asked.trim() == name)
+        };
+        let tag = meta.client_etag().and_then(etag);
+        let class = meta.attributes.storage_class.clone();
+        let class = class.unwrap_or_else(|| StorageClass::STANDARD.to_owned());
+        let size = i64::try_from(meta.size).ok();
+        Ok(S3Response::new(GetObjectAttributesOutput {
+            checksum: checksums::of(&meta.attributes.headers)
+                .filter(|_| asked(ObjectAttributes::CHECKSUM)),
+            e_tag: tag.filter(|_| asked(ObjectAttributes::ETAG)),
+            last_modified: meta.last_modified.map(Timestamp::from),
+            object_size: size.filter(|_| asked(ObjectAttributes::OBJECT_SIZE)),
+            storage_class: asked(ObjectAttributes::STORAGE_CLASS)
+                .then(|| StorageClass::from(class)),
+            ..GetObjectAttributesOutput::default()
+        }))
+    }
+
     async fn delete_object(
         &self,
         request: S3Request<DeleteObjectInput>,
     ) -> S3Result<S3Response<DeleteObjectOutput>> {
         let input = request.input;
         reject_version(input.version_id.as_deref())?;
-        reject_conditional_delete(
-            input.if_match.is_some()
-                || input.if_match_last_modified_time.is_some()
-                || input.if_match_size.is_some(),
-        )?;
+        let tag = match input.if_match {
+            // A missing object is deleted already.
+            None | Some(ETagCondition::Any) => None,
+            Some(ETagCondition::ETag(tag)) => Some(tag),
+        };
+        let time = input.if_match_last_modified_time;
+        let condition = delete_condition(tag, time, input.if_match_size)?;
         let key = ObjectKey::new(input.bucket, input.key);
-        self.cache.delete(&key).await.map_err(s3_error)?;
+        self.delete(&key, condition).await?;
         Ok(S3Response::new(DeleteObjectOutput::default()))
     }
 
@@ -234,6 +270,7 @@ impl S3 for Writes {
             number,
             length: upload.length,
             body,
+            late_headers: upload.late_headers(),
             turn: None,
         };
         let stored = self.cache.upload_part(&key, part).await;
@@ -246,9 +283,7 @@ impl S3 for Writes {
         request: S3Request<CompleteMultipartUploadInput>,
     ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
         let input = request.input;
-        if input.if_match.is_some() || input.if_none_match.is_some() {
-            return Err(not_implemented("conditional multipart uploads"));
-        }
+        let condition = put_condition(input.if_match, input.if_none_match)?;
         let parts = input
             .multipart_upload
             .and_then(|upload| upload.parts)
@@ -266,11 +301,14 @@ impl S3 for Writes {
             })
             .collect::<S3Result<Vec<_>>>()?;
         let key = ObjectKey::new(input.bucket.as_str(), input.key.as_str());
-        let stored = self
-            .cache
-            .complete_upload(&key, &input.upload_id, parts)
-            .await
-            .map_err(s3_error)?;
+        let complete = CompleteRequest {
+            upload: input.upload_id,
+            parts,
+            condition,
+            headers: Headers::new(),
+        };
+        let stored = self.cache.complete_upload(&key, complete).await;
+        let stored = stored.map_err(s3_error)?;
         Ok(S3Response::new(CompleteMultipartUploadOutput {
             location: Some(format!("/{}/{}", input.bucket, input.key)),
             bucket: Some(input.bucket),
@@ -397,18 +435,26 @@ impl Writes {
         self.cache.head_bucket(bucket).await.map_err(s3_error)
     }
 
+    async fn delete(&self, key: &ObjectKey, condition: DeleteCondition) -> S3Result<()> {
+        let deleted = match condition.is_empty() {
+            true => self.cache.delete(key).await,
+            false => self.cache.delete_if(key, condition).await,
+        };
+        deleted.map_err(s3_error)
+    }
+
     async fn delete_one(
         &self,
         bucket: &str,
         object: ObjectIdentifier,
     ) -> Result<DeletedObject, Error> {
         let key = ObjectKey::new(bucket, object.key.as_str());
-        let is_conditional =
-            object.e_tag.is_some() || object.last_modified_time.is_some() || object.size.is_some();
-        let rejected = reject_version(object.version_id.as_deref())
-            .and_then(|()| reject_conditional_delete(is_conditional));
-        let result = match rejected {
-            Ok(()) => self.cache.delete(&key).await.map_err(s3_error),
+        let condition = reject_version(object.version_id.as_deref()).and_then(|()| {
+            let tag = object.e_tag.filter(|tag| tag.value() != "*");
+            delete_condition(tag, object.last_modified_time, object.size)
+        });
+        let result = match condition {
+            Ok(condition) => self.delete(&key, condition).await,
             Err(error) => Err(error),
         };
         match result {
@@ -433,12 +479,17 @@ fn reject_version(version: Option<&str>) -> S3Result<()> {
     }
 }
 
-/// No kind of origin compares and deletes atomically.
-fn reject_conditional_delete(is_conditional: bool) -> S3Result<()> {
-    match is_conditional {
-        true => Err(not_implemented("conditional deletes")),
-        false => Ok(()),
-    }
+fn delete_condition(
+    tag: Option<ETag>,
+    modified: Option<Timestamp>,
+    size: Option<i64>,
+) -> S3Result<DeleteCondition> {
+    let size = size.map(u64::try_from).transpose();
+    Ok(DeleteCondition {
+        etag: tag.as_ref().map(etag_text),
+        size: size.map_err(|_| invalid_argument("the size of an object is negative"))?,
+        modified_unix_s: modified.map(|time| time::OffsetDateTime::from(time).unix_timestamp()),
+    })
 }
 
 fn put_condition(
@@ -448,11 +499,9 @@ fn put_condition(
     match (if_match, if_none_match) {
         (None, None) => Ok(None),
         (None, Some(ETagCondition::Any)) => Ok(Some(PutCondition::Absent)),
-        (None, Some(ETagCondition::ETag(_))) => {
-            Err(not_implemented("PUT with If-None-Match other than *"))
-        }
+        (None, Some(ETagCondition::ETag(tag))) => Ok(Some(PutCondition::Differs(etag_text(&tag)))),
         (Some(ETagCondition::ETag(tag)), None) => Ok(Some(PutCondition::Matches(etag_text(&tag)))),
-        (Some(ETagCondition::Any), None) => Err(not_implemented("PUT with If-Match: *")),
+        (Some(ETagCondition::Any), None) => Ok(Some(PutCondition::Exists)),
         (Some(_), Some(_)) => Err(invalid_argument(
             "If-Match and If-None-Match exclude each other",
         )),

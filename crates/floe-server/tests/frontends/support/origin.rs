@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
 use floe::origin::{
-    Attributes, Backend, BucketInfo, GetRequest, ListPage, ListRequest, ListedObject, ObjectKey,
-    ObjectMeta, OriginError, OriginRead, PartRequest, PutCondition, PutRequest, PutResponse,
-    UploadBody, UploadedPart,
+    Attributes, Backend, BucketInfo, CompleteRequest, GetRequest, ListPage, ListRequest,
+    ListedObject, ObjectKey, ObjectMeta, OriginError, OriginRead, PartRequest, PutRequest,
+    PutResponse, UploadBody,
 };
 use futures::StreamExt;
 use parking_lot::Mutex;
@@ -50,6 +50,7 @@ impl MemoryOrigin {
             etag: Some(format!("\"etag-{number}\"")),
             last_modified: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1_600_000_000)),
             attributes,
+            ..ObjectMeta::default()
         };
         let mut state = self.state.lock();
         state.buckets.insert(bucket.to_owned());
@@ -154,15 +155,13 @@ impl Backend for MemoryOrigin {
     }
 
     async fn put(&self, key: &ObjectKey, request: PutRequest) -> Result<PutResponse, OriginError> {
-        match (self.find(key), &request.condition) {
-            (Ok(_), Some(PutCondition::Absent)) => return Err(OriginError::PreconditionFailed),
-            (Ok((meta, _)), Some(PutCondition::Matches(tag)))
-                if meta.etag.as_ref() != Some(tag) =>
-            {
-                return Err(OriginError::PreconditionFailed);
-            }
-            (Err(OriginError::NotFound(_)) | Ok(_), _) => {}
-            (Err(error), _) => return Err(error),
+        let current = match self.find(key) {
+            Ok((meta, _)) => Some(meta),
+            Err(OriginError::NotFound(_)) => None,
+            Err(error) => return Err(error),
+        };
+        if let Some(condition) = &request.condition {
+            condition.check(key.key(), current.as_ref())?;
         }
         let bytes = collect(request.body, request.length).await?;
         let meta = self.store_with(key.bucket(), key.key(), bytes, request.attributes);
@@ -276,15 +275,14 @@ impl Backend for MemoryOrigin {
     async fn complete_upload(
         &self,
         key: &ObjectKey,
-        upload: &str,
-        named: Vec<UploadedPart>,
+        request: CompleteRequest,
     ) -> Result<PutResponse, OriginError> {
-        let removed = self.state.lock().uploads.remove(upload);
+        let removed = self.state.lock().uploads.remove(&request.upload);
         let Some((_, attributes, parts)) = removed else {
-            return Err(OriginError::NoSuchUpload(upload.into()));
+            return Err(OriginError::NoSuchUpload(request.upload));
         };
         let mut whole = BytesMut::new();
-        for part in named {
+        for part in request.parts {
             match parts.get(&part.number) {
                 Some(bytes) if part.etag == format!("\"part-{}\"", part.number) => {
                     whole.extend_from_slice(bytes);

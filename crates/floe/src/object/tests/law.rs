@@ -11,7 +11,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::origin::GatedOrigin;
 use super::*;
 use crate::object::Outcome;
-use crate::origin::{Attributes, OriginConfig, OriginError, PartRequest, UploadedPart};
+use crate::origin::{
+    Attributes, CompleteRequest, OriginConfig, OriginError, PartRequest, UploadedPart,
+};
 
 fn version(letter: u8, len: usize) -> Bytes {
     vec![letter; len].into()
@@ -165,13 +167,19 @@ async fn a_completed_upload_replaces_what_was_cached() {
         number: 1,
         length: None,
         body: put(version(b'b', 20)).body,
+        late_headers: Arc::default(),
         turn: None,
     };
     let etag = cache.upload_part(&key, part).await.unwrap().etag.unwrap();
     // An uploaded part alone changes nothing.
     assert_eq!(read(&cache, None).await.unwrap(), version(b'a', 10));
     let parts = vec![UploadedPart { number: 1, etag }];
-    cache.complete_upload(&key, &upload, parts).await.unwrap();
+    let request = CompleteRequest {
+        upload,
+        parts,
+        ..CompleteRequest::default()
+    };
+    cache.complete_upload(&key, request).await.unwrap();
     assert_eq!(read(&cache, None).await.unwrap(), version(b'b', 20));
 }
 

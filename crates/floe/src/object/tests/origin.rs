@@ -14,8 +14,7 @@ use tokio::sync::Semaphore;
 
 use crate::origin::emulated::{check_conditions, clip};
 use crate::origin::{
-    Attributes, Backend, GetRequest, ObjectKey, ObjectMeta, OriginError, OriginRead, PutRequest,
-    PutResponse,
+    Backend, GetRequest, ObjectKey, ObjectMeta, OriginError, OriginRead, PutRequest, PutResponse,
 };
 
 /// A gate that is open until closed.
@@ -151,7 +150,7 @@ impl GatedOrigin {
             last_modified: self
                 .validators
                 .then(|| UNIX_EPOCH + Duration::from_secs(stored.written)),
-            attributes: Attributes::default(),
+            ..ObjectMeta::default()
         };
         check_conditions(&meta, request)?;
         Ok((stored, meta))

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use crate::origin::error::OriginError;
 use crate::origin::types::{Attributes, ObjectMeta};
@@ -15,16 +16,47 @@ const XATTR: &str = "user.floe.attributes";
 /// Linux limits extended attributes to 64 KiB; most file systems to less.
 const XATTR_BYTES_MAX: usize = 64 * 1024;
 
+/// Headers that are true only of the bytes with which they were stored.
+const OF_BYTES: &str = "x-amz-checksum-";
+
+/// The content of the extended attribute.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Stored {
+    #[serde(flatten)]
+    attributes: Attributes,
+    /// The entity tag of the bytes, as in S3.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    etag: Option<String>,
+    /// The entity tag of [`stat_meta`] with which `etag` and checksums are true.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stamp: Option<String>,
+}
+
 /// Reads an object's metadata from its open file.
 pub(super) fn meta(file: &File, key: &str) -> Result<ObjectMeta, OriginError> {
-    let metadata = file.metadata()?;
-    let mut attributes = read_attributes(file);
-    if attributes.content_type.is_none() {
-        attributes.content_type = content_type(key).map(str::to_owned);
+    let mut meta = content_meta(file)?;
+    let kind = &mut meta.attributes.content_type;
+    if kind.is_none() {
+        *kind = content_type(key).map(str::to_owned);
+    }
+    Ok(meta)
+}
+
+/// As [`meta`], without the type that the key's ending implies.
+pub(super) fn content_meta(file: &File) -> Result<ObjectMeta, OriginError> {
+    let meta = stat_meta(&file.metadata()?);
+    let mut stored = read_stored(file);
+    if stored.stamp.is_none() || stored.stamp != meta.etag {
+        // Another program has written to the file since.
+        stored.etag = None;
+        let headers = &mut stored.attributes.headers;
+        headers.retain(|(name, _)| !name.starts_with(OF_BYTES));
     }
     Ok(ObjectMeta {
-        attributes,
-        ..stat_meta(&metadata)
+        content_etag: stored.etag,
+        attributes: stored.attributes,
+        ..meta
     })
 }
 
@@ -51,21 +83,24 @@ pub(super) fn etag_meta(size: u64, mtime_s: i64, mtime_ns: i64, inode: u64) -> O
     let nanoseconds = Duration::from_nanos(u64::try_from(mtime_ns).unwrap_or(0));
     ObjectMeta {
         size,
-        etag: Some(format!("\"{size:x}-{mtime_s:x}.{mtime_ns:x}-{inode:x}\"")),
+        // Clients send tags of letters, digits and hyphens without quotes, too.
+        etag: Some(format!("\"{size:x}-{mtime_s:x}-{mtime_ns:x}-{inode:x}\"")),
         last_modified: base.and_then(|base| base.checked_add(nanoseconds)),
-        attributes: Attributes::default(),
+        ..ObjectMeta::default()
     }
 }
 
-fn read_attributes(file: &File) -> Attributes {
-    let len = match rustix::fs::fgetxattr_query(file, XATTR) {
-        Ok(len) if len > 0 && len <= XATTR_BYTES_MAX => len,
-        _ => return Attributes::default(),
-    };
-    let mut buffer = vec![0; len];
-    let read = match rustix::fs::fgetxattr(file, XATTR, &mut buffer[..]) {
-        Ok(read) => read,
-        Err(_) => return Attributes::default(),
+fn read_stored(file: &File) -> Stored {
+    // Most values are short, so that one call reads them.
+    let mut buffer = vec![0; 512];
+    let read = loop {
+        match rustix::fs::fgetxattr(file, XATTR, &mut buffer[..]) {
+            Ok(read) => break read,
+            Err(Errno::RANGE) if buffer.len() < XATTR_BYTES_MAX => {
+                buffer = vec![0; XATTR_BYTES_MAX];
+            }
+            Err(_) => return Stored::default(),
+        }
     };
     // Another program's attribute of this name is ignored.
     serde_json::from_slice(&buffer[..read]).unwrap_or_default()
@@ -81,22 +116,25 @@ pub(super) fn require_standard(attributes: &Attributes) -> Result<(), OriginErro
     }
 }
 
-/// Stores headers as an extended attribute. On a file system without them, a
-/// content type that the name implies is dropped, and other headers are an
-/// error.
+/// Stores headers and the entity tag of the bytes as an extended attribute. The file must have
+/// its last bytes and its [`stamp`]. On a file system without such attributes, a content type that
+/// the name implies and what the bytes imply are dropped, and other headers are an error.
 pub(super) fn write_attributes(
     file: &File,
     key: &str,
     attributes: &Attributes,
+    etag: Option<String>,
 ) -> Result<(), OriginError> {
-    if *attributes == Attributes::default() {
-        return Ok(());
-    }
-    let json = serde_json::to_vec(attributes)
-        .map_err(|error| OriginError::BadUpload(error.to_string()))?;
+    let stored = Stored {
+        attributes: attributes.clone(),
+        stamp: stat_meta(&file.metadata()?).etag,
+        etag,
+    };
+    let json =
+        serde_json::to_vec(&stored).map_err(|error| OriginError::BadUpload(error.to_string()))?;
     match rustix::fs::fsetxattr(file, XATTR, &json, XattrFlags::empty()) {
         Ok(()) => Ok(()),
-        Err(Errno::NOTSUP) if has_only_a_type(attributes) => Ok(()),
+        Err(Errno::NOTSUP) if is_implied(attributes) => Ok(()),
         Err(Errno::NOTSUP) => Err(OriginError::Unsupported(format!(
             "store the headers of {key:?}: its file system has no extended attributes"
         ))),
@@ -111,13 +149,16 @@ pub(super) fn write_attributes(
     }
 }
 
-fn has_only_a_type(attributes: &Attributes) -> bool {
-    let only_type = Attributes {
+/// True if the key and the bytes imply all headers.
+fn is_implied(attributes: &Attributes) -> bool {
+    let implied = Attributes {
         content_type: attributes.content_type.clone(),
         storage_class: attributes.storage_class.clone(),
+        headers: attributes.headers.clone(),
         ..Attributes::default()
     };
-    *attributes == only_type
+    let mut headers = attributes.headers.iter();
+    *attributes == implied && headers.all(|(name, _)| name.starts_with(OF_BYTES))
 }
 
 /// Sets a file's modification time in nanoseconds. The kernel's own timestamps

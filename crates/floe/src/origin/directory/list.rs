@@ -1,14 +1,15 @@
 //! Lists the files of a bucket in the byte order of their keys.
 
+use std::fs::File;
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, Dir, FileType, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::bucket::Bucket;
 use super::escape;
-use super::file::etag_meta;
-use super::path::open_beneath;
+use super::file::{content_meta, etag_meta};
+use super::path::{FILE, open_beneath};
 use crate::origin::error::OriginError;
 use crate::origin::types::{ListPage, ListRequest, ListedObject};
 
@@ -308,18 +309,26 @@ fn object(
     path: &str,
     key: String,
 ) -> Option<ListedObject> {
-    let mut stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-    if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
-        let target = open_beneath(root, path, OFlags::PATH).ok()?;
-        stat = rustix::fs::fstat(&target).ok()?;
-    }
-    let size = u64::try_from(stat.st_size).ok()?;
-    let nanoseconds = i64::try_from(stat.st_mtime_nsec).ok()?;
-    let meta = etag_meta(size, stat.st_mtime, nanoseconds, stat.st_ino);
+    let flags = FILE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = match rustix::fs::openat(directory, name, flags, Mode::empty()) {
+        Err(Errno::LOOP) => open_beneath(root, path, FILE),
+        result => result,
+    };
+    let meta = match opened {
+        Ok(file) => content_meta(&File::from(file)).ok()?,
+        // Its tag is that of its stamp, as long as it cannot be read.
+        Err(Errno::ACCESS | Errno::PERM) => {
+            let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+            let size = u64::try_from(stat.st_size).ok()?;
+            let nanoseconds = i64::try_from(stat.st_mtime_nsec).ok()?;
+            etag_meta(size, stat.st_mtime, nanoseconds, stat.st_ino)
+        }
+        Err(_) => return None,
+    };
     Some(ListedObject {
         key,
-        size,
-        etag: meta.etag,
+        size: meta.size,
+        etag: meta.client_etag().map(str::to_owned),
         last_modified: meta.last_modified,
     })
 }

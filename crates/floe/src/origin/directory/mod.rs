@@ -8,6 +8,7 @@
 
 mod bucket;
 mod buckets;
+mod digest;
 mod escape;
 mod file;
 mod list;
@@ -34,9 +35,9 @@ use super::config_error::{OriginConfigError, invalid};
 use super::emulated::{check_conditions, clip};
 use super::error::OriginError;
 use super::types::{
-    Attributes, BucketInfo, GetRequest, ListPage, ListRequest, ObjectKey, ObjectMeta, OriginBody,
-    OriginRead, PartInfo, PartRequest, PutCondition, PutRequest, PutResponse, UploadBody,
-    UploadInfo, UploadedPart,
+    Attributes, BucketInfo, CompleteRequest, DeleteCondition, GetRequest, ListPage, ListRequest,
+    ObjectKey, ObjectMeta, OriginBody, OriginRead, PartInfo, PartRequest, PutCondition, PutRequest,
+    PutResponse, UploadBody, UploadInfo,
 };
 use bucket::Bucket;
 use escape::Area;
@@ -178,9 +179,15 @@ impl Shared {
         staged.commit(&self.bucket(key.bucket())?, key.key(), condition)
     }
 
-    fn delete(&self, key: &ObjectKey) -> Result<(), OriginError> {
+    fn delete(&self, key: &ObjectKey, condition: &DeleteCondition) -> Result<(), OriginError> {
         let _turn = self.turn(key);
-        self.bucket(key.bucket())?.delete(key.key())
+        let bucket = self.bucket(key.bucket())?;
+        if !condition.is_empty()
+            && let Some(current) = upload::current(&bucket, key.key())?
+        {
+            condition.check(&current)?;
+        }
+        bucket.delete(key.key())
     }
 
     fn open(
@@ -270,14 +277,28 @@ impl Backend for DirectoryOrigin {
         let name = key.clone();
         self.blocking(move |shared| {
             let condition = request.condition.as_ref();
-            shared.commit(&name, staged, &request.attributes, condition)
+            let mut attributes = request.attributes;
+            let late = request.late_headers.get().into_iter().flatten();
+            attributes.headers.extend(late.cloned());
+            shared.commit(&name, staged, &attributes, condition)
         })
         .await
     }
 
     async fn delete(&self, key: &ObjectKey) -> Result<(), OriginError> {
         let name = key.clone();
-        self.blocking(move |shared| shared.delete(&name)).await
+        self.blocking(move |shared| shared.delete(&name, &DeleteCondition::default()))
+            .await
+    }
+
+    async fn delete_if(
+        &self,
+        key: &ObjectKey,
+        condition: &DeleteCondition,
+    ) -> Result<(), OriginError> {
+        let (name, condition) = (key.clone(), condition.clone());
+        self.blocking(move |shared| shared.delete(&name, &condition))
+            .await
     }
 
     async fn list(&self, bucket: &str, request: ListRequest) -> Result<ListPage, OriginError> {
@@ -355,23 +376,28 @@ impl Backend for DirectoryOrigin {
             .blocking(move |shared| shared.staging.begin_part(&name, &id))
             .await?;
         let staged = self.stage(staged, part.length, part.body).await?;
+        let headers = part.late_headers.get().cloned().unwrap_or_default();
         let name = key.clone();
-        self.blocking(move |shared| shared.staging.keep_part(&name, &upload, number, staged))
-            .await
+        self.blocking(move |shared| {
+            let staging = &shared.staging;
+            staging.keep_part(&name, &upload, number, headers, staged)
+        })
+        .await
     }
 
     async fn complete_upload(
         &self,
         key: &ObjectKey,
-        upload: &str,
-        parts: Vec<UploadedPart>,
+        request: CompleteRequest,
     ) -> Result<PutResponse, OriginError> {
-        let (name, id) = (key.clone(), upload.to_owned());
+        let name = key.clone();
         self.blocking(move |shared| {
             shared.bucket(name.bucket())?;
-            let (whole, attributes) = shared.staging.complete(&name, &id, &parts)?;
-            let response = shared.commit(&name, whole, &attributes, None)?;
-            shared.staging.forget_upload(&name, &id)?;
+            let CompleteRequest { upload, parts, .. } = request;
+            let (whole, mut attributes) = shared.staging.complete(&name, &upload, &parts)?;
+            attributes.headers.extend(request.headers);
+            let response = shared.commit(&name, whole, &attributes, request.condition.as_ref())?;
+            shared.staging.forget_upload(&name, &upload)?;
             Ok(response)
         })
         .await

@@ -6,14 +6,17 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use md5::{Digest, Md5};
 use rustix::fs::RenameFlags;
 use serde::{Deserialize, Serialize};
 
 use super::bucket::Bucket;
-use super::file::{meta, stamp, stat_meta, write_attributes};
+use super::digest;
+use super::file::{content_meta, meta, stamp, write_attributes};
 use crate::origin::error::OriginError;
 use crate::origin::types::{
-    Attributes, ObjectKey, PartInfo, PutCondition, PutResponse, UploadInfo, UploadedPart,
+    Attributes, Headers, ObjectKey, ObjectMeta, PartInfo, PutCondition, PutResponse, UploadInfo,
+    UploadedPart,
 };
 
 /// Age of an unfinished write that counts as abandoned.
@@ -29,6 +32,9 @@ pub(super) struct Staging {
 pub(super) struct Staged {
     pub(super) file: File,
     path: PathBuf,
+    digest: Md5,
+    /// The entity tag, if it is not that of [`digest`](Self::digest).
+    of_parts: Option<Option<String>>,
 }
 
 /// The object of a multipart upload.
@@ -88,11 +94,16 @@ impl Staging {
         key: &ObjectKey,
         upload: &str,
         number: u32,
+        headers: Headers,
         staged: Staged,
     ) -> Result<PutResponse, OriginError> {
         let (directory, _) = self.about(key, upload)?;
-        stamp(&staged.file)?;
-        let etag = stat_meta(&staged.file.metadata()?).etag;
+        let attributes = Attributes {
+            headers,
+            ..Attributes::default()
+        };
+        staged.describe(key.key(), &attributes)?;
+        let etag = tag(&staged.file)?;
         std::fs::rename(&staged.path, directory.join(part_name(number)))
             .map_err(|_| OriginError::NoSuchUpload(upload.to_owned()))?;
         Ok(PutResponse { etag })
@@ -107,16 +118,21 @@ impl Staging {
     ) -> Result<(Staged, Attributes), OriginError> {
         let (directory, about) = self.about(key, upload)?;
         let mut whole = self.begin()?;
+        let mut is_in_md5 = true;
         for part in parts {
             let wrong =
                 |reason: &str| OriginError::InvalidPart(format!("part {} {reason}", part.number));
             let mut file = File::open(directory.join(part_name(part.number)))
                 .map_err(|_| wrong("was not uploaded"))?;
-            if stat_meta(&file.metadata()?).etag.as_deref() != Some(part.etag.as_str()) {
+            let meta = content_meta(&file)?;
+            if meta.client_etag() != Some(part.etag.as_str()) {
                 return Err(wrong("has another entity tag"));
             }
+            is_in_md5 &= meta.content_etag.is_some();
             std::io::copy(&mut file, &mut whole.file)?;
         }
+        let tags = parts.iter().map(|part| part.etag.as_str());
+        whole.of_parts = Some(digest::of_parts(tags).filter(|_| is_in_md5));
         Ok((whole, about.attributes))
     }
 
@@ -135,15 +151,16 @@ impl Staging {
                 .to_str()
                 .and_then(|name| name.parse().ok());
             // A part that was just replaced is missing from this list.
-            let (Some(number), Ok(metadata)) = (number, entry.metadata()) else {
+            let (Some(number), Ok(file)) = (number, File::open(entry.path())) else {
                 continue;
             };
-            let meta = stat_meta(&metadata);
+            let meta = content_meta(&file)?;
             parts.push(PartInfo {
                 number,
-                etag: meta.etag,
+                etag: meta.client_etag().map(str::to_owned),
                 size: meta.size,
                 last_modified: meta.last_modified,
+                headers: meta.attributes.headers,
             });
         }
         parts.sort_unstable_by_key(|part| part.number);
@@ -241,17 +258,32 @@ impl Staged {
             .create_new(true)
             .mode(0o666)
             .open(&path)?;
-        Ok(Staged { file, path })
+        Ok(Staged {
+            file,
+            path,
+            digest: Md5::new(),
+            of_parts: None,
+        })
     }
 
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), OriginError> {
+        self.digest.update(bytes);
         Ok(self.file.write_all(bytes)?)
+    }
+
+    /// Stores headers, after the last bytes.
+    fn describe(&self, key: &str, attributes: &Attributes) -> Result<(), OriginError> {
+        let etag = match &self.of_parts {
+            Some(etag) => etag.clone(),
+            None => Some(digest::of_bytes(self.digest.clone())),
+        };
+        stamp(&self.file)?;
+        write_attributes(&self.file, key, attributes, etag)
     }
 
     /// Makes headers and bytes durable, before the file gets its key.
     pub(super) fn finish(&self, key: &str, attributes: &Attributes) -> Result<(), OriginError> {
-        write_attributes(&self.file, key, attributes)?;
-        stamp(&self.file)?;
+        self.describe(key, attributes)?;
         Ok(self.file.sync_all()?)
     }
 
@@ -263,21 +295,16 @@ impl Staged {
         key: &str,
         condition: Option<&PutCondition>,
     ) -> Result<PutResponse, OriginError> {
+        if let Some(condition) = condition {
+            condition.check(key, current(bucket, key)?.as_ref())?;
+        }
         let flags = match condition {
-            // `NOREPLACE` finds the file of another process.
-            Some(PutCondition::Absent) => match bucket.open(key) {
-                Err(OriginError::NotFound(_)) => RenameFlags::NOREPLACE,
-                Err(error) => return Err(error),
-                Ok(_) => return Err(OriginError::PreconditionFailed),
-            },
-            Some(PutCondition::Matches(etag)) => {
-                check_etag(bucket, key, etag)?;
-                RenameFlags::empty()
-            }
-            None => RenameFlags::empty(),
+            // Finds the file of another process, too.
+            Some(PutCondition::Absent) => RenameFlags::NOREPLACE,
+            _ => RenameFlags::empty(),
         };
         bucket.put(key, &self.path, flags)?;
-        let etag = meta(&self.file, key)?.etag;
+        let etag = tag(&self.file)?;
         Ok(PutResponse { etag })
     }
 }
@@ -289,13 +316,16 @@ impl Drop for Staged {
     }
 }
 
-fn check_etag(bucket: &Bucket<'_>, key: &str, etag: &str) -> Result<(), OriginError> {
-    let current = bucket.open(key).map_err(|error| match error {
-        OriginError::NotFound(_) => OriginError::PreconditionFailed,
-        other => other,
-    })?;
-    match stat_meta(&current.metadata()?).etag.as_deref() == Some(etag) {
-        true => Ok(()),
-        false => Err(OriginError::PreconditionFailed),
+/// The object in place.
+pub(super) fn current(bucket: &Bucket<'_>, key: &str) -> Result<Option<ObjectMeta>, OriginError> {
+    match bucket.open(key) {
+        Ok(file) => meta(&file, key).map(Some),
+        Err(OriginError::NotFound(_)) => Ok(None),
+        Err(error) => Err(error),
     }
+}
+
+/// The entity tag that clients see.
+fn tag(file: &File) -> Result<Option<String>, OriginError> {
+    Ok(content_meta(file)?.client_etag().map(str::to_owned))
 }

@@ -27,7 +27,7 @@ use super::backend::Backend;
 use super::config_error::OriginConfigError;
 use super::error::OriginError;
 use super::types::{
-    Attributes, GetRequest, ObjectKey, ObjectMeta, OriginBody, OriginRead, PutRequest, PutResponse,
+    GetRequest, ObjectKey, ObjectMeta, OriginBody, OriginRead, PutRequest, PutResponse,
 };
 use crate::latency::LatencyModel;
 use size::Sizes;
@@ -174,7 +174,7 @@ impl EmulatedOrigin {
                 )
             }),
             last_modified: self.config.validators.then(|| last_modified(generation)),
-            attributes: Attributes::default(),
+            ..ObjectMeta::default()
         };
         check_conditions(&meta, request)?;
         Ok((generation, meta))

@@ -55,6 +55,7 @@ pub(super) fn meta(
     ObjectMeta {
         size: meta.size,
         etag: meta.e_tag.clone(),
+        content_etag: None,
         last_modified: last_modified(meta),
         attributes: attributes_from_store(attributes),
     }

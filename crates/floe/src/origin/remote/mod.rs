@@ -33,8 +33,8 @@ use super::error::OriginError;
 use super::forward::{ForwardAnswer, ForwardBody, ForwardHead};
 use super::kind::OriginKind;
 use super::types::{
-    Attributes, BucketInfo, GetRequest, ListPage, ListRequest, ListedObject, ObjectKey, ObjectMeta,
-    OriginBody, OriginRead, PartRequest, PutRequest, PutResponse, UploadedPart,
+    Attributes, BucketInfo, CompleteRequest, GetRequest, ListPage, ListRequest, ListedObject,
+    ObjectKey, ObjectMeta, OriginBody, OriginRead, PartRequest, PutRequest, PutResponse,
 };
 use bucket::Bucket;
 use s3::S3Client;
@@ -377,10 +377,14 @@ impl Backend for RemoteOrigin {
     async fn complete_upload(
         &self,
         key: &ObjectKey,
-        upload: &str,
-        parts: Vec<UploadedPart>,
+        request: CompleteRequest,
     ) -> Result<PutResponse, OriginError> {
         let uploads = self.uploads(key)?;
+        let CompleteRequest { upload, parts, .. } = request;
+        if request.condition.is_some() {
+            let what = "complete multipart uploads on a condition";
+            return Err(OriginError::Unsupported(what.into()));
+        }
         let gap = parts
             .iter()
             .zip(1..)
@@ -394,9 +398,8 @@ impl Backend for RemoteOrigin {
         let parts = parts.into_iter().map(|part| PartId {
             content_id: part.etag,
         });
-        let id = upload.to_owned();
         let result = uploads
-            .complete_multipart(&convert::path(key)?, &id, parts.collect())
+            .complete_multipart(&convert::path(key)?, &upload, parts.collect())
             .await
             .map_err(|error| meaning(error, &key.to_string()))?;
         Ok(PutResponse { etag: result.e_tag })

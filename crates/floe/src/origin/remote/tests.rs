@@ -306,6 +306,7 @@ async fn a_long_upload_is_sent_in_parts_and_aborted_when_it_breaks_off() {
         length,
         condition: None,
         body: Box::pin(futures::stream::iter(pieces)),
+        late_headers: Arc::default(),
         turn: None,
     };
     let good = upload(vec![Ok(piece.clone()), Ok(piece.clone())], Some(6 << 20));

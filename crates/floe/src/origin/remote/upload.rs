@@ -157,7 +157,7 @@ pub(super) async fn put(
         }
         body.check_length(request.length)?;
         let options = object_store::PutOptions {
-            mode: mode(request.condition),
+            mode: mode(request.condition)?,
             attributes,
             ..object_store::PutOptions::default()
         };
@@ -208,15 +208,19 @@ fn part_bytes(request: &PutRequest, limits: &UploadLimits) -> Result<u64, Origin
     Ok(part_bytes)
 }
 
-fn mode(condition: Option<PutCondition>) -> PutMode {
-    match condition {
+fn mode(condition: Option<PutCondition>) -> Result<PutMode, OriginError> {
+    Ok(match condition {
         None => PutMode::Overwrite,
         Some(PutCondition::Absent) => PutMode::Create,
         Some(PutCondition::Matches(etag)) => PutMode::Update(UpdateVersion {
             e_tag: Some(etag),
             version: None,
         }),
-    }
+        Some(PutCondition::Exists | PutCondition::Differs(_)) => {
+            let what = "compare an object with If-Match: * or a tag in If-None-Match";
+            return Err(OriginError::Unsupported(what.into()));
+        }
+    })
 }
 
 /// A multipart upload started by this origin, aborted unless completed.

@@ -165,10 +165,12 @@ fn plain(
     })
 }
 
-/// True for a header that selects what is returned: a range or a condition.
+/// True for a header that selects what is returned: a range, a condition or checksums.
 fn is_term(name: &str) -> bool {
     let is_condition = name.len() > 3 && name.as_bytes()[..3].eq_ignore_ascii_case(b"if-");
-    is_condition || name.eq_ignore_ascii_case("range")
+    is_condition
+        || name.eq_ignore_ascii_case("range")
+        || name.eq_ignore_ascii_case("x-amz-checksum-mode")
 }
 
 /// True for a header without an effect on a read.

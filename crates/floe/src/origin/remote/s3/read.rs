@@ -228,6 +228,7 @@ fn meta(headers: &HeaderMap, size: u64) -> ObjectMeta {
     ObjectMeta {
         size,
         etag: own(&header::ETAG),
+        content_etag: None,
         last_modified: own(&header::LAST_MODIFIED)
             .and_then(|text| httpdate::parse_http_date(&text).ok()),
         attributes: Attributes {
