@@ -292,6 +292,10 @@ const PROOFS: &[(&str, &str)] = &[
         "floe-server/tests/frontends/s3_directory.rs:versions_are_listed_in_pages",
     ),
     (
+        "| `CompleteMultipartUpload` once more,",
+        "floe/src/origin/directory/tests.rs:parts_become_an_object_in_order_or_not_at_all floe-server/tests/frontends/s3_directory.rs:checksums_of_parts_make_that_of_the_whole",
+    ),
+    (
         "| conditions of PUT,",
         "floe-server/tests/frontends/s3_directory.rs:writes_and_deletes_keep_their_conditions floe/src/origin/directory/tests.rs:conditional_writes_are_atomic floe-server/tests/frontends/s3_write.rs:conditional_puts",
     ),
@@ -305,7 +309,7 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "| `ListParts`",
-        "floe-server/tests/frontends/origins.rs:uploads_under_way_are_listed_and_parts_copied",
+        "floe-server/tests/frontends/origins.rs:uploads_under_way_are_listed_and_parts_copied floe-server/tests/frontends/s3_directory.rs:uploads_under_way_are_folded",
     ),
     (
         "| versions, tags",

@@ -248,3 +248,97 @@ async fn checksums_are_stored_and_returned() {
     assert_eq!(got.text(), "jello");
     assert!(!got.headers.contains_key("x-amz-checksum-crc32c"));
 }
+
+#[tokio::test]
+async fn checksums_of_parts_make_that_of_the_whole() {
+    let Fixture { rig, root: _root } = fixture().await;
+    let created = rig.send("POST", "/bucket/key?uploads", &[], "").await;
+    let id = created.tags("UploadId")[0].to_owned();
+    let mut xml = String::new();
+    for number in [1, 2] {
+        let path = format!("/bucket/key?partNumber={number}&uploadId={id}");
+        let sum = [("x-amz-checksum-crc32c", "mnG7TA==")];
+        let part = rig.send("PUT", &path, &sum, "hello").await;
+        let tag = part.header("etag");
+        xml += &format!(
+            "<Part><PartNumber>{number}</PartNumber><ETag>{tag}</ETag>\
+             <ChecksumCRC32C>mnG7TA==</ChecksumCRC32C></Part>"
+        );
+    }
+    let path = format!("/bucket/key?uploadId={id}");
+    let parts = rig.get(&path, &[]).await;
+    assert_eq!(
+        parts.tags("ChecksumCRC32C"),
+        ["mnG7TA=="; 2],
+        "{}",
+        parts.text()
+    );
+    let complete = |xml: &str| format!("<CompleteMultipartUpload>{xml}</CompleteMultipartUpload>");
+    let wrong = complete(&xml.replacen("mnG7TA==", "AAAAAA==", 1));
+    let wrong = rig.send("POST", &path, &[], wrong).await;
+    assert_eq!((wrong.status, wrong.code()), (400, "InvalidPart"));
+    for _ in 0..2 {
+        let done = rig.send("POST", &path, &[], complete(&xml)).await;
+        assert_eq!(done.status, 200, "{}", done.text());
+    }
+    let got = rig
+        .get("/bucket/key", &[("x-amz-checksum-mode", "ENABLED")])
+        .await;
+    assert_eq!(got.text(), "hellohello");
+    assert_eq!(got.header("x-amz-checksum-type"), "COMPOSITE");
+    // The CRC32C of twice the four bytes of the part's.
+    assert_eq!(got.header("x-amz-checksum-crc32c"), "X/LhIw==-2");
+}
+
+/// A copy is one piece.
+#[tokio::test]
+async fn a_copy_has_no_checksums_of_parts() {
+    let Fixture { rig, root } = fixture().await;
+    let created = rig.send("POST", "/bucket/key?uploads", &[], "").await;
+    let id = created.tags("UploadId")[0].to_owned();
+    let path = format!("/bucket/key?partNumber=1&uploadId={id}");
+    let sum = [("x-amz-checksum-crc32c", "mnG7TA==")];
+    let part = rig.send("PUT", &path, &sum, "hello").await;
+    let xml = format!(
+        "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{}</ETag>\
+         <ChecksumCRC32C>mnG7TA==</ChecksumCRC32C></Part></CompleteMultipartUpload>",
+        part.header("etag")
+    );
+    let path = format!("/bucket/key?uploadId={id}");
+    let done = rig.send("POST", &path, &[], xml).await;
+    assert_eq!(done.tags("ChecksumType"), ["COMPOSITE"], "{}", done.text());
+    let source = [("x-amz-copy-source", "/bucket/key")];
+    rig.send("PUT", "/bucket/copy", &source, "").await;
+    let mode = [("x-amz-checksum-mode", "ENABLED")];
+    let copy = rig.get("/bucket/copy", &mode).await;
+    assert_eq!(copy.header("etag"), "\"5d41402abc4b2a76b9719d911017c592\"");
+    assert!(!copy.headers.contains_key("x-amz-checksum-crc32c"));
+    assert_eq!(
+        std::fs::read(root.path().join("bucket/copy")).unwrap(),
+        b"hello"
+    );
+}
+
+#[tokio::test]
+async fn uploads_under_way_are_folded() {
+    let Fixture { rig, root: _root } = fixture().await;
+    for key in ["a", "b/1", "b/2", "c/1", "d"] {
+        rig.send("POST", &format!("/bucket/{key}?uploads"), &[], "")
+            .await;
+    }
+    let all = rig.get("/bucket?uploads&delimiter=/", &[]).await;
+    assert_eq!(all.tags("Key"), ["a", "d"]);
+    assert_eq!(all.tags("Prefix"), ["b/", "c/"], "{}", all.text());
+    let (mut seen, mut marker) = (Vec::new(), String::new());
+    loop {
+        let path = format!("/bucket?uploads&delimiter=/&max-uploads=1&key-marker={marker}");
+        let page = rig.get(&path, &[]).await;
+        let found = [page.tags("Key"), page.tags("Prefix")].concat();
+        seen.extend(found.into_iter().map(str::to_owned));
+        match page.tags("NextKeyMarker").first() {
+            Some(next) => marker = (*next).to_owned(),
+            None => break,
+        }
+    }
+    assert_eq!(seen, ["a", "b/", "c/", "d"]);
+}

@@ -34,7 +34,11 @@ pub(crate) async fn copy_object(
         ));
     }
     let (turn, read) = open_source(cache, &source, None, &request.headers).await?;
-    let kept = read.meta.attributes.clone();
+    let mut kept = read.meta.attributes.clone();
+    // The copy has no parts.
+    if checksums::are_of_parts(&kept.headers) {
+        checksums::remove(&mut kept.headers);
+    }
     let attributes = match replaces {
         // The bytes stay as they are.
         true => {

@@ -73,7 +73,7 @@ pub(crate) async fn buckets(
 }
 
 /// All buckets and objects belong to the cache.
-fn owner() -> Owner {
+pub(super) fn owner() -> Owner {
     Owner {
         display_name: Some("floe".into()),
         id: Some("floe".into()),
@@ -103,7 +103,7 @@ pub(crate) async fn list_v1(
         max_keys: Some(max_keys),
         is_truncated: Some(page.next.is_some()),
         next_marker: next_marker.map(|marker| text.encode(&marker)),
-        delimiter: input.delimiter.map(|delimiter| text.encode(&delimiter)),
+        delimiter: text.delimiter(input.delimiter),
         encoding_type: input.encoding_type,
         common_prefixes: Some(text.prefixes(&page)),
         contents: Some(text.objects(page.objects, Some(owner()))),
@@ -139,7 +139,7 @@ pub(crate) async fn versions(
         is_truncated: Some(page.next.is_some()),
         next_version_id_marker: next.as_ref().map(|_| NULL_VERSION.to_owned()),
         next_key_marker: next.map(|marker| text.encode(&marker)),
-        delimiter: input.delimiter.map(|delimiter| text.encode(&delimiter)),
+        delimiter: text.delimiter(input.delimiter),
         encoding_type: input.encoding_type,
         common_prefixes: Some(common_prefixes),
         versions: Some(
@@ -195,7 +195,7 @@ pub(crate) async fn list_v2(
         is_truncated: Some(page.next.is_some()),
         next_continuation_token: page.next.as_deref().map(encode_token),
         start_after: input.start_after.map(|start| text.encode(&start)),
-        delimiter: input.delimiter.map(|delimiter| text.encode(&delimiter)),
+        delimiter: text.delimiter(input.delimiter),
         encoding_type: input.encoding_type,
         common_prefixes: Some(text.prefixes(&page)),
         contents: Some(text.objects(page.objects, owner)),
@@ -276,6 +276,12 @@ impl Text {
             Text::Plain => text.to_owned(),
             Text::Url => utf8_percent_encode(text, KEPT).to_string(),
         }
+    }
+
+    /// An empty delimiter is none.
+    pub(super) fn delimiter(self, delimiter: Option<String>) -> Option<String> {
+        let delimiter = delimiter.filter(|delimiter| !delimiter.is_empty())?;
+        Some(self.encode(&delimiter))
     }
 
     fn prefixes(self, page: &ListPage) -> Vec<CommonPrefix> {

@@ -3,20 +3,22 @@
 
 use floe::object::{ObjectCache, ObjectKey};
 use floe::origin::{
-    BoxError, ByteRange, LateHeaders, PartInfo, PartRequest, PutResponse, UploadInfo,
+    BoxError, ByteRange, Headers, LateHeaders, PartInfo, PartRequest, PutResponse, UploadInfo,
+    UploadedPart,
 };
 use futures::StreamExt;
 use s3s::dto::{
-    ListMultipartUploadsInput, ListMultipartUploadsOutput, ListPartsInput, ListPartsOutput,
-    MultipartUpload, Part, UploadPartCopyInput,
+    Checksum, CommonPrefix, CompletedPart, Initiator, ListMultipartUploadsInput,
+    ListMultipartUploadsOutput, ListPartsInput, ListPartsOutput, MultipartUpload, Part,
+    StorageClass, UploadPartCopyInput,
 };
-use s3s::{S3Error, S3Request, S3Result};
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Result};
 
 use super::checksums;
 use super::copy::{open_source, source_key};
-use super::error::{invalid_argument, not_implemented, s3_error};
+use super::error::{invalid_argument, s3_error, with};
 use super::fields::{etag, part_number};
-use super::list::{Text, timestamp};
+use super::list::{Text, owner, timestamp};
 
 /// Most entries of a page, as in S3.
 const PAGE_MAX: i32 = 1000;
@@ -68,54 +70,153 @@ fn part(part: PartInfo) -> Part {
     }
 }
 
+/// The checksums of a part in the list that completes an upload.
+pub(super) fn announced(part: &CompletedPart) -> Checksum {
+    Checksum {
+        checksum_crc32: part.checksum_crc32.clone(),
+        checksum_crc32c: part.checksum_crc32c.clone(),
+        checksum_crc64nvme: part.checksum_crc64nvme.clone(),
+        checksum_sha1: part.checksum_sha1.clone(),
+        checksum_sha256: part.checksum_sha256.clone(),
+        ..Checksum::default()
+    }
+}
+
+/// The checksums of the object that an upload becomes.
+///
+/// # Errors
+/// A part that the origin has does not have the announced checksum.
+pub(super) fn checksums_of(
+    kept: &[PartInfo],
+    parts: &[UploadedPart],
+    announced: &[Checksum],
+) -> S3Result<Headers> {
+    let stored = |number: u32| {
+        let part = kept.iter().find(|part| part.number == number)?;
+        checksums::of(&part.headers)
+    };
+    let mut found = Vec::with_capacity(parts.len());
+    for (part, announced) in parts.iter().zip(announced) {
+        let Some(stored) = stored(part.number) else {
+            return Ok(Headers::new());
+        };
+        let differs = |asked: &Option<String>, stored: &Option<String>| {
+            asked.is_some() && stored.is_some() && asked != stored
+        };
+        if differs(&announced.checksum_crc32, &stored.checksum_crc32)
+            || differs(&announced.checksum_crc32c, &stored.checksum_crc32c)
+            || differs(&announced.checksum_crc64nvme, &stored.checksum_crc64nvme)
+            || differs(&announced.checksum_sha1, &stored.checksum_sha1)
+            || differs(&announced.checksum_sha256, &stored.checksum_sha256)
+        {
+            let message = format!("part {} has another checksum", part.number);
+            return Err(with(S3ErrorCode::InvalidPart, message));
+        }
+        found.push(stored);
+    }
+    Ok(checksums::of_parts(&found))
+}
+
 pub(crate) async fn list_uploads(
     cache: &ObjectCache,
     input: ListMultipartUploadsInput,
 ) -> S3Result<ListMultipartUploadsOutput> {
-    if input.delimiter.as_deref().is_some_and(|d| !d.is_empty()) {
-        return Err(not_implemented(
-            "listings of uploads with a delimiter; list them with a prefix",
-        ));
-    }
     let text = Text::of(input.encoding_type.as_ref())?;
     let most = page_size("max-uploads", input.max_uploads)?;
-    let mut uploads = cache.list_uploads(&input.bucket).await.map_err(s3_error)?;
+    let found = cache.list_uploads(&input.bucket).await.map_err(s3_error)?;
     let prefix = input.prefix.clone().unwrap_or_default();
+    let delimiter = input.delimiter.as_deref().filter(|d| !d.is_empty());
     let key_marker = input.key_marker.clone().unwrap_or_default();
     let id_marker = input
         .upload_id_marker
         .clone()
         .filter(|_| !key_marker.is_empty());
-    uploads.retain(|upload| {
-        let behind = match &id_marker {
-            Some(id) => (upload.key.as_str(), &upload.upload) > (key_marker.as_str(), id),
-            None => upload.key > key_marker,
+    let mut entries: Vec<Entry> = Vec::new();
+    for upload in found {
+        let Some(behind) = upload.key.strip_prefix(&prefix) else {
+            continue;
         };
-        upload.key.starts_with(&prefix) && behind
+        let folded = delimiter.and_then(|delimiter| {
+            let end = behind.find(delimiter)? + delimiter.len();
+            Some(format!("{prefix}{}", &behind[..end]))
+        });
+        let entry = match folded {
+            Some(folded) => Entry::Prefix(folded),
+            None => Entry::Upload(upload),
+        };
+        let is_behind = match (&entry, &id_marker) {
+            (Entry::Upload(upload), Some(id)) => (&upload.key, &upload.upload) > (&key_marker, id),
+            _ => *entry.key() > *key_marker,
+        };
+        let is_listed = matches!(
+            (&entry, entries.last()),
+            (Entry::Prefix(one), Some(Entry::Prefix(other))) if one == other
+        );
+        if is_behind && !is_listed {
+            entries.push(entry);
+        }
+    }
+    let is_truncated = entries.len() > most;
+    entries.truncate(most);
+    let last = entries.last().filter(|_| is_truncated);
+    let next_key_marker = last.map(|last| text.encode(last.key()));
+    let next_upload_id_marker = last.map(|last| match last {
+        Entry::Upload(upload) => upload.upload.clone(),
+        Entry::Prefix(_) => String::new(),
     });
-    let is_truncated = uploads.len() > most;
-    uploads.truncate(most);
-    let last = uploads.last().filter(|_| is_truncated).cloned();
+    let (mut uploads, mut prefixes) = (Vec::new(), Vec::new());
+    for entry in entries {
+        match entry {
+            Entry::Upload(found) => uploads.push(upload(text, found)),
+            Entry::Prefix(prefix) => prefixes.push(CommonPrefix {
+                prefix: Some(text.encode(&prefix)),
+            }),
+        }
+    }
     Ok(ListMultipartUploadsOutput {
         bucket: Some(input.bucket),
         prefix: input.prefix.map(|prefix| text.encode(&prefix)),
+        delimiter: text.delimiter(input.delimiter),
         key_marker: Some(text.encode(&key_marker)),
         upload_id_marker: Some(id_marker.unwrap_or_default()),
-        next_key_marker: last.as_ref().map(|last| text.encode(&last.key)),
-        next_upload_id_marker: last.map(|last| last.upload),
+        next_key_marker,
+        next_upload_id_marker,
         max_uploads: Some(most as i32),
         is_truncated: Some(is_truncated),
         encoding_type: input.encoding_type,
-        uploads: Some(uploads.into_iter().map(|u| upload(text, u)).collect()),
+        uploads: Some(uploads),
+        common_prefixes: Some(prefixes),
         ..ListMultipartUploadsOutput::default()
     })
 }
 
+/// An entry of a listing of uploads.
+enum Entry {
+    Upload(UploadInfo),
+    Prefix(String),
+}
+
+impl Entry {
+    fn key(&self) -> &str {
+        match self {
+            Entry::Upload(upload) => &upload.key,
+            Entry::Prefix(prefix) => prefix,
+        }
+    }
+}
+
 fn upload(text: Text, upload: UploadInfo) -> MultipartUpload {
+    let owner = owner();
     MultipartUpload {
         key: Some(text.encode(&upload.key)),
         upload_id: Some(upload.upload),
         initiated: Some(timestamp(upload.initiated)),
+        initiator: Some(Initiator {
+            display_name: owner.display_name.clone(),
+            id: owner.id.clone(),
+        }),
+        owner: Some(owner),
+        storage_class: Some(StorageClass::from_static(StorageClass::STANDARD)),
         ..MultipartUpload::default()
     }
 }

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use floe::object::{ObjectCache, ObjectKey};
 use floe::origin::{
-    CompleteRequest, DeleteCondition, Headers, PartRequest, PutCondition, PutRequest, UploadBody,
+    CompleteRequest, DeleteCondition, PartRequest, PutCondition, PutRequest, UploadBody,
     UploadedPart,
 };
 use futures::StreamExt;
@@ -284,10 +284,10 @@ impl S3 for Writes {
     ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
         let input = request.input;
         let condition = put_condition(input.if_match, input.if_none_match)?;
-        let parts = input
-            .multipart_upload
-            .and_then(|upload| upload.parts)
-            .unwrap_or_default()
+        let named = input.multipart_upload.and_then(|upload| upload.parts);
+        let named = named.unwrap_or_default();
+        let announced: Vec<Checksum> = named.iter().map(multipart::announced).collect();
+        let parts = named
             .into_iter()
             .map(|part| {
                 let number = part_number(part.part_number.unwrap_or_default())?;
@@ -301,11 +301,18 @@ impl S3 for Writes {
             })
             .collect::<S3Result<Vec<_>>>()?;
         let key = ObjectKey::new(input.bucket.as_str(), input.key.as_str());
+        let kept = match announced.iter().any(|sums| *sums != Checksum::default()) {
+            // Not every origin lists parts.
+            true => self.cache.list_parts(&key, &input.upload_id).await,
+            false => Ok(Vec::new()),
+        };
+        let headers = multipart::checksums_of(&kept.unwrap_or_default(), &parts, &announced)?;
+        let checksums = checksums::of(&headers).unwrap_or_default();
         let complete = CompleteRequest {
             upload: input.upload_id,
             parts,
             condition,
-            headers: Headers::new(),
+            headers,
         };
         let stored = self.cache.complete_upload(&key, complete).await;
         let stored = stored.map_err(s3_error)?;
@@ -314,6 +321,11 @@ impl S3 for Writes {
             bucket: Some(input.bucket),
             key: Some(input.key),
             e_tag: stored.etag.as_deref().and_then(etag),
+            checksum_crc32: checksums.checksum_crc32,
+            checksum_crc32c: checksums.checksum_crc32c,
+            checksum_sha1: checksums.checksum_sha1,
+            checksum_sha256: checksums.checksum_sha256,
+            checksum_type: checksums.checksum_type,
             ..CompleteMultipartUploadOutput::default()
         }))
     }

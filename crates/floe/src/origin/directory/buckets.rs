@@ -43,13 +43,11 @@ impl Shared {
                 Ok(_) => return Err(Errno::EXIST),
                 Err(errno) => return Err(errno),
             }
-            let left = self.area.put_away(name)?;
-            rustix::fs::mkdirat(&self.root, name, Mode::from_raw_mode(0o777))?;
-            Ok(left)
+            self.area.put_away(name)?;
+            rustix::fs::mkdirat(&self.root, name, Mode::from_raw_mode(0o777))
         };
         match create() {
-            Ok(Some(left)) => Ok(std::fs::remove_dir_all(left)?),
-            Ok(None) => Ok(()),
+            Ok(()) => Ok(()),
             Err(Errno::EXIST) => Err(OriginError::BucketExists(name.to_owned())),
             Err(errno) => Err(failed(name, errno)),
         }

@@ -20,7 +20,7 @@
 //! one, or the one before it.
 
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -113,7 +113,6 @@ impl Name {
 
 /// The directory of all buckets' parts of the area.
 pub(super) struct Area {
-    path: PathBuf,
     keys: OwnedFd,
 }
 
@@ -124,7 +123,7 @@ impl Area {
         std::fs::create_dir_all(&path)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let keys = rustix::fs::open(&path, flags, Mode::empty())?;
-        Ok(Area { path, keys })
+        Ok(Area { keys })
     }
 
     pub(super) fn keys(&self) -> &OwnedFd {
@@ -157,14 +156,14 @@ impl Area {
         }
     }
 
-    /// Puts away what a bucket left that another program removed: its objects must not come back
-    /// with a bucket of that name. Returns its folder, which nothing needs any more.
-    pub(super) fn put_away(&self, name: &str) -> Result<Option<PathBuf>, Errno> {
+    /// Puts away what a bucket left that another program removed or renamed: its objects must not
+    /// come back with a new bucket of that name. They stay on disk, since the program may have kept
+    /// the rest.
+    pub(super) fn put_away(&self, name: &str) -> Result<(), Errno> {
         // No bucket has a name with a dot in front.
         let away = format!(".{:032x}", rand::random::<u128>());
         match rustix::fs::renameat(&self.keys, name, &self.keys, &away) {
-            Ok(()) => Ok(Some(self.path.join(away))),
-            Err(Errno::NOENT) => Ok(None),
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(errno) => Err(errno),
         }
     }

@@ -393,11 +393,14 @@ impl Backend for DirectoryOrigin {
         let name = key.clone();
         self.blocking(move |shared| {
             shared.bucket(name.bucket())?;
-            let CompleteRequest { upload, parts, .. } = request;
-            let (whole, mut attributes) = shared.staging.complete(&name, &upload, &parts)?;
-            attributes.headers.extend(request.headers);
+            if let Some(response) = shared.staging.completed(&name, &request) {
+                return Ok(response);
+            }
+            let CompleteRequest { upload, parts, .. } = &request;
+            let (whole, mut attributes) = shared.staging.complete(&name, upload, parts)?;
+            attributes.headers.extend(request.headers.iter().cloned());
             let response = shared.commit(&name, whole, &attributes, request.condition.as_ref())?;
-            shared.staging.forget_upload(&name, &upload)?;
+            shared.staging.finish_upload(&name, &request, &response)?;
             Ok(response)
         })
         .await

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use md5::{Digest, Md5};
@@ -15,8 +16,8 @@ use super::digest;
 use super::file::{content_meta, meta, stamp, write_attributes};
 use crate::origin::error::OriginError;
 use crate::origin::types::{
-    Attributes, Headers, ObjectKey, ObjectMeta, PartInfo, PutCondition, PutResponse, UploadInfo,
-    UploadedPart,
+    Attributes, CompleteRequest, Headers, ObjectKey, ObjectMeta, PartInfo, PutCondition,
+    PutResponse, UploadInfo, UploadedPart,
 };
 
 /// Age of an unfinished write that counts as abandoned.
@@ -26,6 +27,7 @@ const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 /// them to their key, and with a name that no bucket can have.
 pub(super) struct Staging {
     directory: PathBuf,
+    completed: AtomicU64,
 }
 
 /// A file that is removed on drop unless it is committed.
@@ -35,6 +37,30 @@ pub(super) struct Staged {
     digest: Md5,
     /// The entity tag, if it is not that of [`digest`](Self::digest).
     of_parts: Option<Option<String>>,
+}
+
+/// Completed uploads between two searches for old ones.
+const COMPLETED_BETWEEN_SWEEPS: u64 = 256;
+
+/// A completed upload: a client that missed the answer asks again.
+#[derive(PartialEq, Eq, Serialize, Deserialize)]
+struct Completed {
+    bucket: String,
+    key: String,
+    parts: Vec<(u32, String)>,
+    etag: Option<String>,
+}
+
+impl Completed {
+    fn new(key: &ObjectKey, request: &CompleteRequest, etag: Option<String>) -> Self {
+        let parts = request.parts.iter();
+        Completed {
+            bucket: key.bucket().to_owned(),
+            key: key.key().to_owned(),
+            parts: parts.map(|part| (part.number, part.etag.clone())).collect(),
+            etag,
+        }
+    }
 }
 
 /// The object of a multipart upload.
@@ -51,7 +77,13 @@ impl Staging {
         let unfinished = directory.join("unfinished");
         std::fs::create_dir_all(&unfinished)?;
         remove_abandoned(&unfinished)?;
-        Ok(Staging { directory })
+        let completed = directory.join("completed");
+        std::fs::create_dir_all(&completed)?;
+        remove_abandoned(&completed)?;
+        Ok(Staging {
+            directory,
+            completed: AtomicU64::new(0),
+        })
     }
 
     pub(super) fn begin(&self) -> Result<Staged, OriginError> {
@@ -107,6 +139,42 @@ impl Staging {
         std::fs::rename(&staged.path, directory.join(part_name(number)))
             .map_err(|_| OriginError::NoSuchUpload(upload.to_owned()))?;
         Ok(PutResponse { etag })
+    }
+
+    /// The answer to a request that has completed its upload before.
+    pub(super) fn completed(
+        &self,
+        key: &ObjectKey,
+        request: &CompleteRequest,
+    ) -> Option<PutResponse> {
+        let json = std::fs::read(self.completed_path(&request.upload)?).ok()?;
+        let known: Completed = serde_json::from_slice(&json).ok()?;
+        let etag = known.etag.clone();
+        (known == Completed::new(key, request, etag.clone())).then_some(PutResponse { etag })
+    }
+
+    /// Forgets a completed upload, but for the answer to the request.
+    pub(super) fn finish_upload(
+        &self,
+        key: &ObjectKey,
+        request: &CompleteRequest,
+        response: &PutResponse,
+    ) -> Result<(), OriginError> {
+        if let Some(path) = self.completed_path(&request.upload) {
+            let done = Completed::new(key, request, response.etag.clone());
+            let json = serde_json::to_vec(&done)
+                .map_err(|error| OriginError::BadUpload(error.to_string()))?;
+            std::fs::write(path, json)?;
+        }
+        let before = self.completed.fetch_add(1, Relaxed);
+        if before % COMPLETED_BETWEEN_SWEEPS == COMPLETED_BETWEEN_SWEEPS - 1 {
+            remove_abandoned(&self.directory.join("completed"))?;
+        }
+        self.forget_upload(key, &request.upload)
+    }
+
+    fn completed_path(&self, upload: &str) -> Option<PathBuf> {
+        is_id(upload).then(|| self.directory.join("completed").join(upload))
     }
 
     /// Concatenates the parts.
@@ -218,8 +286,7 @@ impl Staging {
     /// this type creates are looked up.
     fn about(&self, key: &ObjectKey, upload: &str) -> Result<(PathBuf, About), OriginError> {
         let unknown = || OriginError::NoSuchUpload(upload.to_owned());
-        let hexadecimal = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-        if upload.len() != 32 || !upload.bytes().all(hexadecimal) {
+        if !is_id(upload) {
             return Err(unknown());
         }
         let directory = self.directory.join("uploads").join(upload);
@@ -232,15 +299,25 @@ impl Staging {
     }
 }
 
-/// Removes the files of a killed process. Other processes may be writing here,
-/// so only files without a write for a day count as abandoned.
+/// True for the form of ids that this origin gives to uploads.
+fn is_id(upload: &str) -> bool {
+    let hexadecimal = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    upload.len() == 32 && upload.bytes().all(hexadecimal)
+}
+
+/// Removes the files of a killed process, or of uploads completed long ago. Other processes may
+/// be writing here, so only files without a write for a day count as abandoned.
 fn remove_abandoned(unfinished: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(unfinished)? {
         let entry = entry?;
         let modified = entry.metadata().and_then(|metadata| metadata.modified());
         let age = modified.ok().and_then(|modified| modified.elapsed().ok());
         if age.is_some_and(|age| age > ABANDONED_AFTER) {
-            std::fs::remove_file(entry.path())?;
+            match std::fs::remove_file(entry.path()) {
+                // Another process removed it.
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
         }
     }
     Ok(())
