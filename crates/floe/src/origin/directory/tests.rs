@@ -215,11 +215,23 @@ async fn after_a_crash_between_the_places_the_newer_file_is_the_object() {
     f.origin.delete(&key("a")).await.unwrap();
     assert!(!escaped(&f, "a").exists());
     assert!(matches!(f.get("a").await, Err(OriginError::NotFound(_))));
-    // A delete that cannot remove the file below the bucket has removed the older one.
-    leave_both().await;
-    let bucket = f.origin.shared.bucket("bucket").unwrap();
-    bucket.remove_escaped("a").unwrap();
-    assert_eq!(f.get("a").await.unwrap(), "new");
+    // A delete that fails below the bucket has removed the older file.
+    let root = f.directory.path().join("root");
+    symlink(f.directory.path(), root.join("bucket/out")).unwrap();
+    let older = escaped(&f, "out/secret");
+    std::fs::create_dir_all(older.parent().unwrap()).unwrap();
+    std::fs::write(&older, "older").unwrap();
+    assert!(f.origin.delete(&key("out/secret")).await.is_err());
+    assert!(!older.exists());
+    // A write that fails in the escape area has written below the bucket.
+    let area = root.join(".floe/keys/bucket");
+    std::fs::create_dir_all(&area).unwrap();
+    symlink(f.directory.path(), area.join("+d")).unwrap();
+    assert!(f.put("d/e", "newer").await.is_err());
+    assert_eq!(f.get("d/e").await.unwrap(), "newer");
+    // Nothing outside the root was touched.
+    let secret = std::fs::read(f.directory.path().join("secret")).unwrap();
+    assert_eq!(secret, b"secret");
 }
 
 /// A reader that looked below the bucket first and then in the escape area must not miss an
