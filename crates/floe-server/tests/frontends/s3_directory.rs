@@ -240,7 +240,12 @@ async fn checksums_are_stored_and_returned() {
         (got.tags("ObjectSize"), got.tags("StorageClass")),
         (vec!["5"], vec!["STANDARD"])
     );
-    assert_eq!(got.tags("ETag"), ["\"5d41402abc4b2a76b9719d911017c592\""]);
+    // Without quotes, as in S3.
+    assert_eq!(got.tags("ETag"), ["5d41402abc4b2a76b9719d911017c592"]);
+    for names in [&[][..], &[("x-amz-object-attributes", "Colour")]] {
+        let got = rig.get("/bucket/key?attributes", names).await;
+        assert_eq!(got.code(), "InvalidArgument");
+    }
     let got = rig.get("/bucket/none?attributes", &names).await;
     assert_eq!(got.code(), "NoSuchKey");
     std::fs::write(root.path().join("bucket/key"), "jello").unwrap();
@@ -286,6 +291,9 @@ async fn checksums_of_parts_make_that_of_the_whole() {
         .await;
     assert_eq!(got.text(), "hellohello");
     assert_eq!(got.header("x-amz-checksum-type"), "COMPOSITE");
+    let names = [("x-amz-object-attributes", "ObjectParts")];
+    let asked = rig.get("/bucket/key?attributes", &names).await;
+    assert_eq!(asked.tags("PartsCount"), ["2"], "{}", asked.text());
     // The CRC32C of twice the four bytes of the part's.
     assert_eq!(got.header("x-amz-checksum-crc32c"), "X/LhIw==-2");
 }

@@ -5,6 +5,7 @@
 //! for other origins `write`, `list`, `multipart` and `copy` translate it.
 
 mod answer;
+mod attributes;
 pub(crate) mod auth;
 mod changes;
 mod checksums;
@@ -60,6 +61,7 @@ use crate::net::{
 };
 use crate::reload::Reloadable;
 use answer::Answers;
+use attributes::ObjectAttributes;
 use auth::{Access, Keys};
 use error::error_response;
 use forward::Forwards;
@@ -385,8 +387,9 @@ fn service(
         access,
         reads: Reads {
             answers: Answers::new(&cache),
-            domains,
+            domains: domains.clone(),
         },
+        attributes: ObjectAttributes { cache, domains },
         forwards,
     });
     let mut limits = s3s::config::S3Config::default();

@@ -133,7 +133,7 @@ fn content_range(range: &Range<u64>, size: u64) -> HeaderValue {
 
 /// Rejects parameters for versions or parts, which a cache of whole objects can
 /// neither honour nor ignore.
-fn reject_versions_and_parts(query: &Query) -> S3Result<()> {
+pub(super) fn reject_versions_and_parts(query: &Query) -> S3Result<()> {
     for (name, value) in query.iter() {
         match name {
             "versionId" if value != "null" => {

@@ -6,6 +6,7 @@ use s3s::route::S3Route;
 use s3s::{Body, S3Request, S3Response, S3Result};
 
 use super::answer::Unread;
+use super::attributes::ObjectAttributes;
 use super::auth::Access;
 use super::forward::Forwards;
 use super::kept::is_everywhere;
@@ -20,6 +21,7 @@ pub(super) struct WasRead;
 pub(crate) struct Route {
     pub(crate) access: Access,
     pub(crate) reads: Reads,
+    pub(crate) attributes: ObjectAttributes,
     /// If the origin speaks S3.
     pub(crate) forwards: Option<Forwards>,
 }
@@ -35,7 +37,10 @@ impl S3Route for Route {
     ) -> bool {
         match &self.forwards {
             Some(forwards) => forwards.takes(uri, headers),
-            None => self.reads.is_read(method, uri, headers),
+            None => {
+                self.reads.is_read(method, uri, headers)
+                    || self.attributes.is_asked(method, uri, headers)
+            }
         }
     }
 
@@ -46,7 +51,11 @@ impl S3Route for Route {
 
     async fn call(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {
         let Some(forwards) = &self.forwards else {
-            return self.reads.call(&request).await;
+            let (method, uri, headers) = (&request.method, &request.uri, &request.headers);
+            return match self.attributes.is_asked(method, uri, headers) {
+                true => self.attributes.call(&request).await,
+                false => self.reads.call(&request).await,
+            };
         };
         if request.extensions.get::<WasRead>().is_some() || !self.is_cached(&request) {
             return forwards.call(request).await;

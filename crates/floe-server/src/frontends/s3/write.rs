@@ -164,35 +164,6 @@ impl S3 for Writes {
         Ok(S3Response::new(stored!(PutObjectOutput, stored, upload)))
     }
 
-    async fn get_object_attributes(
-        &self,
-        request: S3Request<GetObjectAttributesInput>,
-    ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
-        let input = request.input;
-        reject_version(input.version_id.as_deref())?;
-        let key = ObjectKey::new(input.bucket, input.key);
-        let meta = self.cache.head(&key).await.map_err(s3_error)?.meta;
-        let asked = |name: &str| {
-            let lists = input.object_attributes.iter();
-            let mut names = lists.flat_map(|list| list.as_str().split(','));
-            names.any(|asked| asked.trim() == name)
-        };
-        let tag = meta.client_etag().and_then(etag);
-        let class = meta.attributes.storage_class.clone();
-        let class = class.unwrap_or_else(|| StorageClass::STANDARD.to_owned());
-        let size = i64::try_from(meta.size).ok();
-        Ok(S3Response::new(GetObjectAttributesOutput {
-            checksum: checksums::of(&meta.attributes.headers)
-                .filter(|_| asked(ObjectAttributes::CHECKSUM)),
-            e_tag: tag.filter(|_| asked(ObjectAttributes::ETAG)),
-            last_modified: meta.last_modified.map(Timestamp::from),
-            object_size: size.filter(|_| asked(ObjectAttributes::OBJECT_SIZE)),
-            storage_class: asked(ObjectAttributes::STORAGE_CLASS)
-                .then(|| StorageClass::from(class)),
-            ..GetObjectAttributesOutput::default()
-        }))
-    }
-
     async fn delete_object(
         &self,
         request: S3Request<DeleteObjectInput>,
