@@ -8,6 +8,8 @@
 
 mod bucket;
 mod buckets;
+mod change;
+mod completed;
 mod digest;
 mod escape;
 mod file;
@@ -40,6 +42,7 @@ use super::types::{
     PutResponse, UploadBody, UploadInfo,
 };
 use bucket::Bucket;
+use change::{Asked, Change};
 use escape::Area;
 use upload::{Staged, Staging};
 
@@ -104,6 +107,16 @@ impl DirectoryOrigin {
     ) -> Result<T, OriginError> {
         let shared = Arc::clone(&self.shared);
         blocking(move || work(&shared)).await
+    }
+
+    /// As [`blocking`](Self::blocking), for work that asks whether its request still waits.
+    async fn change<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Shared, &Change) -> Result<T, OriginError> + Send + 'static,
+    ) -> Result<T, OriginError> {
+        let change = Arc::new(Change::default());
+        let _asked = Asked(Arc::clone(&change));
+        self.blocking(move |shared| work(shared, &change)).await
     }
 
     /// Writes a body to a file that has no key yet.
@@ -172,15 +185,102 @@ impl Shared {
         staged: Staged,
         attributes: &Attributes,
         condition: Option<&PutCondition>,
+        change: &Change,
     ) -> Result<PutResponse, OriginError> {
         staged.finish(key.key(), attributes)?;
         let _turn = self.turn(key);
+        change.begin()?;
         let _buckets = self.buckets.read();
         staged.commit(&self.bucket(key.bucket())?, key.key(), condition)
     }
 
-    fn delete(&self, key: &ObjectKey, condition: &DeleteCondition) -> Result<(), OriginError> {
+    /// Concatenates the parts of an upload and gives them its key.
+    fn complete_upload(
+        &self,
+        key: &ObjectKey,
+        request: &CompleteRequest,
+        change: &Change,
+    ) -> Result<PutResponse, OriginError> {
+        self.bucket(key.bucket())?;
+        if let Some(response) = self.staging.completions.find(key, request) {
+            return Ok(response);
+        }
+        match self.join_parts(key, request, change) {
+            Ok(whole) => self.commit_upload(key, request, whole, change),
+            Err(error) => {
+                // Its parts may be gone because it was completed or aborted in the meantime.
+                if let Some(response) = self.staging.completions.find(key, request) {
+                    return Ok(response);
+                }
+                self.staging.require_upload(key, &request.upload)?;
+                Err(error)
+            }
+        }
+    }
+
+    fn join_parts(
+        &self,
+        key: &ObjectKey,
+        request: &CompleteRequest,
+        change: &Change,
+    ) -> Result<Staged, OriginError> {
+        let CompleteRequest { upload, parts, .. } = request;
+        let (whole, mut attributes) = self.staging.complete(key, upload, parts, change)?;
+        attributes.headers.extend(request.headers.iter().cloned());
+        whole.finish(key.key(), &attributes)?;
+        Ok(whole)
+    }
+
+    /// Gives the joined parts of an upload their key, and ends the upload in the same turn: a
+    /// repeat after the turn finds the answer, and no later write is replaced by old parts.
+    fn commit_upload(
+        &self,
+        key: &ObjectKey,
+        request: &CompleteRequest,
+        whole: Staged,
+        change: &Change,
+    ) -> Result<PutResponse, OriginError> {
+        let turn = self.turn(key);
+        // Another process may have completed the upload while its parts were joined.
+        if let Some(response) = self.staging.completions.find(key, request) {
+            return Ok(response);
+        }
+        self.staging.require_upload(key, &request.upload)?;
+        change.begin()?;
+        let response = {
+            let _buckets = self.buckets.read();
+            let bucket = self.bucket(key.bucket())?;
+            whole.commit(&bucket, key.key(), request.condition.as_ref())?
+        };
+        // The object is written, so no error of what follows is the client's.
+        if let Err(error) = self.staging.completions.keep(key, request, &response) {
+            tracing::warn!(%error, "the answer of a completed upload could not be kept");
+        }
+        let ended = self.staging.end_upload(key, &request.upload);
+        drop(turn);
+        if let Err(error) = ended.and_then(|parts| Ok(std::fs::remove_dir_all(parts)?)) {
+            tracing::warn!(%error, "the parts of a completed upload could not be removed");
+        }
+        Ok(response)
+    }
+
+    /// Ends an upload without an object. A completion that is joining its parts fails.
+    fn abort_upload(&self, key: &ObjectKey, upload: &str) -> Result<(), OriginError> {
+        let parts = {
+            let _turn = self.turn(key);
+            self.staging.end_upload(key, upload)?
+        };
+        Ok(std::fs::remove_dir_all(parts)?)
+    }
+
+    fn delete(
+        &self,
+        key: &ObjectKey,
+        condition: &DeleteCondition,
+        change: &Change,
+    ) -> Result<(), OriginError> {
         let _turn = self.turn(key);
+        change.begin()?;
         let bucket = self.bucket(key.bucket())?;
         if !condition.is_empty()
             && let Some(current) = upload::current(&bucket, key.key())?
@@ -275,19 +375,19 @@ impl Backend for DirectoryOrigin {
             .await?;
         let staged = self.stage(staged, request.length, request.body).await?;
         let name = key.clone();
-        self.blocking(move |shared| {
+        self.change(move |shared, change| {
             let condition = request.condition.as_ref();
             let mut attributes = request.attributes;
             let late = request.late_headers.get().into_iter().flatten();
             attributes.headers.extend(late.cloned());
-            shared.commit(&name, staged, &attributes, condition)
+            shared.commit(&name, staged, &attributes, condition, change)
         })
         .await
     }
 
     async fn delete(&self, key: &ObjectKey) -> Result<(), OriginError> {
         let name = key.clone();
-        self.blocking(move |shared| shared.delete(&name, &DeleteCondition::default()))
+        self.change(move |shared, change| shared.delete(&name, &DeleteCondition::default(), change))
             .await
     }
 
@@ -297,7 +397,7 @@ impl Backend for DirectoryOrigin {
         condition: &DeleteCondition,
     ) -> Result<(), OriginError> {
         let (name, condition) = (key.clone(), condition.clone());
-        self.blocking(move |shared| shared.delete(&name, &condition))
+        self.change(move |shared, change| shared.delete(&name, &condition, change))
             .await
     }
 
@@ -391,24 +491,19 @@ impl Backend for DirectoryOrigin {
         request: CompleteRequest,
     ) -> Result<PutResponse, OriginError> {
         let name = key.clone();
-        self.blocking(move |shared| {
-            shared.bucket(name.bucket())?;
-            if let Some(response) = shared.staging.completed(&name, &request) {
-                return Ok(response);
-            }
-            let CompleteRequest { upload, parts, .. } = &request;
-            let (whole, mut attributes) = shared.staging.complete(&name, upload, parts)?;
-            attributes.headers.extend(request.headers.iter().cloned());
-            let response = shared.commit(&name, whole, &attributes, request.condition.as_ref())?;
-            shared.staging.finish_upload(&name, &request, &response)?;
-            Ok(response)
+        let lock = self.shared.staging.completions.lock(&request.upload);
+        let held = lock.lock_owned().await;
+        self.change(move |shared, change| {
+            // It outlives a request that is dropped.
+            let _held = held;
+            shared.complete_upload(&name, &request, change)
         })
         .await
     }
 
     async fn abort_upload(&self, key: &ObjectKey, upload: &str) -> Result<(), OriginError> {
         let (name, id) = (key.clone(), upload.to_owned());
-        self.blocking(move |shared| shared.staging.forget_upload(&name, &id))
+        self.blocking(move |shared| shared.abort_upload(&name, &id))
             .await
     }
 }

@@ -2,7 +2,7 @@ use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use bytes::Bytes;
-use futures::TryStreamExt;
+use futures::{FutureExt, TryStreamExt};
 
 use super::*;
 use crate::origin::{LateHeaders, PutCondition, UploadedPart};
@@ -750,6 +750,97 @@ async fn parts_become_an_object_in_order_or_not_at_all() {
     assert_eq!(f.leftovers(), 0);
     let uploads = f.directory.path().join("root/.floe/uploads");
     assert_eq!(std::fs::read_dir(uploads).unwrap().count(), 0);
+}
+
+/// An upload of one part.
+async fn upload(f: &Fixture, k: &ObjectKey, bytes: &str) -> CompleteRequest {
+    let created = f.origin.create_upload(k, Attributes::default()).await;
+    let upload = created.unwrap();
+    let body: UploadBody = Box::pin(futures::stream::iter([Ok(Bytes::copy_from_slice(
+        bytes.as_bytes(),
+    ))]));
+    let part = PartRequest {
+        upload: upload.clone(),
+        number: 1,
+        length: None,
+        body,
+        late_headers: LateHeaders::default(),
+        turn: None,
+    };
+    let etag = f.origin.upload_part(k, part).await.unwrap().etag.unwrap();
+    complete(&upload, vec![UploadedPart { number: 1, etag }])
+}
+
+#[tokio::test]
+async fn a_completion_that_comes_late_does_not_replace_a_later_write() {
+    let f = fixture();
+    let (k, shared) = (key("a"), &f.origin.shared);
+    let late = Change::default();
+    let request = upload(&f, &k, "old").await;
+    let whole = shared.join_parts(&k, &request, &late).unwrap();
+    let first = f.origin.complete_upload(&k, request.clone()).await.unwrap();
+    f.put("a", "newer").await.unwrap();
+    let again = shared.commit_upload(&k, &request, whole, &late).unwrap();
+    assert_eq!(again.etag, first.etag);
+    assert_eq!(f.get("a").await.unwrap(), "newer");
+    // Its upload was aborted in the meantime.
+    let request = upload(&f, &k, "old").await;
+    let whole = shared.join_parts(&k, &request, &late).unwrap();
+    f.origin.abort_upload(&k, &request.upload).await.unwrap();
+    f.put("a", "newest").await.unwrap();
+    let error = shared.commit_upload(&k, &request, whole, &late);
+    assert!(matches!(error, Err(OriginError::NoSuchUpload(_))));
+    assert_eq!(f.get("a").await.unwrap(), "newest");
+    assert_eq!(f.leftovers(), 0);
+}
+
+#[tokio::test]
+async fn completions_of_one_upload_at_once_are_one_write() {
+    let f = fixture();
+    let k = key("a");
+    for round in 0..20 {
+        let request = upload(&f, &k, &"x".repeat(1 << 20)).await;
+        let one = f.origin.complete_upload(&k, request.clone());
+        let other = f.origin.complete_upload(&k, request);
+        let (answer, rest) = futures::future::select(one, other).await.factor_first();
+        let newer = format!("newer {round}");
+        let (rest, put) = futures::join!(rest, f.put("a", &newer));
+        put.unwrap();
+        assert_eq!(rest.unwrap().etag, answer.unwrap().etag);
+        assert_eq!(f.get("a").await.unwrap(), newer);
+    }
+    assert!(
+        f.origin
+            .shared
+            .staging
+            .completions
+            .lock("")
+            .try_lock()
+            .is_ok()
+    );
+}
+
+#[tokio::test]
+async fn a_change_of_a_dropped_request_never_begins() {
+    let f = fixture();
+    let k = key("a");
+    f.put("a", "kept").await.unwrap();
+    let request = upload(&f, &k, "lost").await;
+    {
+        let _turn = f.origin.shared.turn(&k);
+        // Each is dropped while it waits for the turn.
+        assert!(f.origin.delete(&k).now_or_never().is_none());
+        let completed = f.origin.complete_upload(&k, request.clone());
+        assert!(completed.now_or_never().is_none());
+    }
+    // Until their work has ended.
+    while Arc::strong_count(&f.origin.shared) > 1 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(f.get("a").await.unwrap(), "kept");
+    f.origin.complete_upload(&k, request).await.unwrap();
+    assert_eq!(f.get("a").await.unwrap(), "lost");
+    assert_eq!(f.leftovers(), 0);
 }
 
 #[tokio::test]

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use md5::{Digest, Md5};
@@ -12,12 +11,14 @@ use rustix::fs::RenameFlags;
 use serde::{Deserialize, Serialize};
 
 use super::bucket::Bucket;
+use super::change::Change;
+use super::completed::Completions;
 use super::digest;
 use super::file::{content_meta, meta, stamp, write_attributes};
 use crate::origin::error::OriginError;
 use crate::origin::types::{
-    Attributes, CompleteRequest, Headers, ObjectKey, ObjectMeta, PartInfo, PutCondition,
-    PutResponse, UploadInfo, UploadedPart,
+    Attributes, Headers, ObjectKey, ObjectMeta, PartInfo, PutCondition, PutResponse, UploadInfo,
+    UploadedPart,
 };
 
 /// Age of an unfinished write that counts as abandoned.
@@ -27,7 +28,7 @@ const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 /// them to their key, and with a name that no bucket can have.
 pub(super) struct Staging {
     directory: PathBuf,
-    completed: AtomicU64,
+    pub(super) completions: Completions,
 }
 
 /// A file that is removed on drop unless it is committed.
@@ -37,30 +38,6 @@ pub(super) struct Staged {
     digest: Md5,
     /// The entity tag, if it is not that of [`digest`](Self::digest).
     of_parts: Option<Option<String>>,
-}
-
-/// Completed uploads between two searches for old ones.
-const COMPLETED_BETWEEN_SWEEPS: u64 = 256;
-
-/// A completed upload: a client that missed the answer asks again.
-#[derive(PartialEq, Eq, Serialize, Deserialize)]
-struct Completed {
-    bucket: String,
-    key: String,
-    parts: Vec<(u32, String)>,
-    etag: Option<String>,
-}
-
-impl Completed {
-    fn new(key: &ObjectKey, request: &CompleteRequest, etag: Option<String>) -> Self {
-        let parts = request.parts.iter();
-        Completed {
-            bucket: key.bucket().to_owned(),
-            key: key.key().to_owned(),
-            parts: parts.map(|part| (part.number, part.etag.clone())).collect(),
-            etag,
-        }
-    }
 }
 
 /// The object of a multipart upload.
@@ -77,12 +54,9 @@ impl Staging {
         let unfinished = directory.join("unfinished");
         std::fs::create_dir_all(&unfinished)?;
         remove_abandoned(&unfinished)?;
-        let completed = directory.join("completed");
-        std::fs::create_dir_all(&completed)?;
-        remove_abandoned(&completed)?;
         Ok(Staging {
+            completions: Completions::open(directory.join("completed"))?,
             directory,
-            completed: AtomicU64::new(0),
         })
     }
 
@@ -141,53 +115,19 @@ impl Staging {
         Ok(PutResponse { etag })
     }
 
-    /// The answer to a request that has completed its upload before.
-    pub(super) fn completed(
-        &self,
-        key: &ObjectKey,
-        request: &CompleteRequest,
-    ) -> Option<PutResponse> {
-        let json = std::fs::read(self.completed_path(&request.upload)?).ok()?;
-        let known: Completed = serde_json::from_slice(&json).ok()?;
-        let etag = known.etag.clone();
-        (known == Completed::new(key, request, etag.clone())).then_some(PutResponse { etag })
-    }
-
-    /// Forgets a completed upload, but for the answer to the request.
-    pub(super) fn finish_upload(
-        &self,
-        key: &ObjectKey,
-        request: &CompleteRequest,
-        response: &PutResponse,
-    ) -> Result<(), OriginError> {
-        if let Some(path) = self.completed_path(&request.upload) {
-            let done = Completed::new(key, request, response.etag.clone());
-            let json = serde_json::to_vec(&done)
-                .map_err(|error| OriginError::BadUpload(error.to_string()))?;
-            std::fs::write(path, json)?;
-        }
-        let before = self.completed.fetch_add(1, Relaxed);
-        if before % COMPLETED_BETWEEN_SWEEPS == COMPLETED_BETWEEN_SWEEPS - 1 {
-            remove_abandoned(&self.directory.join("completed"))?;
-        }
-        self.forget_upload(key, &request.upload)
-    }
-
-    fn completed_path(&self, upload: &str) -> Option<PathBuf> {
-        is_id(upload).then(|| self.directory.join("completed").join(upload))
-    }
-
     /// Concatenates the parts.
     pub(super) fn complete(
         &self,
         key: &ObjectKey,
         upload: &str,
         parts: &[UploadedPart],
+        change: &Change,
     ) -> Result<(Staged, Attributes), OriginError> {
         let (directory, about) = self.about(key, upload)?;
         let mut whole = self.begin()?;
         let mut is_in_md5 = true;
         for part in parts {
+            change.check()?;
             let wrong =
                 |reason: &str| OriginError::InvalidPart(format!("part {} {reason}", part.number));
             let mut file = File::open(directory.join(part_name(part.number)))
@@ -277,9 +217,22 @@ impl Staging {
         Ok(())
     }
 
-    pub(super) fn forget_upload(&self, key: &ObjectKey, upload: &str) -> Result<(), OriginError> {
+    /// Checks that the upload is under way.
+    pub(super) fn require_upload(&self, key: &ObjectKey, upload: &str) -> Result<(), OriginError> {
+        self.about(key, upload).map(drop)
+    }
+
+    /// Ends an upload at once. Its parts are then at the path of the result, without an upload.
+    pub(super) fn end_upload(&self, key: &ObjectKey, upload: &str) -> Result<PathBuf, OriginError> {
         let (directory, _) = self.about(key, upload)?;
-        Ok(std::fs::remove_dir_all(directory)?)
+        let name = format!("{:032x}", rand::random::<u128>());
+        let away = self.directory.join("unfinished").join(name);
+        match std::fs::rename(directory, &away) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Err(OriginError::NoSuchUpload(upload.to_owned()))
+            }
+            moved => Ok(moved.map(|()| away)?),
+        }
     }
 
     /// The upload's directory. An id is untrusted: only ids of the form that
@@ -300,20 +253,24 @@ impl Staging {
 }
 
 /// True for the form of ids that this origin gives to uploads.
-fn is_id(upload: &str) -> bool {
+pub(super) fn is_id(upload: &str) -> bool {
     let hexadecimal = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
     upload.len() == 32 && upload.bytes().all(hexadecimal)
 }
 
-/// Removes the files of a killed process, or of uploads completed long ago. Other processes may
-/// be writing here, so only files without a write for a day count as abandoned.
+/// Removes the files and ended uploads of a killed process. Other processes may be writing here,
+/// so only files without a write for a day count as abandoned.
 fn remove_abandoned(unfinished: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(unfinished)? {
         let entry = entry?;
         let modified = entry.metadata().and_then(|metadata| metadata.modified());
         let age = modified.ok().and_then(|modified| modified.elapsed().ok());
         if age.is_some_and(|age| age > ABANDONED_AFTER) {
-            match std::fs::remove_file(entry.path()) {
+            let removed = match entry.file_type()?.is_dir() {
+                true => std::fs::remove_dir_all(entry.path()),
+                false => std::fs::remove_file(entry.path()),
+            };
+            match removed {
                 // Another process removed it.
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
                 _ => {}
