@@ -215,7 +215,7 @@ impl<'a> Walk<'a> {
                 frame.opened = open_directory(root, &frame.path)?;
             }
             if let Some(directory) = &frame.opened
-                && let Some(object) = object(root, directory, &entry.name, &path, key)
+                && let Some(object) = object(root, directory, &entry.name, &path, key)?
             {
                 return Ok(Some(object));
             }
@@ -244,10 +244,22 @@ fn open_directory(root: &OwnedFd, path: &str) -> Result<Option<OwnedFd>, OriginE
     let path = if path.is_empty() { "." } else { path };
     match open_beneath(root, path, OFlags::RDONLY | OFlags::DIRECTORY) {
         Ok(directory) => Ok(Some(directory)),
-        Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO)) => {
-            Err(std::io::Error::from(errno).into())
-        }
-        Err(_) => Ok(None),
+        Err(Errno::ACCESS | Errno::PERM) => Ok(None),
+        Err(errno) => missing(errno),
+    }
+}
+
+/// `None` for an error that says that a file is gone, or that its link leads nowhere. Any other
+/// is one of the listing: a client that copies a bucket would delete what a listing leaves out.
+fn missing<T>(errno: Errno) -> Result<Option<T>, OriginError> {
+    match errno {
+        Errno::NOENT
+        | Errno::NOTDIR
+        | Errno::XDEV
+        | Errno::LOOP
+        | Errno::NXIO
+        | Errno::NAMETOOLONG => Ok(None),
+        errno => Err(std::io::Error::from(errno).into()),
     }
 }
 
@@ -268,7 +280,7 @@ fn entries(
             continue;
         }
         let kind = match entry.file_type() {
-            FileType::Symlink | FileType::Unknown => target_type(root, &join(path, name)),
+            FileType::Symlink | FileType::Unknown => target_type(root, &join(path, name))?,
             known => Some(known),
         };
         let is_directory = match kind {
@@ -296,10 +308,16 @@ fn entries(
 
 /// The type of a symbolic link's target. Links to directories are not followed,
 /// since they could form a cycle.
-fn target_type(root: &OwnedFd, path: &str) -> Option<FileType> {
-    let target = open_beneath(root, path, OFlags::PATH).ok()?;
-    let kind = FileType::from_raw_mode(rustix::fs::fstat(&target).ok()?.st_mode);
-    (kind == FileType::RegularFile).then_some(kind)
+fn target_type(root: &OwnedFd, path: &str) -> Result<Option<FileType>, OriginError> {
+    let target = match open_beneath(root, path, OFlags::PATH) {
+        Ok(target) => target,
+        // The path of its target has a directory of another user.
+        Err(Errno::ACCESS | Errno::PERM) => return Ok(None),
+        Err(errno) => return missing(errno),
+    };
+    let stat = rustix::fs::fstat(&target).map_err(std::io::Error::from)?;
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    Ok((kind == FileType::RegularFile).then_some(kind))
 }
 
 fn object(
@@ -308,34 +326,64 @@ fn object(
     name: &str,
     path: &str,
     key: String,
-) -> Option<ListedObject> {
+) -> Result<Option<ListedObject>, OriginError> {
     let flags = FILE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = match rustix::fs::openat(directory, name, flags, Mode::empty()) {
         Err(Errno::LOOP) => open_beneath(root, path, FILE),
         result => result,
     };
     let meta = match opened {
-        Ok(file) => content_meta(&File::from(file)).ok()?,
-        // Its tag is that of its stamp, as long as it cannot be read.
-        Err(Errno::ACCESS | Errno::PERM) => {
-            let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-            let size = u64::try_from(stat.st_size).ok()?;
-            let nanoseconds = i64::try_from(stat.st_mtime_nsec).ok()?;
+        Ok(file) => content_meta(&File::from(file))?,
+        // Its tag is that of its stamp, as long as it cannot be read, or has another's lease.
+        Err(Errno::ACCESS | Errno::PERM | Errno::AGAIN) => {
+            let stat = match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => stat,
+                Err(errno) => return missing(errno),
+            };
+            let size = u64::try_from(stat.st_size).unwrap_or(0);
+            let nanoseconds = i64::try_from(stat.st_mtime_nsec).unwrap_or(0);
             etag_meta(size, stat.st_mtime, nanoseconds, stat.st_ino)
         }
-        Err(_) => return None,
+        Err(errno) => return missing(errno),
     };
-    Some(ListedObject {
+    Ok(Some(ListedObject {
         key,
         size: meta.size,
         etag: meta.client_etag().map(str::to_owned),
         last_modified: meta.last_modified,
-    })
+    }))
 }
 
 fn join(path: &str, name: &str) -> String {
     match path {
         "" => name.to_owned(),
         path => format!("{path}/{name}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_missing_file_is_left_out() {
+        let directory = tempfile::tempdir().unwrap();
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let root = rustix::fs::open(directory.path(), flags, Mode::empty()).unwrap();
+        let listed = |name: &str| object(&root, &root, name, name, name.to_owned());
+        assert!(listed("gone").unwrap().is_none());
+        std::fs::write(directory.path().join("a"), "1").unwrap();
+        assert_eq!(listed("a").unwrap().unwrap().size, 1);
+        std::os::unix::fs::symlink("loop", directory.path().join("loop")).unwrap();
+        assert!(listed("loop").unwrap().is_none());
+        for errno in [
+            Errno::MFILE,
+            Errno::NFILE,
+            Errno::NOMEM,
+            Errno::IO,
+            Errno::STALE,
+        ] {
+            assert!(missing::<()>(errno).is_err(), "{errno}");
+        }
     }
 }
