@@ -38,8 +38,8 @@ const CONFIRMATION_LIMIT: Duration = Duration::from_millis(2);
 /// not kept from them for long.
 const CONFIRMATION_PAUSES: u32 = 50;
 
-/// Least limit of the time to the answer to a forwarded change: a copy of a large object takes
-/// minutes.
+/// Least limit of the time to the answer to a forwarded change or the completion of an upload:
+/// a copy of a large object takes minutes.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(600);
 
 pub(super) struct Guard {
@@ -122,8 +122,27 @@ impl Guard {
         operation: OriginOperation,
         attempt: impl Future<Output = Result<T, OriginError>>,
     ) -> Result<T, OriginError> {
-        let _turn = self.turn(Queue::Requests).await?;
         let limit = self.config().response_timeout();
+        self.within(limit, operation, attempt).await
+    }
+
+    /// As [`once`](Self::once), for a request whose answer may take minutes.
+    pub(super) async fn slow<T>(
+        &self,
+        operation: OriginOperation,
+        attempt: impl Future<Output = Result<T, OriginError>>,
+    ) -> Result<T, OriginError> {
+        let limit = self.config().response_timeout().max(CHANGE_TIMEOUT);
+        self.within(limit, operation, attempt).await
+    }
+
+    async fn within<T>(
+        &self,
+        limit: Duration,
+        operation: OriginOperation,
+        attempt: impl Future<Output = Result<T, OriginError>>,
+    ) -> Result<T, OriginError> {
+        let _turn = self.turn(Queue::Requests).await?;
         self.attempt((operation, limit), attempt, |_| None).await
     }
 

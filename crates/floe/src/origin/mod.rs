@@ -327,7 +327,7 @@ impl Origin {
             return Err(OriginError::InvalidPartOrder);
         }
         self.guard
-            .once(
+            .slow(
                 OriginOperation::Multipart,
                 self.backend.complete_upload(key, request),
             )
