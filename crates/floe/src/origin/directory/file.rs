@@ -16,6 +16,10 @@ const XATTR: &str = "user.floe.attributes";
 /// Linux limits extended attributes to 64 KiB; most file systems to less.
 const XATTR_BYTES_MAX: usize = 64 * 1024;
 
+/// Most of a set modification time that a file system may drop. A coarser one could give a later
+/// write of another program the same time.
+const TIME_DROPPED_MAX: Duration = Duration::from_micros(1);
+
 /// Headers that are true only of the bytes with which they were stored.
 const OF_BYTES: &str = "x-amz-checksum-";
 
@@ -31,6 +35,20 @@ struct Stored {
     /// The entity tag of [`stat_meta`] with which `etag` and checksums are true.
     #[serde(skip_serializing_if = "Option::is_none")]
     stamp: Option<String>,
+}
+
+impl Stored {
+    fn drop_what_bytes_imply(&mut self) {
+        (self.etag, self.stamp) = (None, None);
+        let headers = &mut self.attributes.headers;
+        headers.retain(|(name, _)| !name.starts_with(OF_BYTES));
+    }
+}
+
+/// True if a file system kept a modification time that was set.
+fn is_precise(set: SystemTime, kept: Option<SystemTime>) -> bool {
+    let dropped = kept.and_then(|kept| set.duration_since(kept).ok());
+    dropped.is_some_and(|dropped| dropped < TIME_DROPPED_MAX)
 }
 
 /// Reads an object's metadata from its open file.
@@ -49,9 +67,7 @@ pub(super) fn content_meta(file: &File) -> Result<ObjectMeta, OriginError> {
     let mut stored = read_stored(file);
     if stored.stamp.is_none() || stored.stamp != meta.etag {
         // Another program has written to the file since.
-        stored.etag = None;
-        let headers = &mut stored.attributes.headers;
-        headers.retain(|(name, _)| !name.starts_with(OF_BYTES));
+        stored.drop_what_bytes_imply();
     }
     Ok(ObjectMeta {
         content_etag: stored.etag,
@@ -117,19 +133,25 @@ pub(super) fn require_standard(attributes: &Attributes) -> Result<(), OriginErro
 }
 
 /// Stores headers and the entity tag of the bytes as an extended attribute. The file must have
-/// its last bytes and its [`stamp`]. On a file system without such attributes, a content type that
+/// its last bytes and `stamped`, the time of its [`stamp`]. On a file system with coarse times,
+/// tag and checksums are not stored, since they could outlive a write of another program. On a file system without such attributes, a content type that
 /// the name implies and what the bytes imply are dropped, and other headers are an error.
 pub(super) fn write_attributes(
     file: &File,
     key: &str,
     attributes: &Attributes,
     etag: Option<String>,
+    stamped: SystemTime,
 ) -> Result<(), OriginError> {
-    let stored = Stored {
+    let found = stat_meta(&file.metadata()?);
+    let mut stored = Stored {
         attributes: attributes.clone(),
-        stamp: stat_meta(&file.metadata()?).etag,
+        stamp: found.etag,
         etag,
     };
+    if !is_precise(stamped, found.last_modified) {
+        stored.drop_what_bytes_imply();
+    }
     let json =
         serde_json::to_vec(&stored).map_err(|error| OriginError::BadUpload(error.to_string()))?;
     match rustix::fs::fsetxattr(file, XATTR, &json, XattrFlags::empty()) {
@@ -163,8 +185,10 @@ fn is_implied(attributes: &Attributes) -> bool {
 
 /// Sets a file's modification time in nanoseconds. The kernel's own timestamps
 /// advance in milliseconds, so two writes could share one.
-pub(super) fn stamp(file: &File) -> Result<(), OriginError> {
-    Ok(file.set_modified(SystemTime::now())?)
+pub(super) fn stamp(file: &File) -> Result<SystemTime, OriginError> {
+    let now = SystemTime::now();
+    file.set_modified(now)?;
+    Ok(now)
 }
 
 fn content_type(key: &str) -> Option<&'static str> {
@@ -202,4 +226,21 @@ fn content_type(key: &str) -> Option<&'static str> {
         "webm" => "video/webm",
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_coarse_time_is_not_precise() {
+        let at = |nanoseconds| UNIX_EPOCH + Duration::from_nanos(nanoseconds);
+        let set = at(7_123_456_789);
+        assert!(is_precise(set, Some(set)));
+        assert!(is_precise(set, Some(at(7_123_456_700))));
+        for kept in [7_123_000_000, 7_000_000_000, 8_000_000_000] {
+            assert!(!is_precise(set, Some(at(kept))));
+        }
+        assert!(!is_precise(set, None));
+    }
 }

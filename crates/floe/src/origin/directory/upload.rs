@@ -311,8 +311,8 @@ impl Staged {
             Some(etag) => etag.clone(),
             None => Some(digest::of_bytes(self.digest.clone())),
         };
-        stamp(&self.file)?;
-        write_attributes(&self.file, key, attributes, etag)
+        let stamped = stamp(&self.file)?;
+        write_attributes(&self.file, key, attributes, etag, stamped)
     }
 
     /// Makes headers and bytes durable, before the file gets its key.
