@@ -96,9 +96,12 @@ pub(super) fn checksums_of(
         checksums::of(&part.headers)
     };
     let mut found = Vec::with_capacity(parts.len());
+    let mut is_complete = true;
     for (part, announced) in parts.iter().zip(announced) {
         let Some(stored) = stored(part.number) else {
-            return Ok(Headers::new());
+            // The object gets no checksum; those of other parts are compared all the same.
+            is_complete = false;
+            continue;
         };
         let differs = |asked: &Option<String>, stored: &Option<String>| {
             asked.is_some() && stored.is_some() && asked != stored
@@ -114,7 +117,10 @@ pub(super) fn checksums_of(
         }
         found.push(stored);
     }
-    Ok(checksums::of_parts(&found))
+    match is_complete {
+        true => Ok(checksums::of_parts(&found)),
+        false => Ok(Headers::new()),
+    }
 }
 
 pub(crate) async fn list_uploads(
@@ -275,5 +281,35 @@ fn page_size(name: &str, asked: Option<i32>) -> S3Result<usize> {
         // Pages without entries would never end.
         ..1 => Err(invalid_argument(format!("{name} must be at least 1"))),
         asked => Ok(asked.min(PAGE_MAX) as usize),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_without_checksums_hides_no_other() {
+        let sum = |value: &str| Checksum {
+            checksum_crc32: Some(value.to_owned()),
+            ..Checksum::default()
+        };
+        let kept = |number, headers| PartInfo {
+            number,
+            etag: None,
+            size: 1,
+            last_modified: None,
+            headers,
+        };
+        let header = ("x-amz-checksum-crc32".to_owned(), "AAAAAA==".to_owned());
+        let kept = [kept(1, Headers::new()), kept(2, vec![header])];
+        let parts = [1, 2].map(|number| UploadedPart {
+            number,
+            etag: String::new(),
+        });
+        let none = Checksum::default();
+        let found = checksums_of(&kept, &parts, &[none.clone(), sum("AAAAAA==")]);
+        assert!(found.unwrap().is_empty());
+        assert!(checksums_of(&kept, &parts, &[none, sum("AAAAAQ==")]).is_err());
     }
 }

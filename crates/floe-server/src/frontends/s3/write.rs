@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::SystemTime;
 
-use floe::object::{ObjectCache, ObjectKey};
+use floe::object::{ObjectCache, ObjectError, ObjectKey};
 use floe::origin::{
-    CompleteRequest, DeleteCondition, PartRequest, PutCondition, PutRequest, UploadBody,
-    UploadedPart,
+    CompleteRequest, DeleteCondition, OriginError, PartRequest, PutCondition, PutRequest,
+    UploadBody, UploadedPart,
 };
 use futures::StreamExt;
 use http::HeaderMap;
@@ -273,11 +273,17 @@ impl S3 for Writes {
             .collect::<S3Result<Vec<_>>>()?;
         let key = ObjectKey::new(input.bucket.as_str(), input.key.as_str());
         let kept = match announced.iter().any(|sums| *sums != Checksum::default()) {
-            // Not every origin lists parts.
-            true => self.cache.list_parts(&key, &input.upload_id).await,
-            false => Ok(Vec::new()),
+            true => match self.cache.list_parts(&key, &input.upload_id).await {
+                Ok(kept) => kept,
+                // Not every origin lists parts, and a completed upload has none.
+                Err(ObjectError::Origin(
+                    OriginError::Unsupported(_) | OriginError::NoSuchUpload(_),
+                )) => Vec::new(),
+                Err(error) => return Err(s3_error(error)),
+            },
+            false => Vec::new(),
         };
-        let headers = multipart::checksums_of(&kept.unwrap_or_default(), &parts, &announced)?;
+        let headers = multipart::checksums_of(&kept, &parts, &announced)?;
         let checksums = checksums::of(&headers).unwrap_or_default();
         let complete = CompleteRequest {
             upload: input.upload_id,
