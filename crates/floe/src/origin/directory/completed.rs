@@ -11,7 +11,6 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::upload::is_id;
 use crate::origin::error::OriginError;
 use crate::origin::types::{CompleteRequest, ObjectKey, PutResponse};
 
@@ -115,6 +114,12 @@ impl Completions {
             }
         }));
     }
+}
+
+/// True for the form of ids that this origin gives to uploads.
+pub(super) fn is_id(upload: &str) -> bool {
+    let hexadecimal = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    upload.len() == 32 && upload.bytes().all(hexadecimal)
 }
 
 fn hash_of_parts(request: &CompleteRequest) -> String {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bucket::Bucket;
 use super::change::Change;
-use super::completed::Completions;
+use super::completed::{Completions, is_id};
 use super::digest;
 use super::file::{content_meta, meta, stamp, write_attributes};
 use crate::origin::error::OriginError;
@@ -250,12 +250,6 @@ impl Staging {
         }
         Ok((directory, about))
     }
-}
-
-/// True for the form of ids that this origin gives to uploads.
-pub(super) fn is_id(upload: &str) -> bool {
-    let hexadecimal = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-    upload.len() == 32 && upload.bytes().all(hexadecimal)
 }
 
 /// Removes the files and ended uploads of a killed process. Other processes may be writing here,
