@@ -1,4 +1,4 @@
-//! Files as an origin: `<root>/<bucket>/<key>`, and in [`escape`] those of other keys.
+//! Files as an origin: `<root>/<bucket>/<key>`, and in `escape` those of other keys.
 //!
 //! Writes of one key through one process take turns. Between processes the last rename wins.
 //!
