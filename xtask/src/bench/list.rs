@@ -110,7 +110,7 @@ pub(super) const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "s3",
-        about: "Reads of cached objects over HTTP, in front of a directory with the same files: requests and bytes per second of the processor time of the server's processes, and its latencies, those of the best of five slices; beside nginx with `proxy_cache` that serves from the page cache or revalidates each request, nginx that reads the same files with `directio`, and Varnish, each with a worker for each core, if they are installed. Each load reads objects of one length at random; those from flash are read from storage, which is checked. The ratio is that to the peer with the same promise. The load is wrk's",
+        about: "Reads of cached objects over HTTP, in front of a directory with the same files: requests and bytes per second of the processor time of the server's processes, and its latencies, those of the best of five slices; beside nginx with `proxy_cache` that serves from the page cache or revalidates each request, nginx that reads the same files with `directio`, and Varnish, each with a worker for each core, if they are installed. The ratio is that to the peer with the same promise. The load is wrk's",
         cargo: &["bench", "--workspace", "--bench", "s3", "--"],
         prepare: Some(s3),
         ..JSON
