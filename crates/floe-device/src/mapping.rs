@@ -25,11 +25,11 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// At least `len` bytes, in huge pages if possible.
     pub(crate) fn new(len: usize) -> io::Result<Self> {
-        let mapping = Mapping::advised(len, Advice::LinuxHugepage)?;
-        if let Err(error) = mapping.1 {
+        let (mapping, advised) = Mapping::advised(len, Advice::LinuxHugepage)?;
+        if let Err(error) = advised {
             tracing::debug!(%error, "no huge pages here");
         }
-        Ok(mapping.0)
+        Ok(mapping)
     }
 
     /// At least `len` bytes, never in huge pages.
@@ -41,6 +41,7 @@ impl Mapping {
         }
     }
 
+    /// Also returns whether the kernel took the advice.
     fn advised(len: usize, advice: Advice) -> io::Result<(Self, Result<(), Errno>)> {
         let mapped = len
             .checked_add(HUGE_PAGE_BYTES)

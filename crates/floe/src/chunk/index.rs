@@ -39,7 +39,7 @@ pub(crate) struct Index {
     shards: Box<[ShardLock]>,
     states: Arc<ZoneStates>,
     ram: RamPlan,
-    /// Where the RAM tier keeps its values of some length, once a frontend sends them from there.
+    /// Memory for the RAM tier's large values, created when a frontend first asks for it.
     sendable: OnceLock<Option<Arc<SendableMemory>>>,
 }
 
@@ -148,7 +148,7 @@ impl Index {
         }
         let mut shard = self.shard_of(hash).lock();
         // A value that is there already may have moved to memory from which sockets send.
-        if shard.pending.contains_key(&hash) || shard.ram_has(hash, key) {
+        if shard.pending.contains_key(&hash) || shard.ram_contains(hash, key, &self.env.clock) {
             return;
         }
         match shard.index.get(hash) {

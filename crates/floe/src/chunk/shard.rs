@@ -279,12 +279,6 @@ impl Shard {
         found.is_some_and(|found| *found.key == *key && !has_expired(found.expiry_unix_s, clock))
     }
 
-    /// True if the RAM tier has a value of `key`, expired or not.
-    pub(crate) fn ram_has(&self, hash: KeyHash, key: &[u8]) -> bool {
-        let found = self.ram.as_ref().and_then(|ram| ram.cache.peek(&hash));
-        found.is_some_and(|found| *found.key == *key)
-    }
-
     pub(crate) fn ram_insert(
         &mut self,
         hash: KeyHash,

@@ -312,14 +312,7 @@ impl Reader {
         let lookups = (first..end).map(|chunk| self.look_up(chunk));
         let mut missing = first..first;
         for stored in futures::future::join_all(lookups).await {
-            match stored {
-                Some(stored) => {
-                    self.plan_missing(&mut missing);
-                    self.plan_stored(stored);
-                    missing = missing.end + 1..missing.end + 1;
-                }
-                None => missing.end += 1,
-            }
+            self.plan_found(&mut missing, stored);
         }
         while !missing.is_empty()
             && missing.end <= last
@@ -327,13 +320,7 @@ impl Reader {
             && !self.has_seat(missing.end)
         {
             let stored = self.look_up(missing.end).await;
-            if let Some(stored) = stored {
-                self.plan_missing(&mut missing);
-                self.plan_stored(stored);
-                missing = missing.end + 1..missing.end + 1;
-            } else {
-                missing.end += 1;
-            }
+            self.plan_found(&mut missing, stored);
         }
         self.plan_missing(&mut missing);
         self.planned = missing.end;
@@ -346,12 +333,18 @@ impl Reader {
         async move { cache.stored(&object, chunk, range).await }
     }
 
-    fn plan_stored(&mut self, reader: ValueReader) {
-        self.cache.stats.chunk_found(reader.tier());
-        self.sources.push_back(Source::Stored {
-            reader,
-            fetched: false,
-        });
+    /// Plans the chunk after the missing ones and them, if it is stored; otherwise it is missing too.
+    fn plan_found(&mut self, missing: &mut Range<u64>, stored: Option<ValueReader>) {
+        if let Some(reader) = stored {
+            self.plan_missing(missing);
+            self.cache.stats.chunk_found(reader.tier());
+            self.sources.push_back(Source::Stored {
+                reader,
+                fetched: false,
+            });
+            missing.start = missing.end + 1;
+        }
+        missing.end += 1;
     }
 
     fn plan_missing(&mut self, missing: &mut Range<u64>) {

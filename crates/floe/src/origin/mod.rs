@@ -16,6 +16,7 @@ pub mod emulated;
 mod error;
 mod forward;
 mod guard;
+mod hexadecimal;
 mod kind;
 mod remote;
 mod stats;

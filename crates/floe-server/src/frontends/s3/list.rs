@@ -89,13 +89,11 @@ pub(crate) async fn list_v1(
     let marker = input.marker.unwrap_or_default();
     let request = ListRequest {
         prefix: input.prefix.clone().unwrap_or_default(),
-        delimiter: input.delimiter.clone().filter(|d| !d.is_empty()),
-        start_after: Some(marker.clone()).filter(|m| !m.is_empty()),
+        delimiter: input.delimiter.clone(),
         max_keys: max_keys as usize,
-        continuation: None,
+        ..ListRequest::default()
     };
-    let page = page_after_marker(cache, &input.bucket, request, &marker).await?;
-    let next_marker = page.next.is_some().then(|| last_entry(&page)).flatten();
+    let (page, next_marker) = page_after_marker(cache, &input.bucket, request, &marker).await?;
     Ok(ListObjectsOutput {
         name: Some(input.bucket),
         prefix: Some(text.encode(&input.prefix.unwrap_or_default())),
@@ -121,13 +119,11 @@ pub(crate) async fn versions(
     let marker = input.key_marker.unwrap_or_default();
     let request = ListRequest {
         prefix: input.prefix.clone().unwrap_or_default(),
-        delimiter: input.delimiter.clone().filter(|d| !d.is_empty()),
-        start_after: Some(marker.clone()).filter(|m| !m.is_empty()),
+        delimiter: input.delimiter.clone(),
         max_keys: max_keys as usize,
-        continuation: None,
+        ..ListRequest::default()
     };
-    let page = page_after_marker(cache, &input.bucket, request, &marker).await?;
-    let next = page.next.is_some().then(|| last_entry(&page)).flatten();
+    let (page, next) = page_after_marker(cache, &input.bucket, request, &marker).await?;
     let common_prefixes = text.prefixes(&page);
     let objects = text.objects(page.objects, Some(owner())).into_iter();
     Ok(ListObjectVersionsOutput {
@@ -203,17 +199,19 @@ pub(crate) async fn list_v2(
     })
 }
 
-/// Skips all keys below a marker that is a common prefix. A listing of the keys
-/// after the marker would return that prefix again.
+/// The page of the keys after a marker, and the marker of the next page. All keys below a marker
+/// that is a common prefix are skipped: a listing of the keys after it would return it again.
 async fn page_after_marker(
     cache: &ObjectCache,
     bucket: &str,
     mut request: ListRequest,
     marker: &str,
-) -> S3Result<ListPage> {
+) -> S3Result<(ListPage, Option<String>)> {
     if request.max_keys == 0 {
-        return Ok(ListPage::default());
+        return Ok((ListPage::default(), None));
     }
+    request.delimiter = request.delimiter.filter(|d| !d.is_empty());
+    request.start_after = Some(marker.to_owned()).filter(|m| !m.is_empty());
     loop {
         let mut page = cache
             .list(bucket, request.clone())
@@ -223,7 +221,8 @@ async fn page_after_marker(
             .retain(|prefix| prefix.as_str() > marker);
         let is_empty = page.objects.is_empty() && page.common_prefixes.is_empty();
         if !is_empty || page.next.is_none() {
-            return Ok(page);
+            let next = page.next.is_some().then(|| last_entry(&page)).flatten();
+            return Ok((page, next));
         }
         request.continuation = page.next;
     }

@@ -118,7 +118,5 @@ fn remove_directories(root: &OwnedFd) -> Result<(), OriginError> {
 
 /// The modification time, because not every file system records a creation time.
 fn made(bucket: &OwnedFd) -> Option<SystemTime> {
-    let stat = rustix::fs::fstat(bucket).ok()?;
-    let nanoseconds = i64::try_from(stat.st_mtime_nsec).ok()?;
-    file::etag_meta(0, stat.st_mtime, nanoseconds, 0).last_modified
+    file::raw_stat_meta(&rustix::fs::fstat(bucket).ok()?).last_modified
 }

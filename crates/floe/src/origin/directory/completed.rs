@@ -11,7 +11,9 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::path::forgive_missing;
 use crate::origin::error::OriginError;
+use crate::origin::hexadecimal;
 use crate::origin::types::{CompleteRequest, ObjectKey, PutResponse};
 
 /// Hours after which an answer is forgotten.
@@ -118,8 +120,7 @@ impl Completions {
 
 /// True for the form of ids that this origin gives to uploads.
 pub(super) fn is_id(upload: &str) -> bool {
-    let hexadecimal = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-    upload.len() == 32 && upload.bytes().all(hexadecimal)
+    hexadecimal::has_digits(upload, 32)
 }
 
 fn hash_of_parts(request: &CompleteRequest) -> String {
@@ -129,8 +130,7 @@ fn hash_of_parts(request: &CompleteRequest) -> String {
         hash.update((part.etag.len() as u64).to_le_bytes());
         hash.update(part.etag.as_bytes());
     }
-    let digest = hash.finalize();
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    hexadecimal::encode(&hash.finalize())
 }
 
 fn hour() -> u64 {
@@ -143,11 +143,7 @@ fn remove_old(directory: &Path, now: u64) -> std::io::Result<()> {
         let name = entry.file_name();
         let hour: Option<u64> = name.to_str().and_then(|name| name.parse().ok());
         if hour.is_some_and(|hour| hour + KEPT_HOURS < now) {
-            match std::fs::remove_dir_all(entry.path()) {
-                // Another process removed it.
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+            forgive_missing(std::fs::remove_dir_all(entry.path()))?;
         }
     }
     Ok(())

@@ -2,9 +2,11 @@
 
 use md5::{Digest, Md5};
 
+use crate::origin::hexadecimal;
+
 /// The entity tag of an object that was uploaded in one piece.
 pub(super) fn of_bytes(digest: Md5) -> String {
-    format!("\"{}\"", hexadecimal(&digest.finalize()))
+    format!("\"{}\"", hexadecimal::encode(&digest.finalize()))
 }
 
 /// The entity tag of an object whose parts have these; `None` if one is no tag of bytes.
@@ -14,18 +16,16 @@ pub(super) fn of_parts<'a>(tags: impl Iterator<Item = &'a str>) -> Option<String
         all.update(bytes(tag)?);
         count += 1;
     }
-    Some(format!("\"{}-{count}\"", hexadecimal(&all.finalize())))
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    Some(format!(
+        "\"{}-{count}\"",
+        hexadecimal::encode(&all.finalize())
+    ))
 }
 
 /// The 16 bytes of a tag.
 fn bytes(tag: &str) -> Option<[u8; 16]> {
     let text = tag.strip_prefix('"')?.strip_suffix('"')?;
-    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    if text.len() != 32 || !text.bytes().all(is_digit) {
+    if !hexadecimal::has_digits(text, 32) {
         return None;
     }
     let mut bytes = [0; 16];

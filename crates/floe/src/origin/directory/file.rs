@@ -89,8 +89,14 @@ pub(super) fn stat_meta(metadata: &std::fs::Metadata) -> ObjectMeta {
     )
 }
 
-/// As [`stat_meta`], from the values.
-pub(super) fn etag_meta(size: u64, mtime_s: i64, mtime_ns: i64, inode: u64) -> ObjectMeta {
+/// As [`stat_meta`], of a file that is not open.
+pub(super) fn raw_stat_meta(stat: &rustix::fs::Stat) -> ObjectMeta {
+    let size = u64::try_from(stat.st_size).unwrap_or(0);
+    let nanoseconds = i64::try_from(stat.st_mtime_nsec).unwrap_or(0);
+    etag_meta(size, stat.st_mtime, nanoseconds, stat.st_ino)
+}
+
+fn etag_meta(size: u64, mtime_s: i64, mtime_ns: i64, inode: u64) -> ObjectMeta {
     let whole = Duration::from_secs(mtime_s.unsigned_abs());
     let base = match mtime_s < 0 {
         true => UNIX_EPOCH.checked_sub(whole),
@@ -134,8 +140,9 @@ pub(super) fn require_standard(attributes: &Attributes) -> Result<(), OriginErro
 
 /// Stores headers and the entity tag of the bytes as an extended attribute. The file must have
 /// its last bytes and `stamped`, the time of its [`stamp`]. On a file system with coarse times,
-/// tag and checksums are not stored, since they could outlive a write of another program. On a file system without such attributes, a content type that
-/// the name implies and what the bytes imply are dropped, and other headers are an error.
+/// tag and checksums are not stored, since they could outlive a write of another program. On one
+/// without such attributes, a content type and what the bytes imply are dropped, and other
+/// headers are an error.
 pub(super) fn write_attributes(
     file: &File,
     key: &str,

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::bucket::Bucket;
 use super::escape;
-use super::file::{content_meta, etag_meta};
+use super::file::{content_meta, raw_stat_meta};
 use super::path::{FILE, open_beneath};
 use crate::origin::error::OriginError;
 use crate::origin::types::{ListPage, ListRequest, ListedObject};
@@ -336,13 +336,10 @@ fn object(
         Ok(file) => content_meta(&File::from(file))?,
         // Its tag is that of its stamp, as long as it cannot be read, or has another's lease.
         Err(Errno::ACCESS | Errno::PERM | Errno::AGAIN) => {
-            let stat = match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) => stat,
+            match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => raw_stat_meta(&stat),
                 Err(errno) => return missing(errno),
-            };
-            let size = u64::try_from(stat.st_size).unwrap_or(0);
-            let nanoseconds = i64::try_from(stat.st_mtime_nsec).unwrap_or(0);
-            etag_meta(size, stat.st_mtime, nanoseconds, stat.st_ino)
+            }
         }
         Err(errno) => return missing(errno),
     };

@@ -240,3 +240,11 @@ pub(super) fn open_file(directory: &OwnedFd, path: &str) -> Result<Option<File>,
     let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     Ok(is_file.then_some(file))
 }
+
+/// The result of a removal. A file that another process has removed is no error.
+pub(super) fn forgive_missing(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}

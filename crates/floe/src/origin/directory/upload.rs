@@ -15,6 +15,7 @@ use super::change::Change;
 use super::completed::{Completions, is_id};
 use super::digest;
 use super::file::{content_meta, meta, stamp, write_attributes};
+use super::path::forgive_missing;
 use crate::origin::error::OriginError;
 use crate::origin::types::{
     Attributes, Headers, ObjectKey, ObjectMeta, PartInfo, PutCondition, PutResponse, UploadInfo,
@@ -207,12 +208,7 @@ impl Staging {
     pub(super) fn forget_uploads(&self, bucket: &str) -> Result<(), OriginError> {
         for upload in self.uploads(bucket)? {
             let directory = self.directory.join("uploads").join(upload.upload);
-            match std::fs::remove_dir_all(directory) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(error.into());
-                }
-                _ => {}
-            }
+            forgive_missing(std::fs::remove_dir_all(directory))?;
         }
         Ok(())
     }
@@ -260,15 +256,10 @@ fn remove_abandoned(unfinished: &Path) -> std::io::Result<()> {
         let modified = entry.metadata().and_then(|metadata| metadata.modified());
         let age = modified.ok().and_then(|modified| modified.elapsed().ok());
         if age.is_some_and(|age| age > ABANDONED_AFTER) {
-            let removed = match entry.file_type()?.is_dir() {
+            forgive_missing(match entry.file_type()?.is_dir() {
                 true => std::fs::remove_dir_all(entry.path()),
                 false => std::fs::remove_file(entry.path()),
-            };
-            match removed {
-                // Another process removed it.
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+            })?;
         }
     }
     Ok(())

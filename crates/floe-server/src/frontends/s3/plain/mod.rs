@@ -38,7 +38,7 @@ const BUFFER_BYTES: usize = 4 << 10;
 pub(super) struct PlainReads {
     answers: Answers,
     admission: Admission,
-    /// Where the RAM tier has large values.
+    /// Memory that holds large values of the RAM tier, if this frontend sends from it.
     memory: Option<Arc<SendableMemory>>,
     clock: Clock,
     requests: Arc<RequestCounters>,

@@ -14,6 +14,7 @@ use time::OffsetDateTime;
 use time::macros::format_description;
 
 use crate::origin::error::OriginError;
+use crate::origin::hexadecimal;
 
 const X_AMZ_DATE: HeaderName = HeaderName::from_static("x-amz-date");
 pub(super) const X_AMZ_CONTENT_SHA256: HeaderName = HeaderName::from_static("x-amz-content-sha256");
@@ -65,13 +66,13 @@ impl Signer<'_> {
         let signed = names.join(";");
         let canonical = canonical_request(method, uri, headers, &names, &signed, payload);
         let scope = format!("{date}/{region}/s3/aws4_request");
-        let hash = hex(&Sha256::digest(&canonical));
+        let hash = hexadecimal::encode(&Sha256::digest(&canonical));
         let text = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{hash}");
         let secret = format!("AWS4{}", credential.secret_key);
         let key = [date, region, "s3", "aws4_request"]
             .iter()
             .fold(secret.into_bytes(), |key, part| hmac(&key, part.as_bytes()));
-        let signature = hex(&hmac(&key, text.as_bytes()));
+        let signature = hexadecimal::encode(&hmac(&key, text.as_bytes()));
         let line = format!(
             "AWS4-HMAC-SHA256 Credential={}/{scope}, SignedHeaders={signed}, Signature={signature}",
             credential.key_id
@@ -166,10 +167,6 @@ fn hmac(key: &[u8], text: &[u8]) -> Vec<u8> {
     };
     mac.update(text);
     mac.finalize().into_bytes().to_vec()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
