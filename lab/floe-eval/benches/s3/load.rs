@@ -142,7 +142,7 @@ pub(crate) fn slice(
         return Err("wrk counted something else".into());
     };
     let stored = peer.stored_bytes()? - stored;
-    if peer.reads_past_page_cache && stored < bytes / 10 * 9 {
+    if peer.reads_past_page_cache() && stored < bytes / 10 * 9 {
         return Err(format!("{} read {stored} B to send {bytes} B", peer.name).into());
     }
     if failed > 0 || requests == 0 {

@@ -22,8 +22,6 @@ pub(crate) struct Peer {
     program: Program,
     /// The server that it fetches from. It must live as long as the peer.
     origin: Option<Rc<Program>>,
-    /// It must read from storage what it sends.
-    pub(crate) reads_past_page_cache: bool,
 }
 
 /// A program with its children, ended when dropped.
@@ -41,6 +39,9 @@ impl Drop for Program {
     }
 }
 
+/// nginx past the page cache.
+const DIRECT: &str = "nginx, directio";
+
 /// Ours, by the mode of consistency, and further settings.
 const FLOES: &[(&str, &str, &str, &[&str])] = &[
     ("floe, etag", "nginx, revalidating", "etag", &[]),
@@ -48,7 +49,7 @@ const FLOES: &[(&str, &str, &str, &[&str])] = &[
     // The RAM tier has no object, only what is kept about them, as nginx keeps open files.
     (
         "floe, immutable, from flash",
-        "nginx, directio",
+        DIRECT,
         "immutable",
         &["--ram-size", "16MiB", "--ram-max-value-size", "2KiB"],
     ),
@@ -92,7 +93,6 @@ pub(crate) fn start_all(
             address,
             program,
             origin: None,
-            reads_past_page_cache: name.ends_with("from flash"),
         });
     }
     match nginx(folder) {
@@ -108,10 +108,9 @@ pub(crate) fn start_all(
 }
 
 /// nginx with `proxy_cache`, from the page cache and revalidating each request. Its origin is
-/// another nginx with the same files. `proxy_cache` never reads past the page cache, whatever
-/// `directio` says, so `nginx, directio` is a server of these files without a cache. Its buffers
-/// are no longer than the files: nginx reads a file shorter than a buffer through the page cache,
-/// and turns O_DIRECT off and on for it.
+/// another nginx with the same files. `proxy_cache` ignores `directio`, so [`DIRECT`] is a server
+/// of these files without a cache. Its buffers are no longer than the files: nginx reads a file
+/// shorter than a buffer through the page cache.
 fn nginx(folder: &Path) -> Result<Vec<Peer>, AnyError> {
     const CACHES: [(&str, &str); 2] = [
         ("nginx", "proxy_cache_valid any 1d;"),
@@ -144,7 +143,6 @@ fn nginx(folder: &Path) -> Result<Vec<Peer>, AnyError> {
             address,
             program: run_nginx(folder, &format!("nginx-{number}"), &cache, address)?,
             origin: Some(Rc::clone(&files)),
-            reads_past_page_cache: false,
         });
     }
     let address = free_address()?;
@@ -156,13 +154,12 @@ fn nginx(folder: &Path) -> Result<Vec<Peer>, AnyError> {
         folder.display()
     );
     peers.push(Peer {
-        name: "nginx, directio",
+        name: DIRECT,
         rival: "nginx",
         folder: folder.to_owned(),
         address,
         program: run_nginx(folder, "nginx-directio", &direct, address)?,
         origin: None,
-        reads_past_page_cache: true,
     });
     Ok(peers)
 }
@@ -219,7 +216,6 @@ fn varnish(folder: &Path, peers: &[Peer]) -> Result<Peer, AnyError> {
         address,
         program: start(&mut command, address)?,
         origin: Some(origin),
-        reads_past_page_cache: false,
     })
 }
 
@@ -268,6 +264,11 @@ impl Peer {
             return Err(String::from_utf8_lossy(&response[..head]).into());
         }
         Ok(response.split_off(head + 4))
+    }
+
+    /// True if it must read from storage what it sends.
+    pub(crate) fn reads_past_page_cache(&self) -> bool {
+        [self.name, self.rival].contains(&DIRECT)
     }
 
     /// Bytes that its processes have read from storage so far.
