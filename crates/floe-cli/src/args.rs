@@ -61,6 +61,9 @@ pub(crate) enum Action {
         floe format --tiny --tiny-engine log --force\n\n\
         Without --force only a blank device is formatted.")]
     Format(FormatArgs),
+    /// List, warm and purge the cached objects of the running server
+    #[command(subcommand)]
+    Cache(CacheAction),
     /// Make, attach, watch and detach volumes
     #[command(subcommand)]
     Volume(VolumeAction),
@@ -221,6 +224,69 @@ pub(crate) struct NamespaceArgs {
     /// The namespace: /dev/ng0n1, /dev/nvme0n1, or nvme:SERIAL[:NAMESPACE]
     #[arg(value_name = "NAMESPACE", value_hint = ValueHint::FilePath)]
     pub(crate) namespace: PathBuf,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum CacheAction {
+    /// List objects of the origin, with how much of each is cached
+    #[command(after_help = "Examples:\n  \
+        floe cache ls data/train/\n  \
+        floe cache ls data --json\n\n\
+        The columns: size, cached bytes, `-`, `part`, `whole` or `stale`, and the key. `stale` is another\n\
+        version than the origin lists. The names come from the origin, which gets a request for each 500 of them.\n\
+        With --json, one JSON object a line.")]
+    Ls {
+        /// A bucket, or the objects whose keys begin with a prefix
+        #[arg(value_name = "BUCKET[/PREFIX]")]
+        objects: String,
+        /// Only objects whose keys are after this one
+        #[arg(long, value_name = "KEY")]
+        after: Option<String>,
+    },
+    /// Fetch what is not cached of objects, so that later reads find it
+    #[command(
+        override_usage = "floe cache warm [OPTIONS] <BUCKET[/PREFIX]|--manifest FILE>",
+        after_help = "Examples:\n  \
+        floe cache warm data/train/ --rate 200MiB\n  \
+        floe cache warm --manifest objects.txt\n\n\
+        Requests of clients go first. Bytes that are cached are not fetched again: to resume, run the command\n\
+        again. A manifest has a line BUCKET/KEY for each object."
+    )]
+    Warm {
+        /// A bucket, or the objects whose keys begin with a prefix
+        #[arg(value_name = "BUCKET[/PREFIX]", required_unless_present = "manifest")]
+        objects: Option<String>,
+        /// The objects of this file instead; `-` reads standard input
+        #[arg(long, value_name = "FILE", conflicts_with = "objects", value_hint = ValueHint::FilePath)]
+        manifest: Option<PathBuf>,
+        /// Bytes a second at most
+        #[arg(long, default_value = "0", hide_default_value = true)]
+        rate: ByteSize,
+        /// Only objects whose keys are after this one
+        #[arg(long, value_name = "KEY", conflicts_with = "manifest")]
+        after: Option<String>,
+    },
+    /// Forget everything that is cached of objects, whatever the consistency mode
+    #[command(after_help = "Examples:\n  \
+        floe cache purge data/config.json data/model.bin\n  \
+        floe cache purge --prefix data/logs/2026-\n  \
+        floe cache purge --bucket data\n\n\
+        When the command has ended, no read that begins finds what was cached before: not after a crash either.\n\
+        It costs the same for one object and for all of them. The origin does not change.")]
+    Purge {
+        /// Objects
+        #[arg(value_name = "BUCKET/KEY", required_unless_present_any = ["prefixes", "buckets", "all"])]
+        objects: Vec<String>,
+        /// The objects of a bucket whose keys begin with a prefix
+        #[arg(long = "prefix", value_name = "BUCKET/PREFIX")]
+        prefixes: Vec<String>,
+        /// The objects of a bucket
+        #[arg(long = "bucket", value_name = "BUCKET")]
+        buckets: Vec<String>,
+        /// All objects
+        #[arg(long)]
+        all: bool,
+    },
 }
 
 #[derive(Clone, Debug, Subcommand)]
@@ -418,6 +484,11 @@ pub(crate) fn command(schema: &Schema) -> Command {
         .mut_subcommand("check", |c| {
             let all = |section: &str| matches!(section, "device" | "tiny" | "volumes");
             with_settings(c, schema, all)
+        })
+        .mut_subcommand("cache", |cache| {
+            ["ls", "warm", "purge"].into_iter().fold(cache, |cache, name| {
+                cache.mut_subcommand(name, |c| with_settings(c, schema, |section| section == "control"))
+            })
         })
         .mut_subcommand("volume", |volume| {
             let control = |section: &str| section == "control";

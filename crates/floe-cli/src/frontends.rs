@@ -15,6 +15,9 @@ use crate::failure::Failure;
 /// The value of `listen` that disables a frontend.
 const OFF: &str = "off";
 
+/// Longest path of a Unix socket on every system.
+const SOCKET_PATH_BYTES_MAX: usize = 100;
+
 const ON_LOOPBACK: Choice = Choice {
     word: "loopback",
     doc: "Yes, but an address that other machines can reach is an error at startup.",
@@ -381,13 +384,13 @@ fn nbd() -> Result<Section, String> {
 fn control() -> Result<Section, String> {
     Section::adopt(
         "control",
-        "Commands of `floe volume` to the running server, over a Unix socket that only its user can open. Opened when there is a cache of volumes.",
+        "Commands of `floe cache` and `floe volume` to the running server, over a Unix socket that only its user can open.",
         &ControlConfig::default(),
         &[],
         vec![Key::new(
             "path",
             Kind::Path,
-            "Path of the Unix socket; empty disables it. When not set: `control.sock` in the data directory. An existing stale socket is replaced; any other file is an error.",
+            "Path of the Unix socket; empty disables it. When not set: `control.sock` in the data directory, if that exists. An existing stale socket is replaced; any other file is an error.",
         )],
     )
 }
@@ -470,16 +473,17 @@ pub(crate) fn config(
     };
     config.memcached = memcached_config(effective)?;
     config.nbd = nbd_config(effective, data_dir)?;
-    if has_volumes(effective) {
-        let path = control_path(effective, data_dir)?;
-        config.control = path.map(|path| ControlConfig { path });
-    }
     let oxcache: OxCacheConfig = effective.section("oxcache")?;
     if oxcache.path.as_os_str().is_empty() {
         reject_without_effect(effective, "oxcache.", "oxcache.path")?;
     } else {
         config.oxcache = Some(oxcache);
     }
+    let needed = has_volumes(effective) || effective.is_given("control.path");
+    let useful = config.s3.is_some() || config.oxcache.is_some();
+    config.control = control_path(effective, data_dir)?
+        .filter(|path| needed || useful && path.as_os_str().len() <= SOCKET_PATH_BYTES_MAX)
+        .map(|path| ControlConfig { path });
     if let Some(s3) = &mut config.s3 {
         let nobody_said = !effective.is_given("s3.anonymous") && s3.keys.is_empty();
         if nobody_said && origin_is_default && is_loopback(s3.listen) {

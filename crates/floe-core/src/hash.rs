@@ -58,7 +58,7 @@ pub fn fast_range(hash: u64, n: usize) -> usize {
 /// pseudorandom number generators", 2014): every bit of the result depends on
 /// every bit of `word`. It is needed because all hashes of a shard agree in the
 /// bits that chose the shard.
-pub(crate) fn mix(word: u64) -> u64 {
+pub fn mix(word: u64) -> u64 {
     let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

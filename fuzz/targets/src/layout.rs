@@ -430,6 +430,12 @@ pub(crate) fn journal_seeds() -> Vec<Vec<u8>> {
             sequence: Sequence(7),
         },
         Note::ZoneDropped { life: LIFE },
+        Note::Mark(Mark {
+            span: Span::Group,
+            group: 1,
+            id: 2,
+            number: 3,
+        }),
     ];
     let mut chain = JournalChain::new(ID, EPOCH);
     let mut out = vec![0; 1536];

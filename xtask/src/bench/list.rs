@@ -59,6 +59,11 @@ pub(super) const BENCHES: &[Bench] = &[
         &["bench", "--workspace", "--bench", "store", "--"],
     ),
     json(
+        "purges",
+        "Metadata of objects in memory, read in mode `immutable`, with live purges of prefixes of 50 lengths, each of which every read asks for: processor time of a read, and the part of the purges",
+        &["bench", "--workspace", "--bench", "purges", "--"],
+    ),
+    json(
         "tiny",
         "The cores of the engines for tiny objects on modelled flash, without I/O: operations of a mix like Twitter's, filters, lookups in memory, by processor time",
         &["bench", "--workspace", "--bench", "tiny", "--"],

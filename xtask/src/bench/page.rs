@@ -238,6 +238,7 @@ fn summary(figures: &Map<String, Value>) -> String {
         flash_hits(&mut text, &store, kib);
     }
     index_and_recovery(&mut text, &store);
+    purges(&mut text, &rows("purges"));
     brains(&mut text, &rows("tiny"));
     for kib in [4, 64, 1024] {
         against_foyer(&mut text, &rows("peers"), kib);
@@ -406,6 +407,18 @@ fn brains(text: &mut String, rows: &[&Value]) {
             text,
             "asking the filters of 1,000 sets".into(),
             format!("{} ns", cell(&row["cpu_ns_per_1000_filters"])),
+            "≤ 1,000 ns",
+        );
+    }
+}
+
+/// The price of many purges.
+fn purges(text: &mut String, rows: &[&Value]) {
+    for row in rows.iter().filter(|row| row["purges"] == 10_000) {
+        entry(
+            text,
+            "10,000 live purges of prefixes, for each read".into(),
+            format!("{} ns", cell(&row["added_ns"])),
             "≤ 1,000 ns",
         );
     }

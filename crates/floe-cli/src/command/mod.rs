@@ -1,7 +1,9 @@
 //! The subcommands.
 
 mod announcement;
+mod cache;
 mod config;
+mod control;
 mod device;
 mod format;
 mod inspect;
@@ -40,6 +42,7 @@ pub(crate) fn run(schema: &Schema, matches: &ArgMatches) -> Result<ExitCode, Fai
         Action::Inspect(args) => inspect::run(schema, below, &args, cli.json)?,
         Action::Check(args) => inspect::check(schema, below, &args, cli.json)?,
         Action::Device(action) => device::run(&action, cli.json)?,
+        Action::Cache(action) => cache::run(schema, below, &action, cli.json)?,
         Action::Volume(action) => volume::run(schema, below, &action, cli.json)?,
         Action::Config(action) => config::run(schema, below, action, cli.json)?,
         Action::Completions { shell } => manual::completions(&mut args::command(schema), shell)?,

@@ -11,13 +11,14 @@ use floe::volume::{DirtyData, Resized, ScrubReport, Usage};
 use floe_core::ByteSize;
 use floe_device::Clock;
 use floe_device::block::file::{FileBlocks, FileBlocksConfig};
-use floe_server::control::{self, Reply, Request, VolumeReport};
+use floe_server::control::{Reply, Request, VolumeReport};
 
+use super::control::{Client, unexpected};
 use crate::args::VolumeAction;
 use crate::failure::Failure;
 use crate::output;
 use crate::settings::Request as Settings;
-use crate::{frontends, logging, volumes};
+use crate::{logging, volumes};
 
 /// Sizes of backing files are multiples of this.
 const SIZE_UNIT_BYTES: u64 = 4096;
@@ -52,17 +53,12 @@ pub(crate) fn run(
         let volumes = runtime.block_on(flushed)?;
         return say(json, &format!("{volumes} volumes have no dirty data"));
     }
-    let path = frontends::control_path(&effective, data_dir)?;
-    let path = path.ok_or_else(|| Failure::usage("control.path disables the control socket"))?;
-    let reports = match call(&path, &request(action)?)? {
+    let client = Client::new(&settings, &effective)?;
+    let reports = match client.call(&request(action)?)? {
         Reply::Volumes(reports) => reports,
         Reply::Scrubbed(report) => return scrubbed(json, &report),
         Reply::Resized(sizes) => return resized(json, action, sizes),
-        Reply::Failed {
-            is_usage: true,
-            message,
-        } => return Err(Failure::usage(message)),
-        Reply::Failed { message, .. } => return Err(Failure::environment(message)),
+        other => return Err(unexpected(&other)),
     };
     if let VolumeAction::Detach { name, .. } = action {
         return say(json, &format!("volume {name} is detached"));
@@ -176,14 +172,6 @@ fn request(action: &VolumeAction) -> Result<Request, Failure> {
         },
         VolumeAction::Status { name } => Request::Status { name },
         VolumeAction::Create { .. } => Request::Status { name: None },
-    })
-}
-
-fn call(path: &Path, request: &Request) -> Result<Reply, Failure> {
-    control::call(path, request).map_err(|error| {
-        Failure::environment(format!("no server with volumes answers at `{}`", path.display()))
-            .because(error)
-            .cure("start `floe serve` with a volume, or name its --data-dir; `floe volume flush --offline` needs no server")
     })
 }
 

@@ -14,14 +14,14 @@
 //!
 //! and a note:
 //!
-//! | offset | bytes | zone full | tombstone | checkpoint end | generation floor | zone closed | slot use | use noted | zone dropped |
-//! |---|---|---|---|---|---|---|---|---|---|
-//! | 0 | 4 | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 |
-//! | 4 | 4 | zone | zone | zero | zero | zone | zone | zero | zone |
-//! | 8 | 4 | generation | generation | zero | zero | generation | generation | zero | generation |
-//! | 12 | 4 | record count | zero | zero | zero | zero | first slot | zero | zero |
-//! | 16 | 8 | summary offset | key hash | number of notes before it | generation | end offset | low bits | sequence | zero |
-//! | 24 | 8 | zero | sequence | zero | zero | zero | high bits | zero | zero |
+//! | offset | bytes | zone full | tombstone | checkpoint end | generation floor | zone closed | slot use | use noted | zone dropped | mark |
+//! |---|---|---|---|---|---|---|---|---|---|---|
+//! | 0 | 4 | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 | 9 |
+//! | 4 | 4 | zone | zone | zero | zero | zone | zone | zero | zone | span |
+//! | 8 | 4 | generation | generation | zero | zero | generation | generation | zero | generation | group, low half |
+//! | 12 | 4 | record count | zero | zero | zero | zero | first slot | zero | zero | group, high half |
+//! | 16 | 8 | summary offset | key hash | number of notes before it | generation | end offset | low bits | sequence | zero | id |
+//! | 24 | 8 | zero | sequence | zero | zero | zero | high bits | zero | zero | number |
 //!
 //! Blocks behind the checkpoint, and its end, are written twice. A reader
 //! recognises the next block by its link, in its first copy or the second, and
@@ -137,6 +137,59 @@ pub enum Note {
         /// The zone's life.
         life: ZoneLife,
     },
+    /// A number that a layer above the engine keeps.
+    Mark(Mark),
+}
+
+/// A durable number for a set of names, such as all names that begin with a prefix. The
+/// engine keeps it whatever it evicts. Of several marks for one set the highest number
+/// counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Mark {
+    /// The form of the set.
+    pub span: Span,
+    /// The hash of the group of names to which the set belongs.
+    pub group: u64,
+    /// The hash of what the names of the set have in common.
+    pub id: u64,
+    /// The number.
+    pub number: u64,
+}
+
+/// The form of a [`Mark`]'s set of names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Span {
+    /// All names: it supersedes every mark with a lower number.
+    All,
+    /// The names of one group: it supersedes the group's marks with lower numbers.
+    Group,
+    /// The names of a group that begin with a prefix of so many bytes; with none, all of them.
+    Prefix(u16),
+    /// One name.
+    Name,
+}
+
+impl Span {
+    const ALL: u32 = 1 << 16;
+    const NAME: u32 = 2 << 16;
+
+    fn to_wire(self) -> u32 {
+        match self {
+            Span::All => Self::ALL,
+            Span::Group => 0,
+            Span::Prefix(bytes) => u32::from(bytes),
+            Span::Name => Self::NAME,
+        }
+    }
+
+    fn from_wire(span: u32) -> Option<Self> {
+        match span {
+            0 => Some(Span::Group),
+            Self::ALL => Some(Span::All),
+            Self::NAME => Some(Span::Name),
+            bytes => Some(Span::Prefix(u16::try_from(bytes).ok()?)),
+        }
+    }
 }
 
 /// Slots that one note covers.
@@ -237,6 +290,14 @@ impl Note {
             } => (6, Some(life), first_slot, uses.low, uses.high),
             Note::UseNoted { sequence } => (7, None, 0, sequence.0, 0),
             Note::ZoneDropped { life } => (8, Some(life), 0, 0, 0),
+            Note::Mark(mark) => {
+                put_u32(bytes, 0, 9);
+                put_u32(bytes, 4, mark.span.to_wire());
+                put_u64(bytes, 8, mark.group);
+                put_u64(bytes, 16, mark.id);
+                put_u64(bytes, 24, mark.number);
+                return;
+            }
         };
         put_u32(bytes, 0, kind);
         put_u32(bytes, 4, life.map_or(0, |life| life.zone.0));
@@ -282,6 +343,12 @@ impl Note {
                 sequence: Sequence(u64_at(bytes, 16)),
             }),
             8 => Some(Note::ZoneDropped { life }),
+            9 => Some(Note::Mark(Mark {
+                span: Span::from_wire(u32_at(bytes, 4))?,
+                group: u64_at(bytes, 8),
+                id: u64_at(bytes, 16),
+                number: u64_at(bytes, 24),
+            })),
             _ => None,
         }
     }

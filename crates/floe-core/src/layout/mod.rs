@@ -61,8 +61,8 @@ pub use ids::{
     ValueKind, ZoneLife,
 };
 pub use journal::{
-    JOURNAL_HEADER_BYTES, JournalBlock, JournalChain, JournalRecord, NOTE_BYTES, Note,
-    SLOTS_PER_NOTE, SlotUse, SlotUses,
+    JOURNAL_HEADER_BYTES, JournalBlock, JournalChain, JournalRecord, Mark, NOTE_BYTES, Note,
+    SLOTS_PER_NOTE, SlotUse, SlotUses, Span,
 };
 pub use large::{
     LARGE_FIXED_BYTES, LargeDescriptor, PieceRead, PieceReads, large_descriptor_bytes, unit_bytes,

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
 use floe_core::ZoneId;
 use floe_core::hash::KeyHash;
-use floe_core::layout::{Generation, JournalChain, LayoutError, Note, Superblock, ZoneLife};
+use floe_core::layout::{
+    Generation, JournalChain, LayoutError, Mark, Note, Span, Superblock, ZoneLife,
+};
 use tokio::task::JoinHandle;
 
 use super::pressure::Pressure;
@@ -264,6 +266,7 @@ pub(crate) fn filter_notes(
     let mut tombstones = HashMap::new();
     let mut slot_uses = BTreeMap::new();
     let mut use_noted = None;
+    let mut marks = Vec::new();
     let mut kept = Vec::new();
     for note in notes {
         match note {
@@ -287,6 +290,7 @@ pub(crate) fn filter_notes(
             }
             Note::UseNoted { sequence } => use_noted = use_noted.max(Some(sequence)),
             Note::GenerationFloor { generation } => floor = floor.max(Some(generation)),
+            Note::Mark(mark) => marks.push(mark),
             _ => {}
         }
     }
@@ -317,6 +321,81 @@ pub(crate) fn filter_notes(
     kept.extend(tombstones);
     kept.extend(slot_uses.into_values());
     kept.extend(use_noted.map(|sequence| Note::UseNoted { sequence }));
+    kept.extend(live_marks(marks).into_iter().map(Note::Mark));
     kept.extend(floor.map(|generation| Note::GenerationFloor { generation }));
     kept
+}
+
+/// The marks that count, in an order that depends on them alone.
+pub(crate) fn live_marks(marks: Vec<Mark>) -> Vec<Mark> {
+    let mut all = 0;
+    let mut groups = HashMap::new();
+    let mut newest = BTreeMap::new();
+    for mark in marks {
+        match mark.span {
+            Span::All => all = all.max(mark.number),
+            Span::Group => {
+                let group = groups.entry(mark.group).or_insert(mark.number);
+                *group = mark.number.max(*group);
+            }
+            Span::Prefix(_) | Span::Name => {}
+        }
+        let known = newest
+            .entry((mark.group, mark.span, mark.id))
+            .or_insert(mark);
+        if mark.number > known.number {
+            *known = mark;
+        }
+    }
+    let counts = |mark: &Mark| match mark.span {
+        Span::All => true,
+        Span::Group => mark.number > all,
+        Span::Prefix(_) | Span::Name => {
+            mark.number > all
+                && groups
+                    .get(&mark.group)
+                    .is_none_or(|&number| mark.number > number)
+        }
+    };
+    newest.into_values().filter(counts).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(span: Span, group: u64, id: u64, number: u64) -> Mark {
+        Mark {
+            span,
+            group,
+            id,
+            number,
+        }
+    }
+
+    #[test]
+    fn a_mark_of_a_set_supersedes_the_older_ones_within_it() {
+        let of = |number| mark(Span::Prefix(3), 1, 5, number);
+        assert_eq!(live_marks(vec![of(2), of(4), of(3)]), [of(4)]);
+        let name = mark(Span::Name, 1, 5, 4);
+        let group = |number| mark(Span::Group, 1, 1, number);
+        let other = mark(Span::Name, 2, 5, 1);
+        assert_eq!(
+            live_marks(vec![name, group(3), other]),
+            [group(3), name, other]
+        );
+        assert_eq!(live_marks(vec![name, group(5), other]), [group(5), other]);
+        let all = mark(Span::All, 0, 0, 6);
+        assert_eq!(
+            live_marks(vec![name, group(5), all, group(7)]),
+            [all, group(7)]
+        );
+    }
+
+    #[test]
+    fn a_checkpoint_keeps_the_marks_that_count() {
+        let group = Note::Mark(mark(Span::Group, 1, 1, 2));
+        let older = Note::Mark(mark(Span::Name, 1, 5, 1));
+        assert_eq!(filter_notes(vec![older, group], |_| Generation(0)), [group]);
+    }
 }

@@ -62,7 +62,7 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use floe_core::chunk::{Plan, ZonePhase};
-use floe_core::layout::{KEY_MAX_BYTES, SMALL_MAX_BYTES};
+use floe_core::layout::{KEY_MAX_BYTES, Mark, NOTE_BYTES, Note, SMALL_MAX_BYTES};
 use floe_device::{Clock, SendableMemory, SharedDevice};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
@@ -92,6 +92,9 @@ pub(crate) use opening::OpenOptions;
 pub use opening::{OpenError, RecoveryReport};
 pub use stats::{ChunkCounts, EngineStats, ZoneStats};
 
+/// Most marks, on any device.
+const MARKS_MAX: usize = 1 << 16;
+
 /// A running chunk engine.
 pub(crate) struct Engine {
     env: Arc<Environment>,
@@ -103,6 +106,8 @@ pub(crate) struct Engine {
     buffer: Arc<WriteBuffer>,
     small: Arc<SmallWriter>,
     large: Arc<LargeValues>,
+    /// The marks that recovery found.
+    marks: Vec<Mark>,
     /// Watches the background tasks.
     watch: Mutex<Option<JoinHandle<()>>>,
 }
@@ -122,6 +127,7 @@ impl Engine {
         base: Base,
         placement: Placement,
         admission: AdmissionControl,
+        marks: Vec<Mark>,
         journal_task: JoinHandle<()>,
     ) -> Arc<Self> {
         let buffer = Arc::new(WriteBuffer::new(base.env.plan.write_buffer_bytes));
@@ -151,6 +157,7 @@ impl Engine {
             buffer,
             small,
             large,
+            marks,
             watch: Mutex::default(),
         });
         let watch = tokio::spawn(watch(Arc::downgrade(&engine), tasks));
@@ -317,6 +324,26 @@ impl Engine {
         }
         self.placement.settle(tombstones, false).await?;
         Ok(was_served)
+    }
+
+    /// The marks that recovery found.
+    pub(crate) fn recovered_marks(&self) -> &[Mark] {
+        &self.marks
+    }
+
+    /// Most marks that may count at once: they take an eighth of a metadata zone.
+    pub(crate) fn marks_max(&self) -> usize {
+        let bytes = self.env.device.geometry().zone_capacity / 8;
+        MARKS_MAX.min(bytes as usize / NOTE_BYTES)
+    }
+
+    /// Makes marks durable.
+    pub(crate) async fn commit_marks(&self, marks: &[Mark]) -> Result<(), CacheError> {
+        if self.env.is_closing() {
+            return Err(CacheError::Closed);
+        }
+        let notes = marks.iter().copied().map(Note::Mark);
+        self.journal.commit(notes.collect()).await
     }
 
     /// Waits until all values accepted so far are durable on flash.

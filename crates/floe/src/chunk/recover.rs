@@ -15,7 +15,7 @@ use floe_core::ZoneId;
 use floe_core::chunk::{Entry, Eviction, Found, Plan, ShardIndex, ZoneTable};
 use floe_core::hash::{HashSeed, KeyHash};
 use floe_core::layout::{
-    CacheId, Generation, LayoutError, Note, Sequence, SummaryEntry, Superblock, ZoneHeader,
+    CacheId, Generation, LayoutError, Mark, Note, Sequence, SummaryEntry, Superblock, ZoneHeader,
     ZoneLife,
 };
 use floe_core::policy::zone::ZonePolicy;
@@ -27,7 +27,7 @@ use rand::RngExt;
 use super::base::Base;
 use super::environment::Environment;
 use super::index::Index;
-use super::journal::{Checkpoint, Journal, filter_notes};
+use super::journal::{Checkpoint, Journal, filter_notes, live_marks};
 use super::log::Log;
 use super::opening::{OpenError, OpenOptions, RecoveryReport};
 use super::placement::Placement;
@@ -82,6 +82,7 @@ struct Recovery {
     /// The highest epoch read from any metadata zone, complete or not.
     epoch_max: u64,
     losers: Vec<Note>,
+    marks: Vec<Mark>,
     /// Zones that the device counts as active.
     still_active: HashSet<ZoneId>,
     /// Zones that are read-only or offline.
@@ -135,6 +136,7 @@ impl Recovery {
             next_generation: 1,
             epoch_max: 0,
             losers: Vec::new(),
+            marks: Vec::new(),
             still_active: HashSet::new(),
             unwritable: BTreeMap::new(),
             suspect: Vec::new(),
@@ -191,6 +193,7 @@ impl Recovery {
         superblock: Superblock,
         notes: Vec<Note>,
     ) -> Result<(Arc<Engine>, RecoveryReport), OpenError> {
+        self.marks = marks_in(&notes);
         let mut superblock = superblock;
         let lives = if self.report.journal_damaged {
             // Nothing of a zone whose reset fails can be read under another id.
@@ -359,7 +362,10 @@ impl Recovery {
                 Note::UseNoted { sequence } => {
                     self.next_sequence = self.next_sequence.max(sequence.0.saturating_add(1));
                 }
-                Note::CheckpointEnd { .. } | Note::SlotUse { .. } | Note::ZoneDropped { .. } => {}
+                Note::CheckpointEnd { .. }
+                | Note::SlotUse { .. }
+                | Note::ZoneDropped { .. }
+                | Note::Mark(_) => {}
             }
         }
         Digest {
@@ -498,8 +504,9 @@ impl Recovery {
         notes.append(&mut self.losers);
         let floor = Generation(self.next_generation);
         self.reset_suspect(&mut notes).await;
-        notes.retain(|note| !matches!(note, Note::GenerationFloor { .. }));
+        notes.retain(|note| !matches!(note, Note::GenerationFloor { .. } | Note::Mark(_)));
         notes.push(Note::GenerationFloor { generation: floor });
+        notes.extend(self.marks.iter().copied().map(Note::Mark));
         let (id, seed) = (superblock.id, superblock.hash_seed);
         let (journal, journal_task) = Journal::begin(
             Start {
@@ -547,7 +554,7 @@ impl Recovery {
             None => Placement::Log(Log::new(&base)),
         };
         let admission = self.admission_control;
-        let engine = Engine::start(base, placement, admission, journal_task);
+        let engine = Engine::start(base, placement, admission, self.marks, journal_task);
         Ok((engine, self.report))
     }
 
@@ -606,6 +613,15 @@ fn dropped_in(notes: &[Note]) -> HashMap<ZoneId, Generation> {
         }
     }
     dropped
+}
+
+/// The marks of the notes that count.
+fn marks_in(notes: &[Note]) -> Vec<Mark> {
+    let marks = notes.iter().filter_map(|note| match note {
+        Note::Mark(mark) => Some(*mark),
+        _ => None,
+    });
+    live_marks(marks.collect())
 }
 
 /// The journal's notes about zones and records.

@@ -361,7 +361,7 @@ impl Inner {
     /// Without a validator, only writes through this cache reveal a change that
     /// keeps the object's size.
     pub(super) fn check_unwritten(&self, object: &ObjectVersion) -> Result<(), ObjectError> {
-        if object.meta.has_validator() || self.epochs.is_current(object.epoch) {
+        if object.meta.has_validator() || self.epochs.is_current(object.moment.epoch) {
             Ok(())
         } else {
             Err(ObjectError::Changed)

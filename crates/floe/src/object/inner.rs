@@ -1,6 +1,7 @@
 //! The state of an object cache, and its access to the store.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use floe_device::Clock;
 
@@ -11,10 +12,11 @@ use super::error::ObjectError;
 use super::flight::Flights;
 use super::loads::Loads;
 use super::stats::{Counters, count};
-use super::version::{ObjectVersion, metadata_key};
+use super::version::{Moment, ObjectVersion, metadata_key, name_hash};
 use crate::error::CacheError;
 use crate::origin::{ObjectKey, Origin};
 use crate::store::epoch::WriteEpochs;
+use crate::store::marks::Marks;
 use crate::store::{Store, ValueReader};
 
 /// The state of an [`ObjectCache`](super::ObjectCache).
@@ -25,6 +27,7 @@ pub(super) struct Inner {
     pub(super) config: ObjectConfig,
     pub(super) stats: Counters,
     pub(super) epochs: WriteEpochs,
+    pub(super) marks: Arc<Marks>,
     pub(super) loads: Loads,
     pub(super) flights: Flights,
     pub(super) budget: Budget,
@@ -32,6 +35,14 @@ pub(super) struct Inner {
 }
 
 impl Inner {
+    /// What later may make wrong what the origin is about to answer: see `epoch` and `marks`.
+    pub(super) fn moment(&self, key: &ObjectKey) -> Moment {
+        Moment {
+            epoch: self.epochs.current(name_hash(key)),
+            purge: self.marks.number_of(key.bucket(), key.key()),
+        }
+    }
+
     /// Deletes an object's metadata record durably.
     pub(super) async fn invalidate(&self, key: &ObjectKey) -> Result<(), ObjectError> {
         count(&self.stats.invalidations);

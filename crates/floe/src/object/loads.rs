@@ -7,19 +7,18 @@ use futures::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 
 use super::error::ObjectError;
-use super::version::{ObjectVersion, name_hash};
+use super::version::{Moment, ObjectVersion, name_hash};
 use crate::origin::ObjectKey;
-use crate::store::epoch::Epoch;
 
 const SHARDS: usize = 64;
 
 /// A pending request, shared by its callers.
 pub(super) type Loading = Shared<BoxFuture<'static, Result<Arc<ObjectVersion>, ObjectError>>>;
 
-/// Pending metadata requests. The epoch is part of the key: a caller that comes
-/// after a write must not join a request from before it.
+/// Pending metadata requests. The moment is part of the key: a caller that comes
+/// after a write or a purge must not join a request from before it.
 pub(super) struct Loads {
-    shards: [Mutex<HashMap<(ObjectKey, Epoch), Loading>>; SHARDS],
+    shards: [Mutex<HashMap<(ObjectKey, Moment), Loading>>; SHARDS],
 }
 
 impl Loads {
@@ -29,7 +28,7 @@ impl Loads {
         }
     }
 
-    pub(super) fn shard(&self, key: &ObjectKey) -> &Mutex<HashMap<(ObjectKey, Epoch), Loading>> {
+    pub(super) fn shard(&self, key: &ObjectKey) -> &Mutex<HashMap<(ObjectKey, Moment), Loading>> {
         // The remainder is below 64.
         &self.shards[(name_hash(key) % SHARDS as u64) as usize]
     }

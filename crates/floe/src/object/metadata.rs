@@ -18,8 +18,7 @@ use super::loads::Loading;
 use super::record::{MetadataRecord, RecordedObject};
 use super::response::Outcome;
 use super::stats::count;
-use super::version::{ObjectVersion, Version, metadata_key, name_hash};
-use crate::store::epoch::Epoch;
+use super::version::{Moment, ObjectVersion, Version, metadata_key};
 
 use crate::origin::{ByteRange, GetRequest, ObjectKey, ObjectMeta, OriginError, OriginRead};
 use crate::value::PutOptions;
@@ -44,7 +43,7 @@ pub(super) struct Resolved {
 /// A metadata request to the origin.
 struct Load {
     key: ObjectKey,
-    epoch: Epoch,
+    moment: Moment,
     previous: Option<RecordedObject>,
     wanted: Wanted,
     seats: oneshot::Sender<Vec<FlightReader>>,
@@ -58,18 +57,17 @@ impl Inner {
         wanted: Wanted,
         force: bool,
     ) -> Result<Resolved, ObjectError> {
-        // The epoch must be read first: see `epoch`.
-        let epoch = self.epochs.current(name_hash(key));
-        let record = if force {
-            None
-        } else {
-            self.recorded(key).await
+        // It must be read first.
+        let moment = self.moment(key);
+        let record = match force {
+            true => None,
+            false => self.recorded(key, moment).await,
         };
         let previous = match record {
             Some(record) if self.is_fresh(&record) => match record.object {
                 Some(object) => {
                     count(&self.stats.metadata_hits);
-                    return Ok(self.resolved(key, epoch, object, Outcome::Metadata));
+                    return Ok(self.resolved(key, moment, object, Outcome::Metadata));
                 }
                 None => {
                     count(&self.stats.negative_hits);
@@ -85,19 +83,22 @@ impl Inner {
         {
             count(&self.stats.revalidations);
             count(&self.stats.revalidations_unchanged);
-            return Ok(self.resolved(key, epoch, object.clone(), Outcome::Metadata));
+            return Ok(self.resolved(key, moment, object.clone(), Outcome::Metadata));
         }
         count(match &previous {
             Some(_) => &self.stats.revalidations,
             None => &self.stats.metadata_misses,
         });
-        match self.load(key, epoch, previous.clone(), wanted, force).await {
+        match self
+            .load(key, moment, previous.clone(), wanted, force)
+            .await
+        {
             Err(ObjectError::Origin(error)) if self.config.serve_stale && error.is_outage() => {
                 let Some(object) = previous else {
                     return Err(error.into());
                 };
                 count(&self.stats.stale_served);
-                Ok(self.resolved(key, epoch, object, Outcome::Metadata))
+                Ok(self.resolved(key, moment, object, Outcome::Metadata))
             }
             result => result,
         }
@@ -106,12 +107,12 @@ impl Inner {
     fn resolved(
         &self,
         key: &ObjectKey,
-        epoch: Epoch,
+        moment: Moment,
         object: RecordedObject,
         outcome: Outcome,
     ) -> Resolved {
         Resolved {
-            object: Arc::new(self.version(key, epoch, object)),
+            object: Arc::new(self.version(key, moment, object)),
             outcome,
             seats: Vec::new(),
         }
@@ -121,7 +122,7 @@ impl Inner {
     async fn load(
         self: &Arc<Self>,
         key: &ObjectKey,
-        epoch: Epoch,
+        moment: Moment,
         previous: Option<RecordedObject>,
         wanted: Wanted,
         force: bool,
@@ -132,7 +133,7 @@ impl Inner {
         let (seats, seats_taken) = oneshot::channel();
         let load = Load {
             key: key.clone(),
-            epoch,
+            moment,
             previous: previous.clone(),
             wanted,
             seats,
@@ -153,7 +154,7 @@ impl Inner {
     }
 
     fn join_or_begin_load(self: &Arc<Self>, mut load: Load, may_join: bool) -> (Loading, Outcome) {
-        let id = (load.key.clone(), load.epoch);
+        let id = (load.key.clone(), load.moment);
         let mut shard = self.loads.shard(&load.key).lock();
         match shard.get(&id) {
             Some(loading) if may_join => {
@@ -226,7 +227,7 @@ impl Inner {
             match self.origin.get(&load.key, request).await {
                 Ok(read) => {
                     let read = expect_range(read, &range)?;
-                    let object = self.new_version(&load.key, load.epoch, read.meta.clone());
+                    let object = self.new_version(&load.key, load.moment, read.meta.clone());
                     return Ok((Arc::new(object), Some((read, memory))));
                 }
                 // The object is empty, or ends before the range.
@@ -249,12 +250,12 @@ impl Inner {
                     meta,
                     instance: previous.instance,
                 };
-                self.version(&load.key, load.epoch, renewed)
+                self.version(&load.key, load.moment, renewed)
             }
-            (Ok(meta), _) => self.new_version(&load.key, load.epoch, meta),
+            (Ok(meta), _) => self.new_version(&load.key, load.moment, meta),
             (Err(OriginError::NotModified), Some(previous)) => {
                 count(&self.stats.revalidations_unchanged);
-                self.version(&load.key, load.epoch, previous.clone())
+                self.version(&load.key, load.moment, previous.clone())
             }
             (Err(error), _) => return Err(error.into()),
         };
@@ -332,13 +333,13 @@ impl Inner {
             .is_some_and(|age| age < lifetime_s)
     }
 
-    async fn recorded(&self, key: &ObjectKey) -> Option<MetadataRecord> {
+    pub(super) async fn recorded(&self, key: &ObjectKey, moment: Moment) -> Option<MetadataRecord> {
         let value = self.note(self.store.get(&metadata_key(key)).await)??;
         let record = MetadataRecord::decode(&value.bytes).ok();
         if record.is_none() {
             count(&self.stats.metadata_corrupt);
         }
-        record
+        record.filter(|record| record.purge == moment.purge)
     }
 
     async fn publish(
@@ -354,6 +355,7 @@ impl Inner {
         }
         let record = MetadataRecord {
             validated_unix_s,
+            purge: object.moment.purge,
             object: Some(RecordedObject {
                 meta: object.meta.clone(),
                 instance: object.instance,
@@ -365,7 +367,7 @@ impl Inner {
             // differs only by an earlier validation time.
             relaxed: same || previous.is_none(),
         };
-        self.publish_record(&object.key, object.epoch, &record, options)
+        self.publish_record(&object.key, object.moment, &record, options)
             .await;
     }
 
@@ -373,13 +375,14 @@ impl Inner {
         if self.config.negative_ttl_seconds > 0 {
             let record = MetadataRecord {
                 validated_unix_s,
+                purge: load.moment.purge,
                 object: None,
             };
             let options = PutOptions {
                 ttl: Some(Duration::from_secs(self.config.negative_ttl_seconds)),
                 relaxed: load.previous.is_none(),
             };
-            self.publish_record(&load.key, load.epoch, &record, options)
+            self.publish_record(&load.key, load.moment, &record, options)
                 .await;
         } else if load.previous.is_some() {
             self.forget_metadata(&load.key).await;
@@ -389,11 +392,11 @@ impl Inner {
     async fn publish_record(
         &self,
         key: &ObjectKey,
-        epoch: Epoch,
+        moment: Moment,
         record: &MetadataRecord,
         options: PutOptions,
     ) {
-        let Some(publication) = self.epochs.publish(epoch) else {
+        let Some(publication) = self.epochs.publish(moment.epoch) else {
             count(&self.stats.metadata_writes_skipped);
             return;
         };
@@ -408,25 +411,30 @@ impl Inner {
         self.note(self.store.delete(&metadata_key(key)).await);
     }
 
-    fn new_version(&self, key: &ObjectKey, epoch: Epoch, meta: ObjectMeta) -> ObjectVersion {
+    fn new_version(&self, key: &ObjectKey, moment: Moment, meta: ObjectMeta) -> ObjectVersion {
         let instance = match meta.has_validator() {
             true => 0,
             false => rand::random::<u128>() | 1,
         };
-        self.version(key, epoch, RecordedObject { meta, instance })
+        self.version(key, moment, RecordedObject { meta, instance })
     }
 
-    fn version(&self, key: &ObjectKey, epoch: Epoch, object: RecordedObject) -> ObjectVersion {
+    pub(super) fn version(
+        &self,
+        key: &ObjectKey,
+        moment: Moment,
+        object: RecordedObject,
+    ) -> ObjectVersion {
         let RecordedObject { meta, instance } = object;
         let chunk_size = self.config.chunk_size.bytes();
         ObjectVersion {
             key: key.clone(),
-            version: Version::new(key, &meta, chunk_size, instance),
+            version: Version::new(key, &meta, chunk_size, instance, moment.purge),
             // In `etag` mode a version without a validator cannot be confirmed.
             cacheable: meta.has_validator() || self.config.consistency != Consistency::Etag,
             meta,
             instance,
-            epoch,
+            moment,
             chunk_size,
         }
     }
@@ -442,7 +450,7 @@ fn same(one: &ObjectMeta, other: &ObjectMeta) -> bool {
 /// A pending request that other callers may join. Dropping it removes it from the list.
 struct Listing {
     cache: Arc<Inner>,
-    id: (ObjectKey, Epoch),
+    id: (ObjectKey, Moment),
 }
 
 impl Drop for Listing {

@@ -23,6 +23,7 @@ mod inner;
 mod loads;
 mod lock;
 mod metadata;
+mod purge;
 mod reader;
 mod record;
 mod response;
@@ -30,6 +31,7 @@ mod stats;
 #[cfg(test)]
 mod tests;
 mod version;
+mod warm;
 
 use std::fmt;
 use std::ops::Range;
@@ -45,9 +47,11 @@ pub use crate::origin::{Attributes, ByteRange, ObjectKey, ObjectMeta};
 pub use conditional::{Conditions, EtagCondition, RangeCondition, Verdict};
 pub use config::{Consistency, ObjectConfig, ObjectConfigError};
 pub use error::ObjectError;
+pub use purge::Purge;
 pub use record::{MetadataRecord, NotARecord, RecordedObject};
 pub use response::{ConditionalRead, ObjectBody, ObjectHead, ObjectRead, Outcome};
 pub use stats::ObjectStats;
+pub use warm::{Cached, Warmed};
 
 use crate::origin::{
     BucketInfo, CompleteRequest, DeleteCondition, ForwardAnswer, ForwardRequest, ListPage,
@@ -102,6 +106,7 @@ impl ObjectCache {
         Ok(ObjectCache {
             inner: Arc::new(Inner {
                 epochs: store.epochs(),
+                marks: store.marks(),
                 store,
                 origin,
                 clock,

@@ -116,6 +116,24 @@ impl Reader {
         gather(pieces, length).await
     }
 
+    /// Fetches whole chunks for later readers, and returns how many bytes came.
+    pub(super) async fn fill(self, chunks: Range<u64>) -> Result<u64, ObjectError> {
+        let mut bytes = 0;
+        for source in self.fetch(chunks) {
+            let Source::Flight { mut reader, .. } = source else {
+                continue;
+            };
+            loop {
+                match reader.next().await {
+                    Next::Bytes(piece) => bytes += piece.len() as u64,
+                    Next::End | Next::Behind | Next::Stored => break,
+                    Next::Failed(error) => return Err(error),
+                }
+            }
+        }
+        Ok(bytes)
+    }
+
     /// The next bytes, or `None` at the end.
     async fn next(&mut self) -> Result<Option<Bytes>, ObjectError> {
         let result = self.advance().await;

@@ -1,9 +1,10 @@
 //! The metadata record: what the cache keeps about an object.
 //!
 //! ```text
-//! byte 0      format, 3
+//! byte 0      format, 4
 //! byte 1      kind: 0 the object does not exist, 1 it does
 //! bytes 2–9   when the origin confirmed it, seconds since 1970, little-endian
+//! bytes 10–17 number of the last purge of the object then; 0 if there was none
 //! then, if it exists:
 //!   8         size
 //!   16        instance: tells versions without a validator apart
@@ -23,7 +24,7 @@ use bytes::Bytes;
 
 use crate::origin::{Attributes, ObjectMeta};
 
-const FORMAT: u8 = 3;
+const FORMAT: u8 = 4;
 /// S3 allows 2 KiB of user metadata; other origins a little more.
 const HEADERS_MAX: usize = 1024;
 
@@ -32,6 +33,9 @@ const HEADERS_MAX: usize = 1024;
 pub struct MetadataRecord {
     /// When the origin confirmed it, seconds since 1970, rounded down.
     pub validated_unix_s: u64,
+    /// The number of the object's last purge when the origin was asked; 0 if there was
+    /// none. After a later purge the record does not count.
+    pub purge: u64,
     /// The object, or `None` if it does not exist.
     pub object: Option<RecordedObject>,
 }
@@ -57,6 +61,7 @@ impl MetadataRecord {
         out.push(FORMAT);
         out.push(u8::from(self.object.is_some()));
         out.extend_from_slice(&self.validated_unix_s.to_le_bytes());
+        out.extend_from_slice(&self.purge.to_le_bytes());
         if let Some(object) = &self.object {
             object.encode(&mut out);
         }
@@ -74,6 +79,7 @@ impl MetadataRecord {
         }
         let exists = input.flag()?;
         let validated_unix_s = u64::from_le_bytes(input.array()?);
+        let purge = u64::from_le_bytes(input.array()?);
         let object = exists
             .then(|| RecordedObject::decode(&mut input))
             .transpose()?;
@@ -82,6 +88,7 @@ impl MetadataRecord {
         }
         Ok(MetadataRecord {
             validated_unix_s,
+            purge,
             object,
         })
     }
@@ -301,14 +308,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_encoded_is_decoded(validated_unix_s: u64, object in proptest::option::of(object())) {
-            let record = MetadataRecord { validated_unix_s, object };
+        fn what_was_encoded_is_decoded(
+            validated_unix_s: u64, purge: u64, object in proptest::option::of(object()),
+        ) {
+            let record = MetadataRecord { validated_unix_s, purge, object };
             prop_assert_eq!(MetadataRecord::decode(&record.encode()), Ok(record));
         }
 
         #[test]
         fn a_cut_or_lengthened_record_is_none(object in object(), cut in 0usize..200) {
-            let bytes = MetadataRecord { validated_unix_s: 1, object: Some(object) }.encode();
+            let bytes = MetadataRecord { validated_unix_s: 1, purge: 0, object: Some(object) }.encode();
             if cut < bytes.len() {
                 prop_assert!(MetadataRecord::decode(&bytes[..cut]).is_err());
             }

@@ -102,6 +102,8 @@ counters! {
     stale_served,
     /// Invalidations after writes, deletes and on request.
     invalidations,
+    /// Purges of sets of objects.
+    purges,
     /// Reads of flash that failed and were repaired from the origin.
     read_repairs,
     /// Metadata records that could not be decoded and were dropped.

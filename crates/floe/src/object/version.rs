@@ -7,13 +7,19 @@ use crate::origin::{GetRequest, ObjectKey, ObjectMeta};
 use crate::store::epoch::Epoch;
 
 /// Identifies one version of one object: a hash of its name, entity tag, size,
-/// modification time and chunk size.
+/// modification time, chunk size and last purge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Version(u128);
 
 impl Version {
     /// `instance` distinguishes versions without a validator; 0 if there is one.
-    pub(super) fn new(key: &ObjectKey, meta: &ObjectMeta, chunk_size: u64, instance: u128) -> Self {
+    pub(super) fn new(
+        key: &ObjectKey,
+        meta: &ObjectMeta,
+        chunk_size: u64,
+        instance: u128,
+        purge: u64,
+    ) -> Self {
         let mut hasher = Xxh3::new();
         // Each text follows its length, so different fields never give the same bytes.
         let mut text = |text: Option<&str>| {
@@ -31,12 +37,24 @@ impl Version {
         hasher.update(&meta.size.to_le_bytes());
         hasher.update(&chunk_size.to_le_bytes());
         hasher.update(&instance.to_le_bytes());
+        if purge > 0 {
+            hasher.update(&purge.to_le_bytes());
+        }
         Version(hasher.digest128())
     }
 
     fn shard_hash(self) -> u64 {
         self.0 as u64
     }
+}
+
+/// What may make a later answer about an object wrong, from before the origin was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Moment {
+    /// The object's write epoch.
+    pub(super) epoch: Epoch,
+    /// The number of the object's last purge; 0 if there was none.
+    pub(super) purge: u64,
 }
 
 /// One version of an object, as a request reads it.
@@ -46,8 +64,8 @@ pub(super) struct ObjectVersion {
     pub(super) meta: ObjectMeta,
     pub(super) version: Version,
     pub(super) instance: u128,
-    /// The object's write epoch from before its metadata was requested.
-    pub(super) epoch: Epoch,
+    /// When its metadata was requested.
+    pub(super) moment: Moment,
     /// Records of this version may be stored.
     pub(super) cacheable: bool,
     pub(super) chunk_size: u64,

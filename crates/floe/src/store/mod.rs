@@ -7,6 +7,7 @@
 //! Must not depend on objects, origins, versions or protocols.
 
 pub(crate) mod epoch;
+pub(crate) mod marks;
 pub(crate) mod pairing;
 
 use std::collections::BTreeSet;
@@ -31,6 +32,7 @@ use crate::chunk::{
 pub use crate::chunk::{ChunkCounts, OpenError, RecoveryReport};
 use crate::error::CacheError;
 use crate::store::epoch::WriteEpochs;
+use crate::store::marks::Marks;
 use crate::value::{
     InRam, PutOptions, PutOutcome, ReadFault, Tier, Value, check_given, check_whole, clip,
 };
@@ -241,6 +243,8 @@ struct Handle {
     recovery: RecoveryReport,
     /// Shared by all object caches over this store: each must see the others' writes.
     epochs: OnceLock<WriteEpochs>,
+    /// Shared likewise.
+    marks: OnceLock<Arc<Marks>>,
     /// The names that are claimed now.
     claims: Mutex<BTreeSet<Box<str>>>,
 }
@@ -300,6 +304,7 @@ impl Store {
                 engine,
                 recovery,
                 epochs: OnceLock::new(),
+                marks: OnceLock::new(),
                 claims: Mutex::default(),
             }),
         })
@@ -546,6 +551,14 @@ impl Store {
 
     pub(crate) fn epochs(&self) -> WriteEpochs {
         self.handle.epochs.get_or_init(WriteEpochs::new).clone()
+    }
+
+    pub(crate) fn marks(&self) -> Arc<Marks> {
+        let marks = self
+            .handle
+            .marks
+            .get_or_init(|| Arc::new(Marks::new(self.engine())));
+        Arc::clone(marks)
     }
 
     /// Claims the keys of `name`, such as those of one origin, so that two users do

@@ -225,7 +225,7 @@ fn thousands(number: u64) -> String {
 
 #[test]
 fn every_note_kind_is_documented_by_its_number() {
-    let kinds = "kind: 1 zone full, 2 tombstone, 3 checkpoint end, 4 generation floor, 5 zone closed, 6 slot use, 7 use noted, 8 zone dropped |";
+    let kinds = "kind: 1 zone full, 2 tombstone, 3 checkpoint end, 4 generation floor, 5 zone closed, 6 slot use, 7 use noted, 8 zone dropped, 9 mark |";
     assert!(DOCUMENT.contains(kinds));
     let notes = [
         Note::ZoneFull {
@@ -255,6 +255,12 @@ fn every_note_kind_is_documented_by_its_number() {
             sequence: Sequence(0),
         },
         Note::ZoneDropped { life: LIFE },
+        Note::Mark(Mark {
+            span: Span::Group,
+            group: 1,
+            id: 2,
+            number: 3,
+        }),
     ];
     let mut out = [0; 512];
     JournalChain::new(ID, 1)

@@ -178,6 +178,15 @@ fn slot_entries() -> impl Strategy<Value = SlotEntry> {
     })
 }
 
+fn spans() -> impl Strategy<Value = Span> {
+    prop_oneof![
+        Just(Span::All),
+        Just(Span::Group),
+        (1u16..).prop_map(Span::Prefix),
+        Just(Span::Name),
+    ]
+}
+
 fn notes() -> impl Strategy<Value = Note> {
     let life =
         (any::<u32>(), 1u32..).prop_map(|(zone, g)| ZoneLife::new(ZoneId(zone), Generation(g)));
@@ -192,6 +201,14 @@ fn notes() -> impl Strategy<Value = Note> {
         (life.clone(), any::<u64>())
             .prop_map(|(life, end_offset)| Note::ZoneClosed { life, end_offset }),
         life.clone().prop_map(|life| Note::ZoneDropped { life }),
+        (spans(), any::<[u64; 3]>()).prop_map(|(span, [group, id, number])| {
+            Note::Mark(Mark {
+                span,
+                group,
+                id,
+                number,
+            })
+        }),
         (life.clone(), any::<u32>(), any::<u64>(), any::<u64>()).prop_map(
             |(life, first_slot, low, high)| Note::SlotUse {
                 life,

@@ -5,6 +5,7 @@
 //! clients and waiting are bounded. Must not depend on: other frontends.
 
 mod config;
+mod objects;
 mod protocol;
 #[cfg(test)]
 mod tests;
@@ -26,10 +27,14 @@ use tokio_util::sync::CancellationToken;
 use crate::frontend::{Address, Bound, Frontend, Host, Serving, StartError};
 use crate::metrics::{Collect, ConnectionCounters, Samples};
 use crate::net::{self, Activity, Service, UnixSocket};
+use objects::Objects;
 use volumes::Volumes;
 
 pub use config::ControlConfig;
-pub use protocol::{REQUEST_BYTES_MAX, Reply, Request, VolumeReport, call};
+pub use protocol::{
+    CachedObject, CachedState, REQUEST_BYTES_MAX, Reply, Request, VolumeReport, WarmObject,
+    WarmedObject, call,
+};
 
 /// Most clients; a further one replaces one that is idle, or waits.
 const CLIENTS_MAX: usize = 8;
@@ -39,7 +44,9 @@ const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The frontend of commands.
 pub(crate) struct ControlFrontend {
-    volumes: Volumes,
+    /// The volumes, if there is a cache of them.
+    volumes: Option<Volumes>,
+    objects: Objects,
     clock: Clock,
     counters: Arc<ConnectionCounters>,
 }
@@ -54,13 +61,12 @@ impl Frontend for ControlFrontend {
             frontend: Self::NAME,
             source,
         };
-        let volumes = Volumes::new(host);
-        let volumes = volumes.ok_or_else(|| prepare("there is no cache of volumes".into()))?;
         let socket = UnixSocket::bind(Self::NAME, &config.path).await?;
         restrict(&socket).map_err(|error| prepare(error.into()))?;
         Ok(Bound {
             frontend: ControlFrontend {
-                volumes,
+                volumes: Volumes::new(host),
+                objects: Objects::new(host.objects.clone(), host.clock.clone()),
                 clock: host.clock.clone(),
                 counters: Arc::default(),
             },
@@ -107,6 +113,30 @@ impl Collect for ControlFrontend {
 }
 
 impl ControlFrontend {
+    async fn carry_out(&self, request: Request) -> Reply {
+        match request {
+            Request::Purge { sets } => self.objects.purge(sets).await,
+            Request::Cached {
+                bucket,
+                prefix,
+                after,
+                most,
+            } => self.objects.cached(&bucket, prefix, after, most).await,
+            Request::Warm {
+                bucket,
+                objects,
+                most_bytes,
+            } => self.objects.warm(&bucket, objects, most_bytes).await,
+            request => match &self.volumes {
+                Some(volumes) => volumes.carry_out(request).await,
+                None => Reply::Failed {
+                    is_usage: true,
+                    message: "the server has no cache of volumes; start it with a volume, or with volumes.path".into(),
+                },
+            },
+        }
+    }
+
     async fn connection(
         &self,
         stream: UnixStream,
@@ -141,11 +171,11 @@ impl ControlFrontend {
             let reply = match request {
                 // It may take hours.
                 Ok(request @ Request::Scrub { .. }) => tokio::select! {
-                    reply = self.volumes.carry_out(request) => reply,
+                    reply = self.carry_out(request) => reply,
                     () = has_left(&mut reader) => return Ok(()),
                     () = drain.cancelled() => return Ok(()),
                 },
-                Ok(request) => self.volumes.carry_out(request).await,
+                Ok(request) => self.carry_out(request).await,
                 Err(error) => Reply::Failed {
                     is_usage: true,
                     message: format!("the request is malformed: {error}"),

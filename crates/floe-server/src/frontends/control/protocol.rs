@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use floe::config::VolumeSettings;
+use floe::object::Purge;
 use floe::volume::{DirtyData, Mode, Resized, ScrubReport, Usage, VolumeStatus};
 use floe_core::ByteSize;
 use serde::{Deserialize, Serialize};
@@ -57,6 +58,31 @@ pub enum Request {
         /// How to open and to cache it. A path of a backing device is absolute.
         settings: Box<VolumeSettings>,
     },
+    /// Purges sets of objects: nothing that is cached of them is used again.
+    Purge {
+        /// The sets.
+        sets: Vec<Purge>,
+    },
+    /// Lists a page of the origin's objects, with what is cached of each.
+    Cached {
+        /// Their bucket.
+        bucket: String,
+        /// A prefix of their keys.
+        prefix: String,
+        /// Only keys after this one, in byte order.
+        after: Option<String>,
+        /// Most objects; the server has a limit of its own.
+        most: usize,
+    },
+    /// Fetches what is not cached of objects, for about a second.
+    Warm {
+        /// Their bucket.
+        bucket: String,
+        /// The objects.
+        objects: Vec<WarmObject>,
+        /// Stop after this many bytes.
+        most_bytes: u64,
+    },
     /// Detaches a volume, and disconnects its clients.
     Detach {
         /// Its name.
@@ -76,6 +102,20 @@ pub enum Reply {
     Scrubbed(ScrubReport),
     /// A volume, or the blocks of the cache, had and has this size.
     Resized(Resized),
+    /// So many sets of objects were purged.
+    Purged {
+        /// The sets.
+        sets: u64,
+    },
+    /// A page of objects.
+    Cached {
+        /// The objects, in byte order of their keys.
+        objects: Vec<CachedObject>,
+        /// There is no further page.
+        is_last: bool,
+    },
+    /// The objects of the request, as far as they were warmed.
+    Warmed(Vec<WarmedObject>),
     /// The request failed.
     Failed {
         /// The request cannot be carried out as it is; otherwise a device failed.
@@ -83,6 +123,59 @@ pub enum Reply {
         /// The cause.
         message: String,
     },
+}
+
+/// An object of the origin, and what is cached of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CachedObject {
+    /// Its key.
+    pub key: String,
+    /// Its bytes.
+    pub size: u64,
+    /// Bytes of the cached version that are in the cache.
+    pub cached_bytes: u64,
+    /// How much is cached.
+    pub state: CachedState,
+    /// When the origin confirmed the cached version, seconds since 1970.
+    pub validated_unix_s: Option<u64>,
+}
+
+/// How much of an object is cached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CachedState {
+    /// No byte, or nothing that can be found without the origin.
+    None,
+    /// Some of its bytes.
+    Part,
+    /// All of its bytes.
+    Whole,
+    /// Another version than the origin lists.
+    Stale,
+}
+
+/// An object to warm.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WarmObject {
+    /// Its key.
+    pub key: String,
+    /// The byte to begin with.
+    pub position: u64,
+}
+
+/// An object that a request warmed, or not yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WarmedObject {
+    /// Its key.
+    pub key: String,
+    /// The first byte that is left.
+    pub position: u64,
+    /// Bytes that this request fetched.
+    pub fetched_bytes: u64,
+    /// Nothing is left.
+    pub is_done: bool,
+    /// Why it cannot be warmed.
+    pub error: Option<String>,
 }
 
 /// The state of a volume.

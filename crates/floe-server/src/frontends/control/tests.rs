@@ -3,13 +3,16 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use floe::object::{ObjectCache, ObjectConfig, Purge};
+use floe::origin::{Origin, OriginConfig};
 use floe::volume::{Mode, VolumeCache, VolumeCacheConfig, VolumeConfig};
-use floe_core::ByteSize;
-use floe_device::MemoryBlocks;
+use floe::{Store, StoreConfig};
+use floe_core::{ByteSize, Geometry};
+use floe_device::{MemoryBlocks, MemoryDevice};
 use tokio::runtime::Runtime;
 
 use super::*;
@@ -26,11 +29,29 @@ fn memory(mib: u64) -> Arc<MemoryBlocks> {
     Arc::new(MemoryBlocks::new(ByteSize::mib(mib), 512).unwrap())
 }
 
-/// A server with the volume `disk`.
+async fn objects(root: &Path) -> ObjectCache {
+    let clock = Clock::real();
+    let device = Arc::new(MemoryDevice::new(Geometry::in_place(8, 8 << 20)));
+    let config = StoreConfig::default();
+    let store = Store::open(device, clock.clone(), &config).await.unwrap();
+    let origin = OriginConfig {
+        root: Some(root.to_owned()),
+        ..OriginConfig::default()
+    };
+    let origin = Origin::open(&origin, clock.clone()).unwrap();
+    ObjectCache::new(store, origin, clock, ObjectConfig::default()).unwrap()
+}
+
+/// A server with the volume `disk`, and an origin of objects with the bucket `b`.
 fn rig() -> Rig {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("control.sock");
     let runtime = Runtime::new().unwrap();
+    for number in 0..700 {
+        let bucket = folder.path().join("b");
+        std::fs::create_dir_all(&bucket).unwrap();
+        std::fs::write(bucket.join(format!("{number:04}")), b"object").unwrap();
+    }
     let cache = runtime.block_on(async {
         let config = VolumeCacheConfig::default();
         let cache = VolumeCache::open(memory(32), Clock::real(), &config)
@@ -42,7 +63,8 @@ fn rig() -> Rig {
         let socket = UnixSocket::bind("control", &path).await.unwrap();
         restrict(&socket).unwrap();
         let frontend = Arc::new(ControlFrontend {
-            volumes: Volumes::over(cache.clone()),
+            volumes: Some(Volumes::over(cache.clone())),
+            objects: Objects::new(objects(folder.path()).await, Clock::real()),
             clock: Clock::real(),
             counters: Arc::default(),
         });
@@ -150,4 +172,64 @@ fn volumes_are_switched_and_detached() {
     assert!(is_usage(&rig.call(&detach)));
     assert!(rig.cache.volumes().is_empty());
     rig.runtime.block_on(rig.cache.close()).unwrap();
+}
+
+#[test]
+fn pages_of_objects_are_bounded_and_follow_each_other() {
+    let rig = rig();
+    let page = |after: Option<String>, most| {
+        let reply = rig.call(&Request::Cached {
+            bucket: "b".into(),
+            prefix: "0".into(),
+            after,
+            most,
+        });
+        match reply {
+            Reply::Cached { objects, is_last } => (objects, is_last),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (first, is_last) = page(None, usize::MAX);
+    assert_eq!((first.len(), is_last), (500, false));
+    let (second, is_last) = page(Some(first[499].key.clone()), usize::MAX);
+    assert_eq!((second.len(), is_last), (200, true));
+    assert_eq!(second[0].key, "0500");
+    assert_eq!(page(Some("0699".into()), 10).0, []);
+    assert_eq!(page(None, 0).0.len(), 1);
+}
+
+#[test]
+fn objects_are_warmed_up_to_a_limit_and_purged() {
+    let rig = rig();
+    let warm = |positions: &[(&str, u64)], most_bytes| {
+        let objects = positions.iter().map(|(key, position)| WarmObject {
+            key: (*key).into(),
+            position: *position,
+        });
+        let reply = rig.call(&Request::Warm {
+            bucket: "b".into(),
+            objects: objects.collect(),
+            most_bytes,
+        });
+        match reply {
+            Reply::Warmed(objects) => objects,
+            other => panic!("{other:?}"),
+        }
+    };
+    let some = [("0000", 0), ("0001", 0), ("absent", 0), ("0002", u64::MAX)];
+    let warmed = warm(&some, u64::MAX);
+    let done: Vec<bool> = warmed.iter().map(|object| object.is_done).collect();
+    assert_eq!(done, [true, true, false, true]);
+    assert!(warmed[2].error.is_some());
+    assert_eq!(warmed[0].fetched_bytes, 6);
+    assert_eq!(warmed[3].fetched_bytes, 0);
+    // Nothing may be fetched: what is missing stays, what is cached is done.
+    let none = warm(&[("0003", 0), ("0000", 0)], 0);
+    assert!(!none[0].is_done && none[0].error.is_none() && none[1].is_done);
+    let sets = vec![Purge::All];
+    assert_eq!(
+        rig.call(&Request::Purge { sets }),
+        Reply::Purged { sets: 1 }
+    );
+    assert_eq!(warm(&[("0000", 0)], u64::MAX)[0].fetched_bytes, 6);
 }

@@ -86,6 +86,8 @@ impl Volumes {
                 };
                 return Ok(Reply::Resized(resized));
             }
+            // These are not about volumes.
+            Request::Purge { .. } | Request::Cached { .. } | Request::Warm { .. } => Vec::new(),
             Request::Status { name } => self.some(name.as_deref())?,
             Request::Flush { name } => {
                 let volumes = self.some(name.as_deref())?;

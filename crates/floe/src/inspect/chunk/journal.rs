@@ -61,6 +61,7 @@ impl Journal {
             Note::GenerationFloor { .. }
             | Note::SlotUse { .. }
             | Note::UseNoted { .. }
+            | Note::Mark(_)
             | Note::CheckpointEnd { .. } => {}
         }
     }

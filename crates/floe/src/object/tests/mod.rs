@@ -5,6 +5,7 @@ mod forwards;
 mod law;
 mod neighbours;
 mod origin;
+mod purges;
 mod ranges;
 mod stopping;
 mod virtual_time;

@@ -1,0 +1,160 @@
+//! The commands of cached objects: purge them, look at them, warm them.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use floe::object::{ObjectCache, ObjectError, ObjectKey, Purge};
+use floe::origin::{ListRequest, ListedObject, OriginError};
+use floe_device::Clock;
+use futures::StreamExt as _;
+use tokio::sync::Semaphore;
+
+use super::protocol::{CachedObject, CachedState, Reply, WarmObject, WarmedObject};
+
+/// Most objects of a page.
+const PAGE_OBJECTS_MAX: usize = 500;
+
+/// Objects that are warmed at once.
+const WARM_PARALLELISM: usize = 4;
+
+/// How long a request warms objects before it reports.
+const WARM_TIME: Duration = Duration::from_secs(1);
+
+pub(super) struct Objects {
+    cache: ObjectCache,
+    clock: Clock,
+    /// Pages are looked up one after the other, and their objects too, so that they take
+    /// little of the device and of the origin.
+    page: Semaphore,
+}
+
+impl Objects {
+    pub(super) fn new(cache: ObjectCache, clock: Clock) -> Self {
+        Objects {
+            cache,
+            clock,
+            page: Semaphore::new(1),
+        }
+    }
+
+    pub(super) async fn purge(&self, purges: Vec<Purge>) -> Reply {
+        match self.cache.purge(&purges).await {
+            Ok(()) => {
+                tracing::info!(?purges, "objects were purged");
+                Reply::Purged {
+                    sets: purges.len() as u64,
+                }
+            }
+            Err(error) => failed(&error),
+        }
+    }
+
+    /// A page of the origin's objects, with what is cached of each.
+    pub(super) async fn cached(
+        &self,
+        bucket: &str,
+        prefix: String,
+        after: Option<String>,
+        most: usize,
+    ) -> Reply {
+        // The semaphore is never closed.
+        let _page = self.page.acquire().await;
+        let mut request = ListRequest {
+            prefix,
+            start_after: after,
+            max_keys: most.clamp(1, PAGE_OBJECTS_MAX),
+            ..ListRequest::default()
+        };
+        let page = loop {
+            match self.cache.list(bucket, request.clone()).await {
+                // Origins may send pages without objects.
+                Ok(page) if page.objects.is_empty() && page.next.is_some() => {
+                    request.continuation = page.next;
+                }
+                Ok(page) => break page,
+                Err(error) => return failed(&error),
+            }
+        };
+        let is_last = page.next.is_none();
+        let mut objects = Vec::with_capacity(page.objects.len());
+        for listed in page.objects {
+            objects.push(self.look_at(bucket, listed).await);
+        }
+        Reply::Cached { objects, is_last }
+    }
+
+    async fn look_at(&self, bucket: &str, listed: ListedObject) -> CachedObject {
+        let key = ObjectKey::new(bucket, listed.key.as_str());
+        let cached = self.cache.cached(&key).await;
+        let (state, cached_bytes, validated_unix_s) = match cached {
+            None => (CachedState::None, 0, None),
+            Some(cached) => {
+                let is_current = cached.meta.size == listed.size
+                    && (listed.etag.is_none()
+                        || cached.meta.client_etag() == listed.etag.as_deref());
+                let state = match (is_current, cached.bytes) {
+                    (false, _) => CachedState::Stale,
+                    (true, bytes) if bytes == listed.size => CachedState::Whole,
+                    (true, 0) => CachedState::None,
+                    (true, _) => CachedState::Part,
+                };
+                (state, cached.bytes, Some(cached.validated_unix_s))
+            }
+        };
+        CachedObject {
+            key: listed.key,
+            size: listed.size,
+            cached_bytes,
+            state,
+            validated_unix_s,
+        }
+    }
+
+    /// Warms objects for a second, or until so many bytes were fetched.
+    pub(super) async fn warm(&self, bucket: &str, objects: Vec<WarmObject>, most: u64) -> Reply {
+        let end = self.clock.now() + WARM_TIME;
+        let fetched = AtomicU64::new(0);
+        let warm = |object: WarmObject| {
+            let fetched = &fetched;
+            async move {
+                let mut report = WarmedObject {
+                    position: object.position,
+                    ..WarmedObject::default()
+                };
+                let key = ObjectKey::new(bucket, object.key.as_str());
+                report.key = object.key;
+                if self.clock.now() >= end {
+                    return report;
+                }
+                let mut counted = 0;
+                let may_go_on = |bytes: u64| {
+                    let before = fetched.fetch_add(bytes - counted, Relaxed);
+                    let all = before + (bytes - counted);
+                    counted = bytes;
+                    all < most && self.clock.now() < end
+                };
+                match self.cache.warm(&key, object.position, may_go_on).await {
+                    Ok(warmed) => {
+                        report.position = warmed.position;
+                        report.fetched_bytes = warmed.fetched_bytes;
+                        report.is_done = warmed.position == warmed.size;
+                    }
+                    Err(error) => report.error = Some(error.to_string()),
+                }
+                report
+            }
+        };
+        let warmed = futures::stream::iter(objects)
+            .map(warm)
+            .buffered(WARM_PARALLELISM);
+        Reply::Warmed(warmed.collect().await)
+    }
+}
+
+fn failed(error: &ObjectError) -> Reply {
+    let is_usage = matches!(error, ObjectError::Origin(OriginError::NoSuchBucket(_)));
+    Reply::Failed {
+        is_usage,
+        message: error.to_string(),
+    }
+}

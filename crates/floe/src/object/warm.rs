@@ -1,0 +1,117 @@
+//! Looks at what is cached of an object, and fetches the rest for later readers.
+
+use std::time::Duration;
+
+use tokio::task::coop::consume_budget;
+
+use super::metadata::Wanted;
+use super::reader::Reader;
+use super::{ObjectCache, ObjectError, ObjectKey, ObjectMeta};
+
+/// How long warming waits for fetches of clients before it looks again.
+const YIELD_TIME: Duration = Duration::from_millis(10);
+
+/// The part of an object that is cached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cached {
+    /// The metadata of the cached version, which may no longer be the origin's.
+    pub meta: ObjectMeta,
+    /// When the origin confirmed it, seconds since 1970.
+    pub validated_unix_s: u64,
+    /// Bytes of its chunks in the cache.
+    pub bytes: u64,
+}
+
+/// The result of warming an object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Warmed {
+    /// Bytes of the object.
+    pub size: u64,
+    /// The first byte that was not looked at: `size` at the end.
+    pub position: u64,
+    /// Bytes that were fetched.
+    pub fetched_bytes: u64,
+}
+
+impl ObjectCache {
+    /// What is cached of an object, without a request to the origin. `None` if it is no known
+    /// object.
+    pub async fn cached(&self, key: &ObjectKey) -> Option<Cached> {
+        let inner = &self.inner;
+        let moment = inner.moment(key);
+        let record = inner.recorded(key, moment).await?;
+        let object = inner.version(key, moment, record.object?);
+        let mut bytes = 0;
+        for chunk in 0..object.meta.size.div_ceil(object.chunk_size) {
+            consume_budget().await;
+            if inner.has_stored(&object, chunk) {
+                bytes += object.chunk_len(chunk);
+            }
+        }
+        Some(Cached {
+            meta: object.meta,
+            validated_unix_s: record.validated_unix_s,
+            bytes,
+        })
+    }
+
+    /// Fetches the chunks of an object from offset `from` on that are not cached, until
+    /// `may_go_on` says no to the bytes fetched so far, which it is asked before each fetch.
+    /// Fetches for clients go first: warming waits while half of the memory of fetches is in
+    /// use. As with a read, the admission policy may keep chunks off flash. An object whose
+    /// version could not be confirmed later is not fetched.
+    ///
+    /// # Errors
+    /// As [`head`](ObjectCache::head); [`ObjectError::Changed`] if the object changes.
+    pub async fn warm(
+        &self,
+        key: &ObjectKey,
+        from: u64,
+        mut may_go_on: impl FnMut(u64) -> bool,
+    ) -> Result<Warmed, ObjectError> {
+        let inner = &self.inner;
+        let object = inner.resolve(key, Wanted::Metadata, false).await?.object;
+        let size = object.meta.size;
+        let mut warmed = Warmed {
+            size,
+            position: from.min(size),
+            fetched_bytes: 0,
+        };
+        if !object.cacheable {
+            warmed.position = size;
+        }
+        let chunks = size.div_ceil(object.chunk_size);
+        while warmed.position < size {
+            consume_budget().await;
+            let first = object.chunk_of(warmed.position);
+            let mut run = first..first;
+            while run.end < chunks
+                && run.end - run.start < inner.config.chunks_per_fetch()
+                && !inner.has_stored(&object, run.end)
+            {
+                run.end += 1;
+            }
+            let next = run.end.max(first + 1);
+            if !run.is_empty() {
+                if !may_go_on(warmed.fetched_bytes) {
+                    break;
+                }
+                self.wait_for_clients().await;
+                let reader = Reader::new(inner, &object, 0..size, Vec::new());
+                warmed.fetched_bytes += reader.fill(run).await?;
+            }
+            warmed.position = match next < chunks {
+                true => object.chunk_start(next),
+                false => size,
+            };
+        }
+        Ok(warmed)
+    }
+
+    async fn wait_for_clients(&self) {
+        let most = self.inner.config.fetch_memory.bytes() / 2;
+        while self.inner.budget.used_bytes() > most {
+            self.inner.clock.sleep(YIELD_TIME).await;
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! Marks: numbers of sets of names, durable whatever is evicted.
+//!
+//! A name consists of a group and the rest. A set is one name, all names of a group that
+//! begin with a prefix, a group, or all names; its mark is the number that was drawn when
+//! it was last raised. The number of a name is the highest of the sets that it is in. Who
+//! stores with a value the number that its name had, and serves only values whose number
+//! is still that of the name, has dropped a set of any size by raising its mark.
+//!
+//! Only hashes of names are kept: if two collide, raising one raises the other too.
+//! A bounded table never forgets a mark. Instead the group with the most of them is raised
+//! as a whole.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
+
+use floe_core::hash::{ByKeyHash, KeyHash, mix};
+use floe_core::layout::{Mark, Span};
+use parking_lot::RwLock;
+use tokio::sync::Mutex;
+
+use crate::chunk::Engine;
+use crate::error::CacheError;
+
+/// A set of names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NameSet<'a> {
+    /// All names.
+    All,
+    /// The names of a group.
+    Group(&'a str),
+    /// The names of a group that begin with a prefix.
+    Prefix(&'a str, &'a str),
+    /// One name: its group and its rest.
+    Name(&'a str, &'a str),
+}
+
+/// The marks of a store.
+pub(crate) struct Marks {
+    engine: Arc<Engine>,
+    /// There is a mark. Most stores have none.
+    any: AtomicBool,
+    table: RwLock<Table>,
+    /// Held while marks are drawn and made durable, so that numbers only rise.
+    raising: Mutex<()>,
+}
+
+impl Marks {
+    pub(crate) fn new(engine: &Arc<Engine>) -> Self {
+        let mut table = Table::default();
+        engine
+            .recovered_marks()
+            .iter()
+            .for_each(|&mark| table.set(mark));
+        Marks {
+            engine: Arc::clone(engine),
+            any: AtomicBool::new(!table.is_empty()),
+            table: RwLock::new(table),
+            raising: Mutex::default(),
+        }
+    }
+
+    /// The number of a name; 0 if no set with it was ever raised.
+    pub(crate) fn number_of(&self, group: &str, rest: &str) -> u64 {
+        match self.any.load(Acquire) {
+            true => self.table.read().number_of(group, rest),
+            false => 0,
+        }
+    }
+
+    /// Raises the marks of sets. After it returns, their names have a number that they
+    /// never had before, and no crash takes it back.
+    ///
+    /// # Errors
+    /// [`CacheError::NotDurable`]: the names may have new numbers after a restart;
+    /// [`CacheError::Closed`].
+    pub(crate) async fn raise(&self, sets: &[NameSet<'_>]) -> Result<(), CacheError> {
+        let _raising = self.raising.lock().await;
+        let marks = {
+            let table = self.table.read();
+            table.raised(sets, self.engine.marks_max())
+        };
+        self.engine.commit_marks(&marks).await?;
+        let mut table = self.table.write();
+        marks.into_iter().for_each(|mark| table.set(mark));
+        drop(table);
+        self.any.store(true, Release);
+        Ok(())
+    }
+
+    /// Sets whose marks count.
+    pub(crate) fn len(&self) -> usize {
+        self.table.read().numbers.len()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// The marks by a hash of span and id.
+    numbers: HashMap<KeyHash, Mark, ByKeyHash>,
+    /// Lengths of the prefixes among them, which are never empty.
+    lengths: BTreeSet<u16>,
+    /// The mark of all names.
+    all: u64,
+    highest: u64,
+}
+
+impl Table {
+    fn is_empty(&self) -> bool {
+        self.highest == 0
+    }
+
+    fn number_of(&self, group: &str, rest: &str) -> u64 {
+        let of = |span, id| {
+            let mark = self.numbers.get(&key_of(span, id));
+            mark.map_or(0, |mark| mark.number)
+        };
+        let mut hash = NameHash::of_group(group);
+        let mut number = self.all.max(of(Span::Group, hash.id()));
+        let mut hashed = 0;
+        for &length in &self.lengths {
+            let Some(piece) = rest.as_bytes().get(hashed..usize::from(length)) else {
+                break;
+            };
+            hash.add(piece);
+            hashed = usize::from(length);
+            number = number.max(of(Span::Prefix(length), hash.id()));
+        }
+        hash.add(&rest.as_bytes()[hashed..]);
+        number.max(of(Span::Name, hash.id()))
+    }
+
+    /// Adds a mark, and drops those that it supersedes.
+    fn set(&mut self, mark: Mark) {
+        self.highest = self.highest.max(mark.number);
+        match mark.span {
+            Span::All => {
+                self.all = self.all.max(mark.number);
+                self.keep(|other| other.number > mark.number);
+            }
+            Span::Group => {
+                self.keep(|other| other.group != mark.group || other.number > mark.number);
+            }
+            Span::Prefix(length) => {
+                self.lengths.insert(length);
+            }
+            Span::Name => {}
+        }
+        if mark.span != Span::All {
+            self.numbers.insert(key_of(mark.span, mark.id), mark);
+        }
+    }
+
+    fn keep(&mut self, counts: impl Fn(&Mark) -> bool) {
+        self.numbers.retain(|_, mark| counts(mark));
+        let lengths = self.numbers.values().filter_map(|mark| match mark.span {
+            Span::Prefix(length) => Some(length),
+            _ => None,
+        });
+        self.lengths = lengths.collect();
+    }
+
+    /// The marks that raise `sets`, so that no more than `most` count then.
+    fn raised(&self, sets: &[NameSet<'_>], most: usize) -> Vec<Mark> {
+        let number = self.highest + 1;
+        let marks: Vec<Mark> = sets.iter().map(|&set| mark_of(set, number)).collect();
+        if let Some(all) = marks.iter().find(|mark| mark.span == Span::All) {
+            return vec![*all];
+        }
+        let is_new = |mark: &&Mark| !self.numbers.contains_key(&key_of(mark.span, mark.id));
+        let new = marks.iter().filter(is_new).count();
+        match self.numbers.len() + new <= most {
+            true => marks,
+            false => self.merged(marks, number, most - most / 8),
+        }
+    }
+
+    /// `marks`, with as many groups raised as a whole as it takes for `most` to count.
+    fn merged(&self, marks: Vec<Mark>, number: u64, most: usize) -> Vec<Mark> {
+        let mut sizes: HashMap<u64, usize> = HashMap::new();
+        for mark in self.numbers.values().chain(&marks) {
+            *sizes.entry(mark.group).or_default() += 1;
+        }
+        let mut total: usize = sizes.values().sum();
+        let mut by_size: Vec<(u64, usize)> = sizes.into_iter().collect();
+        by_size.sort_unstable_by_key(|&(group, size)| (std::cmp::Reverse(size), group));
+        let mut whole = BTreeSet::new();
+        for (group, size) in by_size {
+            if total <= most {
+                break;
+            }
+            if size == 1 {
+                // Only groups are left.
+                return vec![mark_of(NameSet::All, number)];
+            }
+            whole.insert(group);
+            total -= size - 1;
+        }
+        tracing::warn!(
+            groups = whole.len(),
+            "the table of purges is full: buckets with many purges are purged as a whole"
+        );
+        let groups = whole.iter().map(|&group| Mark {
+            span: Span::Group,
+            group,
+            id: group,
+            number,
+        });
+        let others = marks.iter().filter(|mark| !whole.contains(&mark.group));
+        others.copied().chain(groups).collect()
+    }
+}
+
+/// The key of a mark in the table: as uniform as a hash must be.
+fn key_of(span: Span, id: u64) -> KeyHash {
+    let span = match span {
+        Span::All => 1 << 17,
+        Span::Group => 0,
+        Span::Prefix(length) => u64::from(length),
+        Span::Name => 1 << 16,
+    };
+    KeyHash(mix(id ^ mix(span)))
+}
+
+fn mark_of(set: NameSet<'_>, number: u64) -> Mark {
+    let (group, rest) = match set {
+        NameSet::All => {
+            return Mark {
+                span: Span::All,
+                group: 0,
+                id: 0,
+                number,
+            };
+        }
+        NameSet::Group(group) => (group, ""),
+        NameSet::Prefix(group, rest) | NameSet::Name(group, rest) => (group, rest),
+    };
+    let span = match (set, u16::try_from(rest.len())) {
+        (NameSet::Name(..), _) => Span::Name,
+        (_, Ok(0)) => Span::Group,
+        (_, Ok(length)) => Span::Prefix(length),
+        // No name is so long: the set is empty.
+        (_, Err(_)) => Span::Name,
+    };
+    let mut hash = NameHash::of_group(group);
+    let group = hash.id();
+    hash.add(rest.as_bytes());
+    Mark {
+        span,
+        group,
+        id: hash.id(),
+        number,
+    }
+}
+
+/// A hash of a name's first bytes, from which that of more bytes follows (FNV-1a, 64 bits).
+#[derive(Clone, Copy)]
+struct NameHash(u64);
+
+impl NameHash {
+    fn of_group(group: &str) -> Self {
+        let mut hash = NameHash(0xcbf2_9ce4_8422_2325);
+        hash.add(group.as_bytes());
+        // No group has this byte, which is not UTF-8.
+        hash.add(&[0xff]);
+        hash
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    fn id(self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::seq::IndexedRandom;
+    use rand::{RngExt, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus;
+
+    use super::*;
+
+    const GROUPS: [&str; 3] = ["a", "ab", "b"];
+    const RESTS: [&str; 8] = ["", "a", "b", "ab", "a/b", "a/b/c", "ä", "ab/"];
+
+    fn within(set: NameSet<'_>, group: &str, rest: &str) -> bool {
+        match set {
+            NameSet::All => true,
+            NameSet::Group(of) => group == of,
+            NameSet::Prefix(of, prefix) => group == of && rest.starts_with(prefix),
+            NameSet::Name(of, name) => group == of && rest == name,
+        }
+    }
+
+    fn raise(table: &mut Table, set: NameSet<'_>, most: usize) -> u64 {
+        table
+            .raised(&[set], most)
+            .into_iter()
+            .for_each(|mark| table.set(mark));
+        table.highest
+    }
+
+    #[test]
+    fn a_name_has_the_number_of_the_last_set_with_it() {
+        for seed in 0..20 {
+            let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+            let mut table = Table::default();
+            let mut expected: HashMap<(&str, &str), u64> = HashMap::new();
+            for _ in 0..60 {
+                let group = *GROUPS.choose(&mut rng).unwrap();
+                let rest = *RESTS.choose(&mut rng).unwrap();
+                let set = match rng.random_range(0..20) {
+                    0 => NameSet::All,
+                    1 | 2 => NameSet::Group(group),
+                    3..10 => NameSet::Name(group, rest),
+                    _ => NameSet::Prefix(group, rest),
+                };
+                let number = raise(&mut table, set, 100);
+                for group in GROUPS {
+                    for rest in RESTS {
+                        if within(set, group, rest) {
+                            expected.insert((group, rest), number);
+                        }
+                        let of = expected.get(&(group, rest)).copied().unwrap_or(0);
+                        assert_eq!(table.number_of(group, rest), of, "{set:?} {group}/{rest}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_table_raises_whole_groups_and_forgets_nothing() {
+        let most = 64;
+        let mut table = Table::default();
+        for number in 0..10 {
+            raise(
+                &mut table,
+                NameSet::Name("small", &number.to_string()),
+                most,
+            );
+        }
+        for number in 0..1000 {
+            let name = number.to_string();
+            let before = table.number_of("large", &name);
+            raise(&mut table, NameSet::Name("large", &name), most);
+            assert!(table.numbers.len() <= most);
+            assert!(table.number_of("large", &name) > before);
+        }
+        assert_eq!(table.number_of("small", "3"), 4);
+        // Each in a group of its own.
+        for number in 0..1000 {
+            let group = number.to_string();
+            let before = table.number_of(&group, "x");
+            raise(&mut table, NameSet::Name(&group, "x"), most);
+            assert!(table.numbers.len() <= most);
+            assert!(table.number_of(&group, "x") > before);
+        }
+    }
+
+    #[test]
+    fn a_prefix_longer_than_any_name_has_no_names() {
+        let mut table = Table::default();
+        raise(&mut table, NameSet::Prefix("a", &"x".repeat(70_000)), 10);
+        assert_eq!(table.number_of("a", "x"), 0);
+    }
+}
