@@ -15,9 +15,6 @@ use crate::failure::Failure;
 /// The value of `listen` that disables a frontend.
 const OFF: &str = "off";
 
-/// Longest path of a Unix socket on every system.
-const SOCKET_PATH_BYTES_MAX: usize = 100;
-
 const ON_LOOPBACK: Choice = Choice {
     word: "loopback",
     doc: "Yes, but an address that other machines can reach is an error at startup.",
@@ -390,7 +387,7 @@ fn control() -> Result<Section, String> {
         vec![Key::new(
             "path",
             Kind::Path,
-            "Path of the Unix socket; empty disables it. When not set: `control.sock` in the data directory, if that exists. An existing stale socket is replaced; any other file is an error.",
+            "Path of the Unix socket; empty disables it. When not set: `control.sock` in the data directory, without which a server without volumes starts all the same. An existing stale socket is replaced; any other file is an error.",
         )],
     )
 }
@@ -482,8 +479,11 @@ pub(crate) fn config(
     let needed = has_volumes(effective) || effective.is_given("control.path");
     let useful = config.s3.is_some() || config.oxcache.is_some();
     config.control = control_path(effective, data_dir)?
-        .filter(|path| needed || useful && path.as_os_str().len() <= SOCKET_PATH_BYTES_MAX)
-        .map(|path| ControlConfig { path });
+        .filter(|_| needed || useful)
+        .map(|path| ControlConfig {
+            path,
+            is_optional: !needed,
+        });
     if let Some(s3) = &mut config.s3 {
         let nobody_said = !effective.is_given("s3.anonymous") && s3.keys.is_empty();
         if nobody_said && origin_is_default && is_loopback(s3.listen) {
@@ -526,7 +526,7 @@ pub(crate) fn control_path(
     effective: &Effective<'_>,
     data_dir: &Path,
 ) -> Result<Option<PathBuf>, Failure> {
-    let ControlConfig { path } = effective.section("control")?;
+    let ControlConfig { path, .. } = effective.section("control")?;
     Ok(match effective.is_given("control.path") {
         false => Some(data_dir.join("control.sock")),
         true => Some(path).filter(|path| !path.as_os_str().is_empty()),

@@ -20,6 +20,17 @@ const FILES: [&str; 5] = [
     "memcached.tls_key",
 ];
 
+/// The settings of objects that a rule can have, and the rules.
+const OBJECTS: [&str; 7] = [
+    "object.chunk_size",
+    "object.consistency",
+    "object.fetch_parallelism",
+    "object.negative_ttl_seconds",
+    "object.rules",
+    "object.serve_stale",
+    "object.ttl_seconds",
+];
+
 /// The setting of requests to the origin that is fixed when it is opened.
 const ORIGIN_FIXED: &str = "connect_timeout_ms";
 
@@ -66,6 +77,9 @@ impl<'a> Reloader<'a> {
         let effective = request.load(self.schema)?;
         let plan = Plan::new(&request, &effective)?;
         let filter = crate::logging::filter(&plan.log)?;
+        let objects = plan.objects(server.store().value_bytes_max());
+        let invalid = |error| Failure::usage("the settings of objects are invalid").because(error);
+        server.objects().check(&objects).map_err(invalid)?;
         let mut taken = server.reload(&plan.server).map_err(|error| {
             Failure::usage("the settings of the frontends are invalid").because(error)
         })?;
@@ -74,6 +88,8 @@ impl<'a> Reloader<'a> {
         origin.map_err(|error| {
             Failure::usage("the settings of the origin are invalid").because(error)
         })?;
+        server.objects().reload(&objects).map_err(invalid)?;
+        taken.extend(OBJECTS);
         if server.store().resize_ram(plan.ram.size) {
             taken.push("ram.size");
         }

@@ -185,3 +185,23 @@ fn without_a_server_the_error_names_the_socket() {
     let _server = start(folder.path());
     run(folder.path(), &["volume", "status"]).expect(2, &["no cache of volumes"]);
 }
+
+/// The default socket is a convenience: it keeps no server from starting.
+#[test]
+fn a_server_starts_without_its_control_socket() {
+    let folder = folder();
+    let folder = folder.path();
+    fs::write(folder.join("floe-data/control.sock"), "no socket").unwrap();
+    let server = start(folder);
+    assert_eq!(get(server.s3, "/data/other"), (200, b"other".to_vec()));
+    run(folder, &["cache", "ls", "data"]).expect(3, &["no server answers"]);
+    drop(server);
+    // One that the settings name must be there.
+    let command = ["serve", "--control-path", "absent/control.sock"];
+    let mut arguments = command.to_vec();
+    arguments.extend(["--s3-listen", "127.0.0.1:0", "--admin-listen", "off"]);
+    arguments.extend(["--device-size", "16MiB", "--device-zone-size", "1MiB"]);
+    arguments.extend(["--ram-size", "1MiB", "--chunk-write-buffer", "8MiB"]);
+    arguments.extend(["--memcached-listen", "off"]);
+    run(folder, &arguments).expect(3, &["control.path"]);
+}

@@ -75,10 +75,10 @@ fn sighup_applies_settings_that_need_no_restart() {
         "debug",
         "a-second-secret",
         "two",
-        "[object]\nttl_seconds = 7\n",
+        "[object]\nfetch_window = \"2MiB\"\n",
     );
     serving.signal("-HUP");
-    logs("object.ttl_seconds");
+    logs("object.fetch_window");
     logs("log.level, memcached.auth_file, s3.keys");
     assert!(authenticates(&serving, "two") && !authenticates(&serving, "one"));
 
@@ -95,6 +95,40 @@ fn sighup_applies_settings_that_need_no_restart() {
     }
     assert_eq!(get(serving.admin, "/health").0, 200);
     assert_eq!(serving.stop(), 0);
+}
+
+#[test]
+fn sighup_applies_the_rules_of_objects() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |rest: &str| {
+        let text = format!(
+            "[s3]\nanonymous = \"loopback\"\n[object]\nconsistency = \"immutable\"\n{rest}"
+        );
+        fs::write(folder.path().join("floe.toml"), text).unwrap();
+    };
+    write("");
+    let object = folder.path().join("floe-data/origin/data/a");
+    fs::create_dir_all(object.parent().unwrap()).unwrap();
+    fs::write(&object, "old").unwrap();
+    let (serving, mut log) = start(folder.path());
+    let read = || get(serving.s3, "/data/a").1;
+    assert_eq!(read(), b"old");
+    fs::write(&object, "newer").unwrap();
+    assert_eq!(read(), b"old");
+    write("rules = [{ objects = \"data/a\", consistency = \"etag\" }]\n");
+    serving.signal("-HUP");
+    log.expect("object.rules");
+    assert_eq!(read(), b"newer");
+    for wrong in [
+        "[{ objects = \"\" }]",
+        "[{ objects = \"data\", chunk_size = \"1GiB\" }]",
+    ] {
+        write(&format!("rules = {wrong}\n"));
+        serving.signal("-HUP");
+        log.expect("the old one stays in effect");
+    }
+    fs::write(&object, "newest").unwrap();
+    assert_eq!(read(), b"newest");
 }
 
 const REFUSED: &str = "Too many open connections";

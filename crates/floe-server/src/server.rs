@@ -129,6 +129,11 @@ impl Server {
         &self.addresses
     }
 
+    /// The objects.
+    pub fn objects(&self) -> &ObjectCache {
+        &self.objects
+    }
+
     /// The origin of the objects.
     pub fn origin(&self) -> &Origin {
         self.objects.origin()

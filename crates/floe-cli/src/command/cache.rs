@@ -158,15 +158,22 @@ fn pages(
         let request = Request::Cached {
             bucket: bucket.to_owned(),
             prefix: prefix.to_owned(),
-            after: after.take(),
+            after: after.clone(),
             most: PAGE_OBJECTS,
         };
         let (objects, is_last) = match client.call(&request)? {
             Reply::Cached { objects, is_last } => (objects, is_last),
             other => return Err(unexpected(&other)),
         };
-        after = objects.last().map(|object| object.key.clone());
+        let last = objects.last().map(|object| object.key.clone());
+        if last.is_some() && last <= after {
+            return Err(
+                Failure::environment("the origin does not continue its listing")
+                    .because(format!("it lists {last:?} after {after:?}")),
+            );
+        }
         each(objects)?;
+        after = last;
         if is_last || after.is_none() {
             return Ok(());
         }
@@ -294,7 +301,11 @@ impl<'a> Warming<'a> {
     fn batches(&mut self, bucket: &str, keys: VecDeque<String>) -> Result<(), Failure> {
         let mut left: VecDeque<WarmObject> = keys
             .into_iter()
-            .map(|key| WarmObject { key, position: 0 })
+            .map(|key| WarmObject {
+                key,
+                position: 0,
+                etag: None,
+            })
             .collect();
         while !left.is_empty() {
             let objects = take_batch(&mut left, WARM_OBJECTS, |object| object.key.len());
@@ -320,6 +331,7 @@ impl<'a> Warming<'a> {
                     left.push_front(WarmObject {
                         key: object.key,
                         position: object.position,
+                        etag: object.etag,
                     });
                 }
             }

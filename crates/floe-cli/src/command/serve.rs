@@ -61,10 +61,6 @@ fn prepare(request: &Request, plan: &mut Plan) -> Result<bool, Failure> {
     let has_volumes = plan.volumes.path.is_some();
     if plan.origin_is_default || plan.path_is_default || has_socket || has_volumes {
         create_folder(data_dir)?;
-    } else if !data_dir.is_dir() {
-        // Nothing else is there: the default control socket does not make the directory.
-        let control = plan.server.control.take();
-        plan.server.control = control.filter(|control| !control.path.starts_with(data_dir));
     }
     let mut demo = false;
     if let Some(root) = plan.origin.root.as_ref().filter(|_| plan.origin_is_default) {

@@ -156,6 +156,13 @@ pub struct Mark {
     pub number: u64,
 }
 
+impl Mark {
+    /// True if other marks may become void by this one.
+    pub fn supersedes_others(&self) -> bool {
+        matches!(self.span, Span::All | Span::Group)
+    }
+}
+
 /// The form of a [`Mark`]'s set of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Span {

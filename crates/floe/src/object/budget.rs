@@ -68,7 +68,8 @@ impl Budget {
         }
     }
 
-    fn shed(&self) {
+    /// Has flights that have landed release their bytes.
+    pub(super) fn shed(&self) {
         let retired = std::mem::take(&mut *self.retired.lock());
         for flight in retired.iter().filter_map(Weak::upgrade) {
             flight.shed();

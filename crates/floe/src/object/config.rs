@@ -1,5 +1,6 @@
 //! The settings of `[object]`.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// When cached metadata is used without a request to the origin. In every mode
 /// a write through the cache is visible at once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Consistency {
     /// Always: objects never change.
@@ -21,6 +22,54 @@ pub enum Consistency {
 }
 
 floe_core::parse_by_name!(Consistency);
+
+/// Most rules: a lookup compares those of the object's bucket one after the other.
+const RULES_MAX: usize = 256;
+
+/// How the objects of a bucket, or those with a prefix, are cached. Of several rules for an
+/// object the one with the longest prefix counts; what it leaves out is as in `[object]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "snake_case")]
+pub struct ObjectRule {
+    /// A bucket, or `bucket/prefix`.
+    pub objects: String,
+    /// `false`: nothing of them is stored.
+    pub cache: Option<bool>,
+    /// See [`ObjectConfig::consistency`].
+    pub consistency: Option<Consistency>,
+    /// See [`ObjectConfig::ttl_seconds`].
+    pub ttl_seconds: Option<u64>,
+    /// See [`ObjectConfig::serve_stale`].
+    pub serve_stale: Option<bool>,
+    /// See [`ObjectConfig::negative_ttl_seconds`].
+    pub negative_ttl_seconds: Option<u64>,
+    /// See [`ObjectConfig::chunk_size`].
+    pub chunk_size: Option<ByteSize>,
+    /// See [`ObjectConfig::fetch_parallelism`].
+    pub fetch_parallelism: Option<usize>,
+}
+
+impl ObjectRule {
+    pub(super) fn bucket_and_prefix(&self) -> (&str, &str) {
+        self.objects.split_once('/').unwrap_or((&self.objects, ""))
+    }
+
+    /// The settings of the objects of this rule.
+    pub(super) fn applied_to(&self, config: &ObjectConfig) -> ObjectConfig {
+        ObjectConfig {
+            consistency: self.consistency.unwrap_or(config.consistency),
+            ttl_seconds: self.ttl_seconds.unwrap_or(config.ttl_seconds),
+            serve_stale: self.serve_stale.unwrap_or(config.serve_stale),
+            negative_ttl_seconds: self
+                .negative_ttl_seconds
+                .unwrap_or(config.negative_ttl_seconds),
+            chunk_size: self.chunk_size.unwrap_or(config.chunk_size),
+            fetch_parallelism: self.fetch_parallelism.unwrap_or(config.fetch_parallelism),
+            rules: Vec::new(),
+            ..config.clone()
+        }
+    }
+}
 
 /// The settings of an object cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +102,8 @@ pub struct ObjectConfig {
     pub cancel_abandoned: bool,
     /// How often a fetch continues after its body broke off.
     pub max_resumes: u32,
+    /// Other settings for objects of some buckets and prefixes.
+    pub rules: Vec<ObjectRule>,
 }
 
 impl Default for ObjectConfig {
@@ -70,6 +121,7 @@ impl Default for ObjectConfig {
             reader_timeout_ms: 1_000,
             cancel_abandoned: false,
             max_resumes: 2,
+            rules: Vec::new(),
         }
     }
 }
@@ -145,13 +197,30 @@ impl ObjectConfig {
                 ));
             }
         }
-        Ok(())
+        validate_rules(&self.rules)?;
+        self.each_rule(ObjectConfig::validate)
+    }
+
+    /// Checks the settings of each rule's objects.
+    fn each_rule(
+        &self,
+        check: impl Fn(&ObjectConfig) -> Result<(), ObjectConfigError>,
+    ) -> Result<(), ObjectConfigError> {
+        self.rules.iter().try_for_each(|rule| {
+            check(&rule.applied_to(self)).map_err(|error| ObjectConfigError {
+                cure: format!(
+                    "for the objects of the rule `{}` {}",
+                    rule.objects, error.cure
+                ),
+                ..error
+            })
+        })
     }
 
     /// A chunk is one value of the store, so it must not exceed the store's largest.
     pub(crate) fn check_fits(&self, value_bytes_max: u64) -> Result<(), ObjectConfigError> {
         if self.chunk_size.bytes() <= value_bytes_max {
-            return Ok(());
+            return self.each_rule(|config| config.check_fits(value_bytes_max));
         }
         let most = ByteSize(value_bytes_max);
         Err(wrong(
@@ -167,10 +236,31 @@ impl ObjectConfig {
         Duration::from_millis(self.reader_timeout_ms)
     }
 
-    /// Most chunks of one request to the origin.
-    pub(crate) fn chunks_per_fetch(&self) -> u64 {
-        (self.coalesce_size.min(self.fetch_window).bytes() / self.chunk_size.bytes()).max(1)
+    /// Most chunks of `chunk_size` bytes of one request to the origin.
+    pub(crate) fn chunks_per_fetch(&self, chunk_size: u64) -> u64 {
+        (self.coalesce_size.min(self.fetch_window).bytes() / chunk_size).max(1)
     }
+}
+
+/// Checks the names of rules.
+fn validate_rules(rules: &[ObjectRule]) -> Result<(), ObjectConfigError> {
+    if rules.len() > RULES_MAX {
+        let cure = format!("rules are too many; write at most {RULES_MAX}");
+        return Err(wrong("rules", rules.len(), cure));
+    }
+    let mut seen = HashSet::new();
+    for rule in rules {
+        let (bucket, prefix) = rule.bucket_and_prefix();
+        if bucket.is_empty() {
+            let cure = "is no bucket; write `BUCKET` or `BUCKET/PREFIX`".into();
+            return Err(wrong("rules.objects", format!("`{}`", rule.objects), cure));
+        }
+        if !seen.insert((bucket, prefix)) {
+            let cure = "has two rules; write one".into();
+            return Err(wrong("rules.objects", format!("`{}`", rule.objects), cure));
+        }
+    }
+    Ok(())
 }
 
 fn wrong(key: &'static str, value: impl fmt::Display, cure: String) -> ObjectConfigError {

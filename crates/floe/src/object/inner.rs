@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use floe_device::Clock;
+use parking_lot::RwLock;
 
 use super::background::Background;
 use super::budget::Budget;
@@ -11,6 +12,7 @@ use super::config::ObjectConfig;
 use super::error::ObjectError;
 use super::flight::Flights;
 use super::loads::Loads;
+use super::rules::Rules;
 use super::stats::{Counters, count};
 use super::version::{Moment, ObjectVersion, metadata_key, name_hash};
 use crate::error::CacheError;
@@ -25,6 +27,7 @@ pub(super) struct Inner {
     pub(super) origin: Origin,
     pub(super) clock: Clock,
     pub(super) config: ObjectConfig,
+    pub(super) rules: RwLock<Rules>,
     pub(super) stats: Counters,
     pub(super) epochs: WriteEpochs,
     pub(super) marks: Arc<Marks>,
@@ -35,11 +38,12 @@ pub(super) struct Inner {
 }
 
 impl Inner {
-    /// What later may make wrong what the origin is about to answer: see `epoch` and `marks`.
+    /// The state of an object before the origin is asked: see `epoch` and `marks`.
     pub(super) fn moment(&self, key: &ObjectKey) -> Moment {
         Moment {
             epoch: self.epochs.current(name_hash(key)),
             purge: self.marks.number_of(key.bucket(), key.key()),
+            policy: self.rules.read().policy(key),
         }
     }
 

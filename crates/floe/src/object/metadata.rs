@@ -17,6 +17,7 @@ use super::inner::Inner;
 use super::loads::Loading;
 use super::record::{MetadataRecord, RecordedObject};
 use super::response::Outcome;
+use super::rules::Policy;
 use super::stats::count;
 use super::version::{Moment, ObjectVersion, Version, metadata_key};
 
@@ -64,7 +65,7 @@ impl Inner {
             false => self.recorded(key, moment).await,
         };
         let previous = match record {
-            Some(record) if self.is_fresh(&record) => match record.object {
+            Some(record) if self.is_fresh(&record, moment.policy) => match record.object {
                 Some(object) => {
                     count(&self.stats.metadata_hits);
                     return Ok(self.resolved(key, moment, object, Outcome::Metadata));
@@ -77,7 +78,7 @@ impl Inner {
             Some(record) => record.object,
             None => None,
         };
-        if self.config.consistency == Consistency::Etag
+        if moment.policy.consistency == Consistency::Etag
             && let Some(object) = &previous
             && self.origin.confirms(key, &object.meta)
         {
@@ -93,7 +94,7 @@ impl Inner {
             .load(key, moment, previous.clone(), wanted, force)
             .await
         {
-            Err(ObjectError::Origin(error)) if self.config.serve_stale && error.is_outage() => {
+            Err(ObjectError::Origin(error)) if moment.policy.serve_stale && error.is_outage() => {
                 let Some(object) = previous else {
                     return Err(error.into());
                 };
@@ -129,7 +130,7 @@ impl Inner {
     ) -> Result<Resolved, ObjectError> {
         // In `etag` mode each request needs a response that the origin gave
         // after the request began, so it must not join an earlier one.
-        let may_join = self.config.consistency != Consistency::Etag && !force;
+        let may_join = moment.policy.consistency != Consistency::Etag && !force;
         let (seats, seats_taken) = oneshot::channel();
         let load = Load {
             key: key.clone(),
@@ -216,7 +217,10 @@ impl Inner {
         &self,
         load: &Load,
     ) -> Result<(Arc<ObjectVersion>, Option<(OriginRead, Share)>), ObjectError> {
-        if let (None, Some(range)) = (&load.previous, self.opening(load.wanted)) {
+        if let (None, Some(range)) = (
+            &load.previous,
+            self.opening(load.wanted, load.moment.policy.chunk_size),
+        ) {
             let bytes = (range.end - range.start).min(self.config.fetch_window.bytes());
             let memory = self.budget.acquire(bytes).await;
             count(&self.stats.fetches);
@@ -264,9 +268,8 @@ impl Inner {
 
     /// The bytes to request together with the metadata: whole chunks from the
     /// first wanted one, up to the size of one fetch.
-    fn opening(&self, wanted: Wanted) -> Option<Range<u64>> {
-        let chunk = self.config.chunk_size.bytes();
-        let most = self.config.chunks_per_fetch().saturating_mul(chunk);
+    fn opening(&self, wanted: Wanted, chunk: u64) -> Option<Range<u64>> {
+        let most = self.config.chunks_per_fetch(chunk).saturating_mul(chunk);
         let (first, last) = match wanted {
             Wanted::Metadata | Wanted::Bytes(Some(ByteRange::Suffix(_))) => return None,
             Wanted::Bytes(None) => (0, u64::MAX),
@@ -319,11 +322,11 @@ impl Inner {
         let _ = seats.send(taken);
     }
 
-    fn is_fresh(&self, record: &MetadataRecord) -> bool {
-        let lifetime_s = match (&record.object, self.config.consistency) {
-            (None, _) => self.config.negative_ttl_seconds,
+    fn is_fresh(&self, record: &MetadataRecord, policy: Policy) -> bool {
+        let lifetime_s = match (&record.object, policy.consistency) {
+            (None, _) => policy.negative_ttl_seconds,
             (Some(_), Consistency::Immutable) => return true,
-            (Some(_), Consistency::Ttl) => self.config.ttl_seconds,
+            (Some(_), Consistency::Ttl) => policy.ttl_seconds,
             (Some(_), Consistency::Etag) => return false,
         };
         // Both times are rounded down, so a record may expire up to a second
@@ -350,7 +353,7 @@ impl Inner {
     ) {
         let same =
             previous.is_some_and(|p| same(&p.meta, &object.meta) && p.instance == object.instance);
-        if !object.cacheable || (same && self.config.consistency == Consistency::Etag) {
+        if !object.cacheable || (same && object.moment.policy.consistency == Consistency::Etag) {
             return;
         }
         let record = MetadataRecord {
@@ -365,22 +368,24 @@ impl Inner {
             ttl: None,
             // After a crash an older record of the same version may return: it
             // differs only by an earlier validation time.
-            relaxed: same || previous.is_none(),
+            // Of a purged object, an older record may be of another version.
+            relaxed: same || (previous.is_none() && object.moment.purge == 0),
         };
         self.publish_record(&object.key, object.moment, &record, options)
             .await;
     }
 
     async fn publish_absence(&self, load: &Load, validated_unix_s: u64) {
-        if self.config.negative_ttl_seconds > 0 {
+        let lifetime_s = load.moment.policy.negative_ttl_seconds;
+        if lifetime_s > 0 && load.moment.policy.cache {
             let record = MetadataRecord {
                 validated_unix_s,
                 purge: load.moment.purge,
                 object: None,
             };
             let options = PutOptions {
-                ttl: Some(Duration::from_secs(self.config.negative_ttl_seconds)),
-                relaxed: load.previous.is_none(),
+                ttl: Some(Duration::from_secs(lifetime_s)),
+                relaxed: load.previous.is_none() && load.moment.purge == 0,
             };
             self.publish_record(&load.key, load.moment, &record, options)
                 .await;
@@ -396,7 +401,9 @@ impl Inner {
         record: &MetadataRecord,
         options: PutOptions,
     ) {
-        let Some(publication) = self.epochs.publish(moment.epoch) else {
+        let is_purged = self.marks.number_of(key.bucket(), key.key()) != moment.purge;
+        let publication = self.epochs.publish(moment.epoch).filter(|_| !is_purged);
+        let Some(publication) = publication else {
             count(&self.stats.metadata_writes_skipped);
             return;
         };
@@ -426,12 +433,17 @@ impl Inner {
         object: RecordedObject,
     ) -> ObjectVersion {
         let RecordedObject { meta, instance } = object;
-        let chunk_size = self.config.chunk_size.bytes();
+        let Policy {
+            cache,
+            consistency,
+            chunk_size,
+            ..
+        } = moment.policy;
         ObjectVersion {
             key: key.clone(),
             version: Version::new(key, &meta, chunk_size, instance, moment.purge),
             // In `etag` mode a version without a validator cannot be confirmed.
-            cacheable: meta.has_validator() || self.config.consistency != Consistency::Etag,
+            cacheable: cache && (meta.has_validator() || consistency != Consistency::Etag),
             meta,
             instance,
             moment,

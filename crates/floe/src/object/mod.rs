@@ -27,6 +27,7 @@ mod purge;
 mod reader;
 mod record;
 mod response;
+mod rules;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -45,7 +46,7 @@ use tokio::sync::{mpsc, oneshot};
 
 pub use crate::origin::{Attributes, ByteRange, ObjectKey, ObjectMeta};
 pub use conditional::{Conditions, EtagCondition, RangeCondition, Verdict};
-pub use config::{Consistency, ObjectConfig, ObjectConfigError};
+pub use config::{Consistency, ObjectConfig, ObjectConfigError, ObjectRule};
 pub use error::ObjectError;
 pub use purge::Purge;
 pub use record::{MetadataRecord, NotARecord, RecordedObject};
@@ -65,7 +66,9 @@ use flight::Flights;
 use inner::Inner;
 use loads::Loads;
 use metadata::Wanted;
+use parking_lot::RwLock;
 use reader::Reader;
+use rules::Rules;
 use stats::{Counters, count};
 use version::name_hash;
 
@@ -115,6 +118,7 @@ impl ObjectCache {
                 flights: Flights::new(),
                 budget: Budget::new(config.fetch_memory.bytes()),
                 background: Background::default(),
+                rules: RwLock::new(Rules::new(&config)),
                 config,
             }),
         })
@@ -278,7 +282,7 @@ impl ObjectCache {
             reads.push(Reader::new(&self.inner, object, range, Vec::new()).whole());
         }
         futures::stream::iter(reads)
-            .buffered(self.inner.config.fetch_parallelism)
+            .buffered(object.moment.policy.fetch_parallelism)
             .try_collect()
             .await
     }
@@ -555,7 +559,37 @@ impl ObjectCache {
         &self.inner.store
     }
 
-    /// The settings.
+    /// Checks settings for [`reload`](ObjectCache::reload).
+    ///
+    /// # Errors
+    /// A setting is invalid.
+    pub fn check(&self, config: &ObjectConfig) -> Result<(), ObjectConfigError> {
+        config.validate()?;
+        config.check_fits(self.inner.store.value_bytes_max())
+    }
+
+    /// Replaces the settings that differ from object to object: the rules, and those of
+    /// `config` that a rule can have. The others stay as they are.
+    ///
+    /// # Errors
+    /// As [`check`](ObjectCache::check); nothing is replaced.
+    pub fn reload(&self, config: &ObjectConfig) -> Result<(), ObjectConfigError> {
+        self.check(config)?;
+        *self.inner.rules.write() = Rules::new(config);
+        Ok(())
+    }
+
+    /// True if the cache remembers for a while that an object is missing.
+    pub fn remembers_absence(&self, key: &ObjectKey) -> bool {
+        self.inner.rules.read().policy(key).negative_ttl_seconds > 0
+    }
+
+    /// The consistency mode of an object.
+    pub fn consistency(&self, key: &ObjectKey) -> Consistency {
+        self.inner.rules.read().policy(key).consistency
+    }
+
+    /// The settings with which the cache was created.
     pub fn config(&self) -> &ObjectConfig {
         &self.inner.config
     }

@@ -295,9 +295,11 @@ impl Reader {
     async fn plan(&mut self) {
         let last = self.object.chunk_of(self.end - 1);
         let config = &self.cache.config;
-        let per_fetch = config.chunks_per_fetch();
-        let most = match config.chunk_size <= config.fetch_window {
-            true => per_fetch.saturating_mul(config.fetch_parallelism as u64),
+        let chunk_size = self.object.chunk_size;
+        let per_fetch = config.chunks_per_fetch(chunk_size);
+        let parallelism = self.object.moment.policy.fetch_parallelism;
+        let most = match chunk_size <= config.fetch_window.bytes() {
+            true => per_fetch.saturating_mul(parallelism as u64),
             // A fetch of a chunk larger than its window waits for its reader,
             // so fetching further ahead gains nothing.
             false => 1,

@@ -3,6 +3,7 @@
 use xxhash_rust::xxh3::Xxh3;
 
 use super::conditional::is_weak;
+use super::rules::Policy;
 use crate::origin::{GetRequest, ObjectKey, ObjectMeta};
 use crate::store::epoch::Epoch;
 
@@ -48,13 +49,15 @@ impl Version {
     }
 }
 
-/// What may make a later answer about an object wrong, from before the origin was asked.
+/// The state of an object from before the origin was asked: what may make a later answer
+/// wrong, and how the object is cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Moment {
     /// The object's write epoch.
     pub(super) epoch: Epoch,
     /// The number of the object's last purge; 0 if there was none.
     pub(super) purge: u64,
+    pub(super) policy: Policy,
 }
 
 /// One version of an object, as a request reads it.

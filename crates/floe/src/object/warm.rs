@@ -23,8 +23,10 @@ pub struct Cached {
 }
 
 /// The result of warming an object.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Warmed {
+    /// The entity tag of the version.
+    pub etag: Option<String>,
     /// Bytes of the object.
     pub size: u64,
     /// The first byte that was not looked at: `size` at the end.
@@ -57,8 +59,8 @@ impl ObjectCache {
 
     /// Fetches the chunks of an object from offset `from` on that are not cached, until
     /// `may_go_on` says no to the bytes fetched so far, which it is asked before each fetch.
-    /// Fetches for clients go first: warming waits while half of the memory of fetches is in
-    /// use. As with a read, the admission policy may keep chunks off flash. An object whose
+    /// Fetches for clients go first: while half of the memory of fetches is in use, warming
+    /// waits, and goes on asking. As with a read, the admission policy may keep chunks off flash. An object whose
     /// version could not be confirmed later is not fetched.
     ///
     /// # Errors
@@ -73,6 +75,7 @@ impl ObjectCache {
         let object = inner.resolve(key, Wanted::Metadata, false).await?.object;
         let size = object.meta.size;
         let mut warmed = Warmed {
+            etag: object.meta.etag.clone(),
             size,
             position: from.min(size),
             fetched_bytes: 0,
@@ -81,22 +84,23 @@ impl ObjectCache {
             warmed.position = size;
         }
         let chunks = size.div_ceil(object.chunk_size);
+        let per_fetch = inner.config.chunks_per_fetch(object.chunk_size);
         while warmed.position < size {
             consume_budget().await;
             let first = object.chunk_of(warmed.position);
             let mut run = first..first;
             while run.end < chunks
-                && run.end - run.start < inner.config.chunks_per_fetch()
+                && run.end - run.start < per_fetch
                 && !inner.has_stored(&object, run.end)
             {
                 run.end += 1;
             }
             let next = run.end.max(first + 1);
             if !run.is_empty() {
-                if !may_go_on(warmed.fetched_bytes) {
+                let fetched = warmed.fetched_bytes;
+                if !may_go_on(fetched) || !self.waits(|| may_go_on(fetched)).await {
                     break;
                 }
-                self.wait_for_clients().await;
                 let reader = Reader::new(inner, &object, 0..size, Vec::new());
                 warmed.fetched_bytes += reader.fill(run).await?;
             }
@@ -108,10 +112,16 @@ impl ObjectCache {
         Ok(warmed)
     }
 
-    async fn wait_for_clients(&self) {
-        let most = self.inner.config.fetch_memory.bytes() / 2;
-        while self.inner.budget.used_bytes() > most {
-            self.inner.clock.sleep(YIELD_TIME).await;
+    /// Waits for fetches of clients; false if it must not go on.
+    async fn waits(&self, mut may_go_on: impl FnMut() -> bool) -> bool {
+        let inner = &self.inner;
+        while inner.budget.used_bytes() > inner.config.fetch_memory.bytes() / 2 {
+            inner.budget.shed();
+            inner.clock.sleep(YIELD_TIME).await;
+            if !may_go_on() {
+                return false;
+            }
         }
+        true
     }
 }

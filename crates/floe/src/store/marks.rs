@@ -22,6 +22,9 @@ use tokio::sync::Mutex;
 use crate::chunk::Engine;
 use crate::error::CacheError;
 
+/// Numbers that can be drawn in a second, as a power of two, before they run ahead of time.
+const NUMBERS_PER_SECOND_LOG2: u32 = 20;
+
 /// A set of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NameSet<'a> {
@@ -48,10 +51,7 @@ pub(crate) struct Marks {
 impl Marks {
     pub(crate) fn new(engine: &Arc<Engine>) -> Self {
         let mut table = Table::default();
-        engine
-            .recovered_marks()
-            .iter()
-            .for_each(|&mark| table.set(mark));
+        table.apply(engine.recovered_marks());
         Marks {
             engine: Arc::clone(engine),
             any: AtomicBool::new(!table.is_empty()),
@@ -78,12 +78,19 @@ impl Marks {
         let _raising = self.raising.lock().await;
         let marks = {
             let table = self.table.read();
-            table.raised(sets, self.engine.marks_max())
+            // A later number than any that was ever drawn, even if the last one was lost.
+            let number = self.engine.clock().unix_seconds() << NUMBERS_PER_SECOND_LOG2;
+            table.raised(sets, number, self.engine.marks_max())
         };
         self.engine.commit_marks(&marks).await?;
-        let mut table = self.table.write();
-        marks.into_iter().for_each(|mark| table.set(mark));
-        drop(table);
+        if marks.iter().any(Mark::supersedes_others) {
+            let mut next = self.table.read().clone();
+            next.apply(&marks);
+            // The old table is dropped after the lock.
+            let _old = std::mem::replace(&mut *self.table.write(), next);
+        } else {
+            self.table.write().apply(&marks);
+        }
         self.any.store(true, Release);
         Ok(())
     }
@@ -94,7 +101,7 @@ impl Marks {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Table {
     /// The marks by a hash of span and id.
     numbers: HashMap<KeyHash, Mark, ByKeyHash>,
@@ -111,12 +118,13 @@ impl Table {
     }
 
     fn number_of(&self, group: &str, rest: &str) -> u64 {
+        let mut hash = NameHash::of_group(group);
+        let group = hash.id();
         let of = |span, id| {
-            let mark = self.numbers.get(&key_of(span, id));
+            let mark = self.numbers.get(&key(span, group, id));
             mark.map_or(0, |mark| mark.number)
         };
-        let mut hash = NameHash::of_group(group);
-        let mut number = self.all.max(of(Span::Group, hash.id()));
+        let mut number = self.all.max(of(Span::Group, group));
         let mut hashed = 0;
         for &length in &self.lengths {
             let Some(piece) = rest.as_bytes().get(hashed..usize::from(length)) else {
@@ -130,29 +138,38 @@ impl Table {
         number.max(of(Span::Name, hash.id()))
     }
 
-    /// Adds a mark, and drops those that it supersedes.
-    fn set(&mut self, mark: Mark) {
-        self.highest = self.highest.max(mark.number);
-        match mark.span {
-            Span::All => {
-                self.all = self.all.max(mark.number);
-                self.keep(|other| other.number > mark.number);
+    /// Adds marks, and drops those that they supersede.
+    fn apply(&mut self, marks: &[Mark]) {
+        let mut groups: HashMap<u64, u64> = HashMap::new();
+        for &mark in marks {
+            self.highest = self.highest.max(mark.number);
+            match mark.span {
+                Span::All => {
+                    self.all = self.all.max(mark.number);
+                    continue;
+                }
+                Span::Group => {
+                    let number = groups.entry(mark.group).or_default();
+                    *number = mark.number.max(*number);
+                }
+                Span::Prefix(length) => {
+                    self.lengths.insert(length);
+                }
+                Span::Name => {}
             }
-            Span::Group => {
-                self.keep(|other| other.group != mark.group || other.number > mark.number);
+            let known = self.numbers.entry(key_of(&mark)).or_insert(mark);
+            if mark.number > known.number {
+                *known = mark;
             }
-            Span::Prefix(length) => {
-                self.lengths.insert(length);
-            }
-            Span::Name => {}
         }
-        if mark.span != Span::All {
-            self.numbers.insert(key_of(mark.span, mark.id), mark);
+        if !marks.iter().any(Mark::supersedes_others) {
+            return;
         }
-    }
-
-    fn keep(&mut self, counts: impl Fn(&Mark) -> bool) {
-        self.numbers.retain(|_, mark| counts(mark));
+        let all = self.all;
+        self.numbers.retain(|_, mark| {
+            let group = groups.get(&mark.group).copied().unwrap_or(0);
+            mark.number > all && (mark.span == Span::Group || mark.number > group)
+        });
         let lengths = self.numbers.values().filter_map(|mark| match mark.span {
             Span::Prefix(length) => Some(length),
             _ => None,
@@ -160,14 +177,14 @@ impl Table {
         self.lengths = lengths.collect();
     }
 
-    /// The marks that raise `sets`, so that no more than `most` count then.
-    fn raised(&self, sets: &[NameSet<'_>], most: usize) -> Vec<Mark> {
-        let number = self.highest + 1;
+    /// The marks that raise `sets` to `least` or more, so that no more than `most` count then.
+    fn raised(&self, sets: &[NameSet<'_>], least: u64, most: usize) -> Vec<Mark> {
+        let number = least.max(self.highest + 1);
         let marks: Vec<Mark> = sets.iter().map(|&set| mark_of(set, number)).collect();
         if let Some(all) = marks.iter().find(|mark| mark.span == Span::All) {
             return vec![*all];
         }
-        let is_new = |mark: &&Mark| !self.numbers.contains_key(&key_of(mark.span, mark.id));
+        let is_new = |mark: &&Mark| !self.numbers.contains_key(&key_of(mark));
         let new = marks.iter().filter(is_new).count();
         match self.numbers.len() + new <= most {
             true => marks,
@@ -190,11 +207,13 @@ impl Table {
                 break;
             }
             if size == 1 {
-                // Only groups are left.
-                return vec![mark_of(NameSet::All, number)];
+                break;
             }
             whole.insert(group);
             total -= size - 1;
+        }
+        if total > most {
+            return vec![mark_of(NameSet::All, number)];
         }
         tracing::warn!(
             groups = whole.len(),
@@ -211,15 +230,19 @@ impl Table {
     }
 }
 
+fn key_of(mark: &Mark) -> KeyHash {
+    key(mark.span, mark.group, mark.id)
+}
+
 /// The key of a mark in the table: as uniform as a hash must be.
-fn key_of(span: Span, id: u64) -> KeyHash {
+fn key(span: Span, group: u64, id: u64) -> KeyHash {
     let span = match span {
         Span::All => 1 << 17,
         Span::Group => 0,
         Span::Prefix(length) => u64::from(length),
         Span::Name => 1 << 16,
     };
-    KeyHash(mix(id ^ mix(span)))
+    KeyHash(mix(id ^ mix(group ^ span)))
 }
 
 fn mark_of(set: NameSet<'_>, number: u64) -> Mark {
@@ -298,10 +321,8 @@ mod tests {
     }
 
     fn raise(table: &mut Table, set: NameSet<'_>, most: usize) -> u64 {
-        table
-            .raised(&[set], most)
-            .into_iter()
-            .for_each(|mark| table.set(mark));
+        let marks = table.raised(&[set], 0, most);
+        table.apply(&marks);
         table.highest
     }
 
@@ -361,6 +382,44 @@ mod tests {
             assert!(table.numbers.len() <= most);
             assert!(table.number_of(&group, "x") > before);
         }
+    }
+
+    #[test]
+    fn a_number_that_was_lost_is_not_drawn_again() {
+        let mut table = Table::default();
+        let marks = table.raised(&[NameSet::Name("a", "b")], 7 << 20, 10);
+        assert_eq!(marks[0].number, 7 << 20);
+        // The table is that of before, a second later.
+        let again = table.raised(&[NameSet::Name("a", "b")], 8 << 20, 10);
+        assert!(again[0].number > marks[0].number);
+        table.apply(&again);
+        let next = table.raised(&[NameSet::All], 8 << 20, 10);
+        assert_eq!(next[0].number, (8 << 20) + 1);
+    }
+
+    #[test]
+    fn marks_in_any_order_make_one_table() {
+        let mut marks = Vec::new();
+        let mut table = Table::default();
+        for number in 0..40 {
+            let name = (number % 5).to_string();
+            let set = match number % 7 {
+                0 => NameSet::Group("a"),
+                1 => NameSet::Prefix("a", &name),
+                _ => NameSet::Name("a", &name),
+            };
+            let raised = table.raised(&[set], 0, 100);
+            table.apply(&raised);
+            marks.extend(raised);
+        }
+        marks.reverse();
+        let mut other = Table::default();
+        other.apply(&marks);
+        assert_eq!(other.numbers, table.numbers);
+        assert_eq!(
+            (other.lengths, other.highest),
+            (table.lengths, table.highest)
+        );
     }
 
     #[test]

@@ -13,6 +13,9 @@ pub struct ControlConfig {
     /// Path of a Unix socket. An existing stale socket is replaced; any other file is an
     /// error.
     pub path: PathBuf,
+    /// The server starts without the socket if it cannot be bound.
+    #[serde(skip)]
+    pub is_optional: bool,
 }
 
 impl Section for ControlConfig {

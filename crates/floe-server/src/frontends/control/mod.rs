@@ -53,7 +53,8 @@ pub(crate) struct ControlFrontend {
 
 impl Frontend for ControlFrontend {
     type Config = ControlConfig;
-    type Listeners = UnixSocket;
+    /// None if the socket is optional and could not be bound.
+    type Listeners = Option<UnixSocket>;
     const NAME: &'static str = "control";
 
     async fn bind(config: &ControlConfig, host: &Host) -> Result<Bound<Self>, StartError> {
@@ -61,8 +62,19 @@ impl Frontend for ControlFrontend {
             frontend: Self::NAME,
             source,
         };
-        let socket = UnixSocket::bind(Self::NAME, &config.path).await?;
-        restrict(&socket).map_err(|error| prepare(error.into()))?;
+        let bound = match UnixSocket::bind(Self::NAME, &config.path).await {
+            Ok(socket) => restrict(&socket)
+                .map(|()| socket)
+                .map_err(|error| prepare(error.into())),
+            Err(error) => Err(error.into()),
+        };
+        let socket = match bound {
+            Err(error) if config.is_optional => {
+                tracing::info!(%error, "`floe cache` cannot reach this server");
+                None
+            }
+            bound => Some(bound?),
+        };
         Ok(Bound {
             frontend: ControlFrontend {
                 volumes: Volumes::new(host),
@@ -70,13 +82,19 @@ impl Frontend for ControlFrontend {
                 clock: host.clock.clone(),
                 counters: Arc::default(),
             },
-            addresses: vec![Address::Unix(socket.path().to_owned())],
+            addresses: socket
+                .iter()
+                .map(|socket| Address::Unix(socket.path().to_owned()))
+                .collect(),
             listeners: socket,
         })
     }
 
-    fn serve(self: Arc<Self>, socket: UnixSocket, serving: Serving) -> Service {
+    fn serve(self: Arc<Self>, socket: Option<UnixSocket>, serving: Serving) -> Service {
         let drain = serving.shutdown.drain.clone();
+        let Some(socket) = socket else {
+            return Service::shared(async move { drain.cancelled().await });
+        };
         Service::shared(net::accept(
             socket,
             Limit::new(CLIENTS_MAX),
@@ -169,8 +187,12 @@ impl ControlFrontend {
             };
             let is_whole = line.ends_with(b"\n");
             let reply = match request {
-                // It may take hours.
-                Ok(request @ Request::Scrub { .. }) => tokio::select! {
+                // These may take long, and change nothing by halves.
+                Ok(
+                    request @ (Request::Scrub { .. }
+                    | Request::Cached { .. }
+                    | Request::Warm { .. }),
+                ) => tokio::select! {
                     reply = self.carry_out(request) => reply,
                     () = has_left(&mut reader) => return Ok(()),
                     () = drain.cancelled() => return Ok(()),

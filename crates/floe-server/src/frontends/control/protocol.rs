@@ -161,6 +161,8 @@ pub struct WarmObject {
     pub key: String,
     /// The byte to begin with.
     pub position: u64,
+    /// The entity tag of the version whose bytes before it are warm.
+    pub etag: Option<String>,
 }
 
 /// An object that a request warmed, or not yet.
@@ -170,6 +172,8 @@ pub struct WarmedObject {
     pub key: String,
     /// The first byte that is left.
     pub position: u64,
+    /// The version's entity tag.
+    pub etag: Option<String>,
     /// Bytes that this request fetched.
     pub fetched_bytes: u64,
     /// Nothing is left.

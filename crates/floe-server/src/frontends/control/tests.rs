@@ -72,7 +72,7 @@ fn rig() -> Rig {
             shutdown: shutdown.clone(),
             metrics: Arc::from([]),
         };
-        let service = frontend.serve(socket, serving);
+        let service = frontend.serve(Some(socket), serving);
         service.start("control", &shutdown.tasks).unwrap();
         std::mem::forget(shutdown);
         cache
@@ -205,6 +205,7 @@ fn objects_are_warmed_up_to_a_limit_and_purged() {
         let objects = positions.iter().map(|(key, position)| WarmObject {
             key: (*key).into(),
             position: *position,
+            etag: None,
         });
         let reply = rig.call(&Request::Warm {
             bucket: "b".into(),

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::time::SystemTime;
 
 use floe::object::{
-    ConditionalRead, Conditions, Consistency, ObjectBody, ObjectCache, ObjectConfig, ObjectError,
-    ObjectHead, ObjectKey, ObjectMeta, ObjectRead, Outcome, Verdict,
+    ConditionalRead, Conditions, Consistency, ObjectBody, ObjectCache, ObjectError, ObjectHead,
+    ObjectKey, ObjectMeta, ObjectRead, Outcome, Verdict,
 };
 use floe::origin::{ByteRange, OriginError};
 use http::header::{HeaderName, IF_MATCH, IF_NONE_MATCH, ORIGIN, RANGE};
@@ -75,12 +75,12 @@ impl Answers {
         let conditions = conditions(headers);
         if is_head {
             let found = self.cache.head(key).await;
-            let found = found.map_err(|error| self.failed(error))?;
+            let found = found.map_err(|error| self.failed(key, error))?;
             let head = Head::of_head(found, range, &conditions);
             return Ok((head.map_err(|error| self.refused(error))?, None));
         }
         let found = self.cache.get_if(key, range, &conditions).await;
-        match found.map_err(|error| self.failed(error))? {
+        match found.map_err(|error| self.failed(key, error))? {
             ConditionalRead::NotModified(meta) => Ok((Head::not_modified(meta), None)),
             ConditionalRead::PreconditionFailed(_) => Err(self.refused(precondition_failed())),
             ConditionalRead::Read(found) => {
@@ -97,14 +97,24 @@ impl Answers {
     /// True for a read that the cache answers as an S3 origin would. A HEAD is validated by a
     /// HEAD, whose answer may as well go to the client.
     fn is_cached(&self, is_head: bool, key: &ObjectKey, headers: &HeaderMap) -> bool {
-        let is_validated = self.cache.config().consistency == Consistency::Etag;
+        let is_validated = self.cache.consistency(key) == Consistency::Etag;
         has_plain_terms(headers) && is_stable(key.key()) && !(is_head && is_validated)
     }
 
-    fn failed(&self, error: ObjectError) -> Unread {
-        match self.forwards && is_the_origins(&error, self.cache.config()) {
+    fn failed(&self, key: &ObjectKey, error: ObjectError) -> Unread {
+        match self.forwards && self.is_the_origins(key, &error) {
             true => Unread::OfOrigin { was_read: true },
             false => Unread::Refused(s3_error(error)),
+        }
+    }
+
+    /// True for an error that an S3 origin words better. A cached absence is answered here.
+    fn is_the_origins(&self, key: &ObjectKey, error: &ObjectError) -> bool {
+        match error {
+            ObjectError::Origin(OriginError::NotFound(_)) => !self.cache.remembers_absence(key),
+            ObjectError::Origin(error) => !error.is_outage(),
+            ObjectError::RangeNotSatisfiable { .. } => true,
+            _ => false,
         }
     }
 
@@ -120,16 +130,6 @@ impl Answers {
 fn wants_checksums(headers: &HeaderMap) -> bool {
     let mode = headers.get("x-amz-checksum-mode");
     mode.is_some_and(|mode| mode.as_bytes().eq_ignore_ascii_case(b"ENABLED"))
-}
-
-/// True for an error that an S3 origin words better. A cached absence is answered here.
-fn is_the_origins(error: &ObjectError, config: &ObjectConfig) -> bool {
-    match error {
-        ObjectError::Origin(OriginError::NotFound(_)) => config.negative_ttl_seconds == 0,
-        ObjectError::Origin(error) => !error.is_outage(),
-        ObjectError::RangeNotSatisfiable { .. } => true,
-        _ => false,
-    }
 }
 
 /// False for headers that servers understand differently, or answer by the settings of a bucket.

@@ -88,6 +88,11 @@ pub(super) fn section() -> Result<Section, String> {
                 Kind::Bool,
                 "Stop a fetch that has lost all its readers. Otherwise it completes for later ones.",
             ),
+            key(
+                "rules",
+                Kind::Toml,
+                "Other settings for objects of some buckets and prefixes: a list of tables with `objects`, which is `BUCKET` or `BUCKET/PREFIX`, and any of `consistency`, `ttl_seconds`, `serve_stale`, `negative_ttl_seconds`, `chunk_size`, `fetch_parallelism` and `cache`; `cache = false` stores nothing of them. Of several rules for an object the one with the longest prefix counts. At most 256 rules.",
+            ),
         ],
     )
 }

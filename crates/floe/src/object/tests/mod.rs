@@ -7,6 +7,7 @@ mod neighbours;
 mod origin;
 mod purges;
 mod ranges;
+mod rules;
 mod stopping;
 mod virtual_time;
 
