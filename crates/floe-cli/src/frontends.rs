@@ -1,13 +1,13 @@
 //! The settings of the frontends: `[s3]`, `[oxcache]`, `[memcached]`, `[nbd]`,
-//! `[control]`, `[admin]`, `[server]`.
+//! `[events]`, `[control]`, `[admin]`, `[server]`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use floe::config::{Choice, Effective, Key, Kind, Limits, Section};
 use floe_server::{
-    AdminConfig, Anonymous, ControlConfig, MemcachedConfig, NbdConfig, OxCacheConfig, S3Config,
-    ServerConfig,
+    AdminConfig, Anonymous, ControlConfig, EventsConfig, MemcachedConfig, NbdConfig, OxCacheConfig,
+    S3Config, ServerConfig,
 };
 
 use crate::failure::Failure;
@@ -77,6 +77,7 @@ pub(crate) fn sections() -> Result<Vec<Section>, String> {
         oxcache()?,
         memcached()?,
         nbd()?,
+        events()?,
         control()?,
         admin()?,
         server()?,
@@ -378,6 +379,32 @@ fn nbd() -> Result<Section, String> {
     )
 }
 
+fn events() -> Result<Section, String> {
+    Section::adopt(
+        "events",
+        "Notifications of changes at the origin, over HTTP, for `object.consistency = \"events\"`. Opened when `events.listen` is set.",
+        &EventsConfig::default(),
+        &[],
+        vec![
+            Key::new(
+                "listen",
+                Kind::Address,
+                "Address and port to which the origin posts its notifications; port 0 selects a free one, `off` disables the frontend.",
+            ),
+            Key::new(
+                "token",
+                Kind::Text,
+                "The secret of senders, which they send in `Authorization: Bearer …`. Only a loopback address can do without.",
+            )
+            .secret(),
+            count(
+                "max_connections",
+                "Most open connections. A further one replaces the connection that has been idle longest; if none is idle, it waits.",
+            ),
+        ],
+    )
+}
+
 fn control() -> Result<Section, String> {
     Section::adopt(
         "control",
@@ -436,7 +463,15 @@ fn server() -> Result<Section, String> {
         "Settings of all frontends.",
         &ServerConfig::default(),
         // These have their own sections.
-        &["s3", "oxcache", "memcached", "nbd", "control", "admin"],
+        &[
+            "s3",
+            "oxcache",
+            "memcached",
+            "nbd",
+            "events",
+            "control",
+            "admin",
+        ],
         vec![
             Key::new(
                 "drain_timeout_seconds",
@@ -468,6 +503,11 @@ pub(crate) fn config(
         true => None,
         false => Some(effective.section("admin")?),
     };
+    let events: EventsConfig = effective.section("events")?;
+    match events.listen {
+        Some(_) => config.events = Some(events),
+        None => reject_without_effect(effective, "events.", "events.listen")?,
+    }
     config.memcached = memcached_config(effective)?;
     config.nbd = nbd_config(effective, data_dir)?;
     let oxcache: OxCacheConfig = effective.section("oxcache")?;

@@ -4,6 +4,7 @@
 //! * [`oxcache`]: OxCache's protocol on a Unix socket.
 //! * [`memcached`]: memcached's text protocol, classic and meta.
 //! * [`nbd`]: block devices over the NBD protocol.
+//! * `events`: notifications of changes at the origin.
 //! * [`control`]: commands of operators to the running server.
 //! * `admin`: metrics, health and statistics.
 //!
@@ -27,6 +28,7 @@ pub use frontend::{Address, Addresses, OpenBacking, StartError};
 pub use frontends::ServerConfig;
 pub use frontends::admin::AdminConfig;
 pub use frontends::control::{self, ControlConfig};
+pub use frontends::events::EventsConfig;
 pub use frontends::memcached::{self, MemcachedConfig};
 pub use frontends::nbd::{self, NbdConfig};
 pub use frontends::oxcache::{self, OxCacheConfig};

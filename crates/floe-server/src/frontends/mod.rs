@@ -3,6 +3,7 @@
 
 pub(crate) mod admin;
 pub mod control;
+pub(crate) mod events;
 pub mod memcached;
 pub mod nbd;
 pub mod oxcache;
@@ -19,6 +20,7 @@ use crate::metrics::Collect;
 use crate::net::Service;
 use admin::{AdminConfig, AdminFrontend};
 use control::{ControlConfig, ControlFrontend};
+use events::{EventsConfig, EventsFrontend};
 use memcached::{MemcachedConfig, MemcachedFrontend};
 use nbd::{NbdConfig, NbdFrontend};
 use oxcache::{OxCacheConfig, OxCacheFrontend};
@@ -36,6 +38,8 @@ pub struct ServerConfig {
     pub memcached: Option<MemcachedConfig>,
     /// Block devices over the NBD protocol.
     pub nbd: Option<NbdConfig>,
+    /// Notifications of changes at the origin.
+    pub events: Option<EventsConfig>,
     /// Commands of operators to the running server.
     pub control: Option<ControlConfig>,
     /// Metrics, health and statistics over HTTP.
@@ -51,6 +55,7 @@ impl Default for ServerConfig {
             oxcache: None,
             memcached: None,
             nbd: None,
+            events: None,
             control: None,
             admin: None,
             drain_timeout_seconds: 30,
@@ -65,6 +70,7 @@ fn registered() -> Vec<Box<dyn Registered>> {
         register::<OxCacheFrontend>(|config| config.oxcache.as_ref()),
         register::<MemcachedFrontend>(|config| config.memcached.as_ref()),
         register::<NbdFrontend>(|config| config.nbd.as_ref()),
+        register::<EventsFrontend>(|config| config.events.as_ref()),
         register::<ControlFrontend>(|config| config.control.as_ref()),
         register::<AdminFrontend>(|config| config.admin.as_ref()),
     ]

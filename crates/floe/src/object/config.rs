@@ -16,6 +16,9 @@ pub enum Consistency {
     Immutable,
     /// For [`ObjectConfig::ttl_seconds`] seconds.
     Ttl,
+    /// While notifications of changes arrive ([`ObjectCache::notify`](super::ObjectCache::notify)),
+    /// for at most [`ObjectConfig::events_max_age_seconds`] seconds; otherwise never.
+    Events,
     /// Never: each request sends a conditional request to the origin.
     #[default]
     Etag,
@@ -82,6 +85,11 @@ pub struct ObjectConfig {
     pub consistency: Consistency,
     /// Lifetime of metadata in mode `ttl`, in seconds.
     pub ttl_seconds: u64,
+    /// In mode `events`: seconds without a notification after which objects are validated as
+    /// in mode `etag`.
+    pub events_timeout_seconds: u64,
+    /// In mode `events`: lifetime of metadata in seconds, for notifications that were lost.
+    pub events_max_age_seconds: u64,
     /// Serve cached objects when the origin fails to confirm them.
     pub serve_stale: bool,
     /// Lifetime of a cached "no such object", in seconds; 0 caches none.
@@ -112,6 +120,8 @@ impl Default for ObjectConfig {
             chunk_size: ByteSize::kib(256),
             consistency: Consistency::default(),
             ttl_seconds: 60,
+            events_timeout_seconds: 60,
+            events_max_age_seconds: 3_600,
             serve_stale: false,
             negative_ttl_seconds: 0,
             fetch_parallelism: 4,
@@ -181,6 +191,18 @@ impl ObjectConfig {
             ("reader_timeout_ms", self.reader_timeout_ms, 1, 3_600_000),
             ("max_resumes", u64::from(self.max_resumes), 0, 100),
             ("ttl_seconds", self.ttl_seconds, 0, u64::MAX / 4),
+            (
+                "events_timeout_seconds",
+                self.events_timeout_seconds,
+                1,
+                u64::MAX / 4,
+            ),
+            (
+                "events_max_age_seconds",
+                self.events_max_age_seconds,
+                0,
+                u64::MAX / 4,
+            ),
             (
                 "negative_ttl_seconds",
                 self.negative_ttl_seconds,

@@ -8,11 +8,12 @@ use parking_lot::RwLock;
 
 use super::background::Background;
 use super::budget::Budget;
-use super::config::ObjectConfig;
+use super::config::{Consistency, ObjectConfig};
 use super::error::ObjectError;
+use super::events::Events;
 use super::flight::Flights;
 use super::loads::Loads;
-use super::rules::Rules;
+use super::rules::{Policy, Rules};
 use super::stats::{Counters, count};
 use super::version::{Moment, ObjectVersion, metadata_key, name_hash};
 use crate::error::CacheError;
@@ -28,6 +29,7 @@ pub(super) struct Inner {
     pub(super) clock: Clock,
     pub(super) config: ObjectConfig,
     pub(super) rules: RwLock<Rules>,
+    pub(super) events: Events,
     pub(super) stats: Counters,
     pub(super) epochs: WriteEpochs,
     pub(super) marks: Arc<Marks>,
@@ -43,8 +45,26 @@ impl Inner {
         Moment {
             epoch: self.epochs.current(name_hash(key)),
             purge: self.marks.number_of(key.bucket(), key.key()),
-            policy: self.rules.read().policy(key),
+            policy: self.policy(key),
         }
+    }
+
+    /// How an object is cached now: without notifications, mode `events` is mode `etag`.
+    pub(super) fn policy(&self, key: &ObjectKey) -> Policy {
+        let mut policy = self.rules.read().policy(key);
+        if policy.consistency == Consistency::Events {
+            match self.heard_since() {
+                Some(since) => policy.valid_from_unix_s = since,
+                None => policy.consistency = Consistency::Etag,
+            }
+        }
+        policy
+    }
+
+    /// The second from which on all changes were heard.
+    pub(super) fn heard_since(&self) -> Option<u64> {
+        let timeout_s = self.config.events_timeout_seconds;
+        self.events.since(self.clock.unix_seconds(), timeout_s)
     }
 
     /// Deletes an object's metadata record durably.

@@ -327,8 +327,13 @@ impl Inner {
             (None, _) => policy.negative_ttl_seconds,
             (Some(_), Consistency::Immutable) => return true,
             (Some(_), Consistency::Ttl) => policy.ttl_seconds,
+            (Some(_), Consistency::Events) => self.config.events_max_age_seconds,
             (Some(_), Consistency::Etag) => return false,
         };
+        let is_events = policy.consistency == Consistency::Events;
+        if is_events && record.validated_unix_s < policy.valid_from_unix_s {
+            return false;
+        }
         // Both times are rounded down, so a record may expire up to a second
         // early, never late. A clock that stepped back makes the record stale.
         let now = self.clock.unix_seconds();

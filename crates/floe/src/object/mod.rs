@@ -17,6 +17,7 @@ mod budget;
 mod conditional;
 mod config;
 mod error;
+mod events;
 mod fetch;
 mod flight;
 mod inner;
@@ -62,6 +63,7 @@ use crate::origin::{
 use crate::store::Store;
 use background::Background;
 use budget::Budget;
+use events::Events;
 use flight::Flights;
 use inner::Inner;
 use loads::Loads;
@@ -119,6 +121,7 @@ impl ObjectCache {
                 budget: Budget::new(config.fetch_memory.bytes()),
                 background: Background::default(),
                 rules: RwLock::new(Rules::new(&config)),
+                events: Events::default(),
                 config,
             }),
         })
@@ -337,6 +340,27 @@ impl ObjectCache {
     /// [`ObjectError::Cache`] if the invalidation could not be made durable.
     pub async fn invalidate(&self, key: &ObjectKey) -> Result<(), ObjectError> {
         self.write(key, async { Ok(()) }).await
+    }
+
+    /// Takes a notification of the origin that `keys` have changed, or that none has: for mode
+    /// `events` it also says that notifications arrive. No read that begins later uses a
+    /// version from before the changes.
+    ///
+    /// # Errors
+    /// As [`invalidate`](ObjectCache::invalidate); then it must be sent again.
+    pub async fn notify(&self, keys: Vec<ObjectKey>) -> Result<(), ObjectError> {
+        let inner = &self.inner;
+        if !keys.is_empty() {
+            self.change(keys, async {}).await?;
+        }
+        let timeout_s = inner.config.events_timeout_seconds;
+        inner.events.hear(inner.clock.unix_seconds(), timeout_s);
+        Ok(())
+    }
+
+    /// True while notifications of changes arrive.
+    pub fn is_notified(&self) -> bool {
+        self.inner.heard_since().is_some()
     }
 
     async fn write<T: Send + 'static>(
@@ -584,9 +608,9 @@ impl ObjectCache {
         self.inner.rules.read().policy(key).negative_ttl_seconds > 0
     }
 
-    /// The consistency mode of an object.
+    /// The consistency mode of an object now: without notifications, `events` is `etag`.
     pub fn consistency(&self, key: &ObjectKey) -> Consistency {
-        self.inner.rules.read().policy(key).consistency
+        self.inner.policy(key).consistency
     }
 
     /// The settings with which the cache was created.

@@ -35,6 +35,11 @@ pub trait Backend: Send + Sync + 'static {
         false
     }
 
+    /// The client's name of a bucket that has this name at the origin, if it is visible.
+    fn visible_bucket(&self, name: &str) -> Option<String> {
+        Some(name.to_owned())
+    }
+
     /// True if the origin honours [`GetRequest::if_match`]. Otherwise callers
     /// compare the metadata that comes with the bytes.
     fn honours_if_match(&self) -> bool {

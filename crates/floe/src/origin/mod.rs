@@ -121,6 +121,11 @@ impl Origin {
         Ok(())
     }
 
+    /// See [`Backend::visible_bucket`].
+    pub fn visible_bucket(&self, name: &str) -> Option<String> {
+        self.backend.visible_bucket(name)
+    }
+
     /// See [`Backend::honours_if_match`].
     pub fn honours_if_match(&self) -> bool {
         self.backend.honours_if_match()

@@ -88,6 +88,7 @@ pub(crate) async fn rig_of(
     let (store, meters) = metered_store(&clock).await;
     let cache = ObjectCache::new(store, guarded, clock.clone(), config).unwrap();
     let mut config = ServerConfig {
+        events: None,
         s3: Some(S3Config {
             listen: loopback(),
             anonymous: Anonymous::Served,

@@ -13,6 +13,10 @@ const CONSISTENCY: &[Choice] = &[
         doc: "For `object.ttl_seconds` seconds.",
     },
     Choice {
+        word: "events",
+        doc: "While the origin's notifications of changes arrive at `events.listen`; otherwise as `etag`.",
+    },
+    Choice {
         word: "etag",
         doc: "Never: each request sends a conditional request to the origin.",
     },
@@ -42,6 +46,17 @@ pub(super) fn section() -> Result<Section, String> {
                 "ttl_seconds",
                 Kind::Integer,
                 "With `ttl`: lifetime of metadata in seconds.",
+            ),
+            key(
+                "events_timeout_seconds",
+                Kind::Integer,
+                "With `events`: seconds without a notification or a heartbeat after which objects are validated as with `etag`. Metadata from before such a silence does not count after it.",
+            )
+            .limits(Limits::at_least(1)),
+            key(
+                "events_max_age_seconds",
+                Kind::Integer,
+                "With `events`: lifetime of metadata in seconds. So long a lost notification can go unnoticed.",
             ),
             key(
                 "serve_stale",

@@ -42,7 +42,8 @@ impl History {
     fn floor(&self, mode: Consistency, cache: usize, now: Duration) -> usize {
         match mode {
             Consistency::Etag => self.newest(),
-            Consistency::Ttl => {
+            // The lifetime is the same, and a notification that was taken counts as an own write.
+            Consistency::Ttl | Consistency::Events => {
                 let is_due = |at: &&Duration| **at + Duration::from_secs(TTL_SECONDS) <= now;
                 let due = self.acknowledged.iter().filter(is_due).count();
                 self.own[cache].max(due.saturating_sub(1))
@@ -60,6 +61,8 @@ fn neighbours(mode: Consistency, seed: u64) {
         let backend = Arc::new(origin.clone());
         let config = ObjectConfig {
             ttl_seconds: TTL_SECONDS,
+            events_timeout_seconds: 3,
+            events_max_age_seconds: TTL_SECONDS,
             ..config(mode)
         };
         let mut caches = Vec::new();
@@ -105,6 +108,19 @@ fn neighbours(mode: Consistency, seed: u64) {
                     *own = next;
                 }
             }
+            if mode == Consistency::Events {
+                for (cache, own) in caches.iter().zip(&mut history.own) {
+                    // Some notifications are lost, and some are of nothing.
+                    match rng.random_range(0..4) {
+                        0 => {
+                            cache.notify(vec![key()]).await.unwrap();
+                            *own = history.acknowledged.len() - 1;
+                        }
+                        1 | 2 => cache.notify(Vec::new()).await.unwrap(),
+                        _ => {}
+                    }
+                }
+            }
         }
         assert_eq!(
             is_behind,
@@ -125,7 +141,12 @@ fn neighbours(mode: Consistency, seed: u64) {
 
 #[test]
 fn each_mode_keeps_its_promise_beside_another_cache_and_direct_writers() {
-    for mode in [Consistency::Etag, Consistency::Ttl, Consistency::Immutable] {
+    for mode in [
+        Consistency::Etag,
+        Consistency::Ttl,
+        Consistency::Events,
+        Consistency::Immutable,
+    ] {
         for seed in 0..10 {
             neighbours(mode, seed);
         }

@@ -222,6 +222,15 @@ impl Backend for RemoteOrigin {
         Ok(convert::meta(&result.meta, &result.attributes))
     }
 
+    fn visible_bucket(&self, name: &str) -> Option<String> {
+        if self.config.buckets.is_empty() {
+            return Some(name.to_owned());
+        }
+        let mut named = self.config.buckets.iter();
+        let named = named.find(|(_, of_origin)| *of_origin == name);
+        named.map(|(visible, _)| visible.clone())
+    }
+
     fn forwards(&self, bucket: Option<&str>) -> bool {
         // The service has buckets that clients must not see where the settings name some.
         self.s3.is_some() && (bucket.is_some() || self.config.buckets.is_empty())

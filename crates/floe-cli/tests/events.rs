@@ -1,0 +1,96 @@
+//! Mode `events`: notifications over HTTP in place of requests to the origin.
+
+mod common;
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::time::Duration;
+
+use common::{Serving, floe, get, run};
+
+const TOKEN: &str = "a secret of senders";
+
+fn start(folder: &Path) -> Serving {
+    Serving::spawn(
+        floe(folder)
+            .env("FLOE_OBJECT_CONSISTENCY", "events")
+            .env("FLOE_EVENTS_LISTEN", "127.0.0.1:0")
+            .env("FLOE_EVENTS_TOKEN", TOKEN),
+    )
+}
+
+/// Posts a message, and returns the status.
+fn post(server: &Serving, token: &str, message: &str) -> u16 {
+    let address = server.announced["events"].as_str().unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    let length = message.len();
+    write!(
+        stream,
+        "POST /floe HTTP/1.1\r\nHost: floe\r\nConnection: close\r\nAuthorization: {token}\r\nContent-Length: {length}\r\n\r\n{message}"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+fn changed(key: &str) -> String {
+    format!(r#"{{"Records":[{{"s3":{{"bucket":{{"name":"data"}},"object":{{"key":"{key}"}}}}}}]}}"#)
+}
+
+fn metric(server: &Serving, name: &str) -> f64 {
+    let text = String::from_utf8(get(server.admin, "/metrics").1).unwrap();
+    let line = text.lines().find(|line| line.starts_with(name));
+    line.unwrap().rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn notifications_take_the_place_of_requests_to_the_origin() {
+    let folder = tempfile::tempdir().unwrap();
+    let object = folder.path().join("floe-data/origin/data/a b");
+    fs::create_dir_all(object.parent().unwrap()).unwrap();
+    fs::write(&object, "first").unwrap();
+    let server = start(folder.path());
+    let bearer = format!("Bearer {TOKEN}");
+    let read = || String::from_utf8(get(server.s3, "/data/a%20b").1).unwrap();
+    // Before anything is heard each read asks the origin.
+    assert_eq!(read(), "first");
+    fs::write(&object, "second").unwrap();
+    assert_eq!(
+        (read().as_str(), metric(&server, "floe_events_heard")),
+        ("second", 0.0)
+    );
+    // A message with a wrong token is none, and one that is no message is refused.
+    assert_eq!(post(&server, "Bearer wrong", "{}"), 403);
+    assert_eq!(post(&server, &bearer, "{\"Records\":[{}]}"), 400);
+    assert_eq!(metric(&server, "floe_events_heard"), 0.0);
+    // Once it is heard, what is validated later counts until a notification of it.
+    assert_eq!(post(&server, &bearer, "{}"), 200);
+    assert_eq!(metric(&server, "floe_events_heard"), 1.0);
+    std::thread::sleep(Duration::from_millis(1_100));
+    assert_eq!(read(), "second");
+    fs::write(&object, "the third").unwrap();
+    assert_eq!(read(), "second");
+    assert_eq!(post(&server, TOKEN, &changed("other")), 200);
+    assert_eq!(read(), "second");
+    assert_eq!(post(&server, TOKEN, &changed("a+b")), 200);
+    assert_eq!(read(), "the third");
+    let counts =
+        ["messages", "refused"].map(|name| metric(&server, &format!("floe_events_{name}_total")));
+    assert_eq!(counts, [3.0, 2.0]);
+    assert_eq!(post(&server, TOKEN, &"x".repeat(2 << 20)), 413);
+}
+
+#[test]
+fn an_address_for_others_needs_a_token() {
+    let folder = tempfile::tempdir().unwrap();
+    let exposed = ["serve", "--events-listen", "0.0.0.0:0"];
+    run(folder.path(), &exposed).expect(2, &["events.token"]);
+    let useless = ["serve", "--events-token", TOKEN];
+    run(folder.path(), &useless).expect(2, &["events.listen"]);
+}

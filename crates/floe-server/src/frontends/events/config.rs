@@ -1,0 +1,57 @@
+//! `[events]`.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Section, ServerConfigError, is_loopback, positive, problem};
+
+/// Notifications of changes at the origin, over HTTP.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EventsConfig {
+    /// Address and port; port 0 selects a free one, `off` disables the frontend.
+    #[serde(with = "crate::config::address_or_off")]
+    pub listen: Option<SocketAddr>,
+    /// The secret of senders, in `Authorization: Bearer …`. Only a loopback address can do
+    /// without.
+    pub token: String,
+    /// Most open connections. A further one replaces the connection that has been idle
+    /// longest; if none is idle, it waits.
+    pub max_connections: u32,
+}
+
+impl fmt::Debug for EventsConfig {
+    /// Hides the token.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventsConfig")
+            .field("listen", &self.listen)
+            .field("max_connections", &self.max_connections)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Default for EventsConfig {
+    fn default() -> Self {
+        EventsConfig {
+            listen: None,
+            token: String::new(),
+            max_connections: 64,
+        }
+    }
+}
+
+impl Section for EventsConfig {
+    fn validate(&self) -> Result<(), ServerConfigError> {
+        positive("events.max_connections", self.max_connections)?;
+        match self.listen {
+            Some(address) if self.token.is_empty() && !is_loopback(address) => Err(problem(
+                "events.listen",
+                &format!("other machines can reach {address}, and could empty the cache"),
+                "listen on 127.0.0.1, or set events.token",
+            )),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Notifications of changes at the origin, for the consistency mode `events`.
+//!
+//! A sender posts a message about changed objects, or a heartbeat, to any path. The answer
+//! is 200 once nothing from before the changes is served; a sender that gets another one
+//! must send again. Messages, connections and time are bounded. Must not depend on: other
+//! frontends.
+
+mod config;
+mod notification;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::routing::post;
+use floe::limit::Limit;
+use floe::object::{ObjectCache, ObjectKey};
+use floe_device::Clock;
+use hyper_util::service::TowerToHyperService;
+use sha2::{Digest as _, Sha256};
+use tokio::net::TcpListener;
+
+use crate::frontend::{Bound, Frontend, Host, Serving, StartError};
+use crate::metrics::{Collect, ConnectionCounters, Samples};
+use crate::net::{self, HttpLimits, Pace, Service, bind_tcp};
+
+pub use config::EventsConfig;
+
+/// Most bytes of a message.
+const MESSAGE_BYTES_MAX: usize = 1 << 20;
+
+/// The frontend of notifications.
+pub(crate) struct EventsFrontend {
+    config: EventsConfig,
+    clock: Clock,
+    state: Arc<Receiver>,
+}
+
+struct Receiver {
+    cache: ObjectCache,
+    token: String,
+    messages: AtomicU64,
+    refused: AtomicU64,
+    objects: AtomicU64,
+}
+
+impl Frontend for EventsFrontend {
+    type Config = EventsConfig;
+    type Listeners = TcpListener;
+    const NAME: &'static str = "events";
+
+    async fn bind(config: &EventsConfig, host: &Host) -> Result<Bound<Self>, StartError> {
+        let address = config.listen.ok_or_else(|| StartError::Prepare {
+            frontend: Self::NAME,
+            source: "events.listen is off".into(),
+        })?;
+        let listener = bind_tcp(Self::NAME, address).await?;
+        let frontend = EventsFrontend {
+            config: config.clone(),
+            clock: host.clock.clone(),
+            state: Arc::new(Receiver {
+                cache: host.objects.clone(),
+                token: config.token.clone(),
+                messages: AtomicU64::new(0),
+                refused: AtomicU64::new(0),
+                objects: AtomicU64::new(0),
+            }),
+        };
+        Ok(Bound::tcp(frontend, listener))
+    }
+
+    fn serve(self: Arc<Self>, listener: TcpListener, serving: Serving) -> Service {
+        let shutdown = serving.shutdown;
+        let router = Router::new()
+            .fallback(post(receive))
+            .layer(DefaultBodyLimit::max(MESSAGE_BYTES_MAX))
+            .with_state(Arc::clone(&self.state));
+        let clock = self.clock.clone();
+        let counters = Arc::new(ConnectionCounters::default());
+        Service::shared(net::accept(
+            listener,
+            Limit::new(self.config.max_connections as usize),
+            clock.clone(),
+            shutdown.clone(),
+            Arc::clone(&counters),
+            move |stream, activity| {
+                let service = TowerToHyperService::new(router.clone());
+                let limits = limits();
+                let pace = Pace::new(clock.clone(), limits.stall_timeout);
+                let (shutdown, counters) = (shutdown.clone(), Arc::clone(&counters));
+                net::serve_http(stream, service, limits, pace, shutdown, counters, activity)
+            },
+        ))
+    }
+}
+
+fn limits() -> HttpLimits {
+    HttpLimits {
+        max_streams: 16,
+        max_header_bytes: 16 << 10,
+        idle_timeout: Duration::from_secs(300),
+        stall_timeout: Duration::from_secs(10),
+    }
+}
+
+impl Collect for EventsFrontend {
+    fn collect(&self, samples: &mut Samples) {
+        let state = &self.state;
+        for (name, help, count) in [
+            (
+                "floe_events_messages",
+                "Notifications and heartbeats that were taken",
+                &state.messages,
+            ),
+            (
+                "floe_events_refused",
+                "Notifications that were refused: a wrong token or message, or a failure",
+                &state.refused,
+            ),
+            (
+                "floe_events_objects",
+                "Objects that notifications named and the cache may have",
+                &state.objects,
+            ),
+        ] {
+            samples.counter(name, help, &[], count.load(Relaxed));
+        }
+        samples.gauge(
+            "floe_events_heard",
+            "1 while notifications arrive, so that mode `events` needs no requests to the origin",
+            &[],
+            f64::from(u8::from(state.cache.is_notified())),
+        );
+    }
+}
+
+async fn receive(
+    State(state): State<Arc<Receiver>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> (StatusCode, String) {
+    let answer = state.take(&headers, &body).await;
+    let counter = match answer.0 {
+        StatusCode::OK => &state.messages,
+        _ => &state.refused,
+    };
+    counter.fetch_add(1, Relaxed);
+    answer
+}
+
+impl Receiver {
+    async fn take(&self, headers: &HeaderMap, body: &[u8]) -> (StatusCode, String) {
+        if !self.is_authorized(headers) {
+            let problem = "the token is not that of events.token\n";
+            return (StatusCode::FORBIDDEN, problem.into());
+        }
+        let objects = match notification::changed_objects(body) {
+            Ok(objects) => objects,
+            Err(problem) => {
+                tracing::warn!(problem, "a notification was refused");
+                return (StatusCode::BAD_REQUEST, problem + "\n");
+            }
+        };
+        let origin = self.cache.origin();
+        let visible = objects.iter().filter_map(|(bucket, key)| {
+            Some(ObjectKey::new(origin.visible_bucket(bucket)?, key.as_str()))
+        });
+        let keys: Vec<ObjectKey> = visible.collect();
+        self.objects.fetch_add(keys.len() as u64, Relaxed);
+        match self.cache.notify(keys).await {
+            Ok(()) => (StatusCode::OK, "ok\n".into()),
+            Err(error) => {
+                tracing::error!(%error, "a notification could not be taken");
+                (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n"))
+            }
+        }
+    }
+
+    /// Compares digests: how long it takes tells nothing of the token.
+    fn is_authorized(&self, headers: &HeaderMap) -> bool {
+        let given = headers.get(header::AUTHORIZATION);
+        let given = given.map_or(&b""[..], |value| value.as_bytes());
+        let given = given.strip_prefix(b"Bearer ").unwrap_or(given);
+        self.token.is_empty() || Sha256::digest(given) == Sha256::digest(&self.token)
+    }
+}
