@@ -7,7 +7,7 @@ use floe::origin::OriginKind;
 use floe::tiny::TinyEngine;
 use floe::{Cache, Tiny};
 use floe_core::ByteSize;
-use floe_server::{Address, Addresses};
+use floe_server::{Address, Addresses, S3Config};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -165,8 +165,12 @@ impl Announcement<'_> {
     fn frontend(&self, frontend: &'static str, address: &Address) -> Vec<Row> {
         let row = match (frontend, address) {
             ("s3", Address::Tcp(address)) => {
-                let warning = match self.is_anonymous() {
-                    true => "  anonymous: all clients of this address may read and write",
+                let s3 = self.plan.server.s3.as_ref();
+                let warning = match s3.is_some_and(S3Config::restricts_anonymous) {
+                    true => "  anonymous: all clients of this address may do what s3.policies says",
+                    false if self.is_anonymous() => {
+                        "  anonymous: all clients of this address may read and write"
+                    }
                     false => "",
                 };
                 let value = format!("{}://{address}{warning}", self.s3_scheme());

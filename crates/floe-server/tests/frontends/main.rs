@@ -10,6 +10,7 @@ mod s3_directory;
 mod s3_errors;
 mod s3_forward;
 mod s3_kept;
+mod s3_policies;
 mod s3_read;
 mod s3_tls;
 mod s3_write;

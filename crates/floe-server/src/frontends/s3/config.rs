@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use floe_core::ByteSize;
 use serde::{Deserialize, Serialize};
 
+use super::policy::{self, KeyPolicy};
 use crate::config::{
     Anonymous, Exposed, Section, ServerConfigError, both_or_none, is_loopback, positive, problem,
     within,
@@ -24,6 +25,8 @@ pub struct S3Config {
     pub anonymous: Anonymous,
     /// The keys that may sign requests.
     pub keys: Vec<AccessKey>,
+    /// The rights of these keys.
+    pub policies: Vec<KeyPolicy>,
     /// Domains whose subdomains are buckets: `bucket.s3.example.com` for
     /// `s3.example.com`. Requests to other host names are path style.
     pub domains: Vec<String>,
@@ -57,6 +60,7 @@ impl Default for S3Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 9000)),
             anonymous: Anonymous::Rejected,
             keys: Vec::new(),
+            policies: Vec::new(),
             domains: Vec::new(),
             region: "us-east-1".into(),
             max_connections: 4096,
@@ -118,6 +122,12 @@ impl Section for S3Config {
 }
 
 impl S3Config {
+    /// True if requests without a signature have policies.
+    pub fn restricts_anonymous(&self) -> bool {
+        let mut policies = self.policies.iter();
+        policies.any(|policy| policy.key == policy::ANONYMOUS)
+    }
+
     fn validate_access(&self) -> Result<(), ServerConfigError> {
         if self.keys.is_empty() && !self.anonymous.is_served() {
             return Err(problem(
@@ -164,7 +174,8 @@ impl S3Config {
                 ));
             }
         }
-        Ok(())
+        let is_key = |name: &str| self.keys.iter().any(|key| key.access_key == name);
+        policy::validate(&self.policies, is_key, self.anonymous.is_served())
     }
 }
 

@@ -23,6 +23,7 @@ mod list;
 mod multipart;
 mod passable;
 mod plain;
+mod policy;
 mod query;
 mod range;
 mod read;
@@ -75,6 +76,7 @@ use write::Writes;
 
 pub use condition::conditions;
 pub use config::{AccessKey, S3Config};
+pub use policy::{KeyAccess, KeyPolicy};
 pub use range::requested_range;
 
 const X_AMZ_REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
@@ -148,7 +150,7 @@ impl Frontend for S3Frontend {
         ))
     }
 
-    /// Replaces keys for later requests, limits for later connections and
+    /// Replaces keys and their policies for later requests, limits for later connections and
     /// requests, and the certificate for later connections. Turning TLS on or
     /// off requires a restart.
     fn reload(self: Arc<Self>, config: &S3Config) -> Result<Reload, ServerConfigError> {
@@ -162,6 +164,7 @@ impl Frontend for S3Frontend {
             self.upload_limit_bytes.store(upload_limit, Relaxed);
             let mut taken = vec![
                 "s3.keys",
+                "s3.policies",
                 "s3.max_connections",
                 "s3.max_streams_per_connection",
                 "s3.max_header_size",
@@ -182,6 +185,12 @@ impl Frontend for S3Frontend {
 impl Collect for S3Frontend {
     fn collect(&self, samples: &mut Samples) {
         self.statistics.collect(samples, Self::NAME);
+        samples.counter(
+            "floe_s3_requests_denied",
+            "Requests that no policy of their access key allows",
+            &[],
+            self.keys.denied(),
+        );
     }
 }
 
@@ -368,11 +377,14 @@ fn service(
 ) -> S3Service {
     let domains = Domains::new(&config.domains);
     let access = Access {
+        keys: keys.clone(),
+        domains: domains.clone(),
         anonymous: config.anonymous.is_served(),
     };
     let forwards = cache.origin().forwards(Some("")).then(|| Forwards {
         cache: cache.clone(),
         domains: domains.clone(),
+        keys: keys.clone(),
         upload_limit_bytes: Arc::clone(&upload_limit_bytes),
     });
     let mut builder = S3ServiceBuilder::new(Writes {
@@ -382,7 +394,7 @@ fn service(
     });
     builder.set_host(domains.clone());
     builder.set_auth(keys);
-    builder.set_access(access);
+    builder.set_access(access.clone());
     builder.set_route(Route {
         access,
         reads: Reads {

@@ -139,8 +139,9 @@ fn plain(
     if path.contains('#') || !check_bucket_name(bucket) || key.is_empty() {
         return None;
     }
-    let is_admitted = match authorization {
-        None => admission.anonymous,
+    let access_key = match authorization {
+        None if admission.anonymous => None,
+        None => return None,
         Some(authorization) => {
             let signed = Signed {
                 method: method.as_str(),
@@ -149,14 +150,13 @@ fn plain(
                 headers: &*request.headers,
                 authorization,
             };
-            signed.is_valid(&admission.keys, SystemTime::now())
+            Some(signed.verified_key(&admission.keys, SystemTime::now())?)
         }
     };
-    if !is_admitted {
-        return None;
-    }
     let key = percent_decode(key.as_bytes()).decode_utf8().ok()?;
-    check_key(&key).then(|| Plain {
+    // The other way words the refusal.
+    let is_allowed = check_key(&key) && admission.keys.may_read(access_key, bucket, &key);
+    is_allowed.then(|| Plain {
         method,
         key: ObjectKey::new(bucket, &*key),
         terms,
