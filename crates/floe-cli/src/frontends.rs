@@ -155,6 +155,11 @@ fn s3() -> Result<Section, String> {
             )
             .limits(Limits::at_least(1)),
             Key::new(
+                "access_log",
+                Kind::Path,
+                "The file of the access log, a line of JSON for each S3 request; `-` is standard output, empty turns it off. A SIGHUP opens it again.",
+            ),
+            Key::new(
                 "tls_certificate",
                 Kind::Path,
                 "A PEM file with a certificate chain, to serve S3 over TLS. Empty serves plain HTTP.",

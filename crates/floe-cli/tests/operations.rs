@@ -213,7 +213,7 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "* `log.level`; `s3.keys` and `s3.policies`",
-        "floe-cli/tests/reloading.rs:sighup_applies_settings_that_need_no_restart floe-server/tests/frontends/s3_policies.rs:a_reload_replaces_policies_with_keys floe-server/tests/frontends/s3_tls.rs:a_reload_applies_a_new_certificate xtask/src/attack/crowds.rs:hang_up",
+        "floe-cli/tests/reloading.rs:sighup_applies_settings_that_need_no_restart floe-server/tests/frontends/s3_policies.rs:a_reload_replaces_policies_with_keys floe-cli/tests/reloading.rs:sighup_opens_the_access_log_again floe-server/tests/frontends/s3_tls.rs:a_reload_applies_a_new_certificate xtask/src/attack/crowds.rs:hang_up",
     ),
     (
         "* limits, time-outs",
@@ -398,6 +398,14 @@ const PROOFS: &[(&str, &str)] = &[
     (
         "| `floe_s3_requests_denied_total`",
         "floe-server/tests/frontends/s3_policies.rs:the_short_way_enforces_policies_of_unsigned_reads",
+    ),
+    (
+        "| `floe_s3_access_log_dropped_total`",
+        "floe-server/src/frontends/s3/access_log/tests.rs:a_full_queue_and_a_full_disk_drop_lines",
+    ),
+    (
+        "`s3.access_log` names",
+        "floe-server/tests/frontends/s3_access_log.rs:reads_have_the_same_lines_on_both_ways floe-server/src/frontends/s3/access_log/tests.rs:a_path_that_cannot_be_written_is_named floe-cli/tests/reloading.rs:sighup_opens_the_access_log_again",
     ),
     (
         "`http://127.0.0.1:9100/metrics`",

@@ -4,6 +4,7 @@ mod admin;
 mod origins;
 mod oxcache;
 mod robustness;
+mod s3_access_log;
 mod s3_auth;
 mod s3_credentials;
 mod s3_directory;

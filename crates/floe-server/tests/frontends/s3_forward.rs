@@ -15,6 +15,7 @@ use futures::{StreamExt, TryStreamExt};
 use http::{HeaderMap, StatusCode};
 use parking_lot::Mutex;
 
+use crate::s3_access_log::Logged;
 use crate::support::signer::{Payload, Signer};
 use crate::support::{ACCESS_KEY, MemoryOrigin, Reply, Rig, pattern, rig_of, rig_on, send};
 
@@ -279,6 +280,23 @@ async fn unsigned_requests_have_the_rights_of_nobody() {
         assert_eq!(reply.status, 202, "{method} {path}: {}", reply.text());
         setup.last();
     }
+}
+
+#[tokio::test]
+async fn the_access_log_tells_answers_of_the_origin() {
+    let logged = Logged::new();
+    let setup = setup_with(false, |config| logged.give(config)).await;
+    setup.recorder.objects.store("bucket", "k", "bytes");
+    for (method, path) in [
+        ("GET", "/bucket/k"),
+        ("PUT", "/bucket/k"),
+        ("GET", "/bucket/missing"),
+    ] {
+        setup.rig.send(method, path, &[], "").await;
+    }
+    let lines = logged.lines(setup.rig).await;
+    let found: Vec<_> = lines.iter().map(|line| &line["cache"]).collect();
+    assert_eq!(found, ["miss", "forwarded", "forwarded"], "{lines:?}");
 }
 
 /// Method, path, headers and body of a request, and the status of its answer.

@@ -11,6 +11,7 @@ use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{Credentials as Verified, S3Auth, SecretKey};
 use s3s::{S3ErrorCode, S3Result};
 
+use super::access_log::Verified as Logged;
 use super::config::S3Config;
 use super::credentials::Credentials;
 use super::error::{denied, with};
@@ -172,6 +173,9 @@ impl Access {
             _ => return Err(denied("this cache serves signed requests only")),
         }
         let access_key = verified.map(|verified| verified.access_key.as_str());
+        if let (Some(logged), Some(access_key)) = (extensions.get::<Logged>(), access_key) {
+            logged.set(access_key);
+        }
         let rights = self.keys.rights(access_key);
         rights.admit(&self.domains, method, uri, headers)?;
         extensions.insert(rights.clone());

@@ -48,6 +48,8 @@ pub struct S3Config {
     pub min_upload_rate: ByteSize,
     /// Bytes of the largest PUT or part of a multipart upload.
     pub max_upload_size: ByteSize,
+    /// The file of the access log; `-` is standard output, empty turns it off.
+    pub access_log: PathBuf,
     /// A PEM file with a certificate chain, to serve S3 over TLS. Empty serves plain HTTP.
     pub tls_certificate: PathBuf,
     /// A PEM file with the certificate's private key.
@@ -70,6 +72,7 @@ impl Default for S3Config {
             stall_timeout_seconds: 60,
             min_upload_rate: ByteSize::kib(1),
             max_upload_size: ByteSize::gib(5),
+            access_log: PathBuf::new(),
             tls_certificate: PathBuf::new(),
             tls_key: PathBuf::new(),
         }

@@ -50,6 +50,10 @@ const OF_SIGNATURE: [&str; 8] = [
     "X-Amz-SignedHeaders",
 ];
 
+/// Marks an answer of the origin.
+#[derive(Clone, Copy)]
+pub(super) struct Forwarded;
+
 /// Sends requests on to the origin.
 pub(crate) struct Forwards {
     pub(crate) cache: ObjectCache,
@@ -289,5 +293,6 @@ fn response(answer: ForwardAnswer, is_head: bool) -> S3Response<Body> {
     response.headers = answer.headers;
     // Another Floe's, if it is the origin.
     response.headers.remove(X_FLOE_CACHE);
+    response.extensions.insert(Forwarded);
     response
 }
