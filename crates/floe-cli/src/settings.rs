@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
 use floe::cache::TinyTierConfig;
 use floe::config::{AdmissionSettings, ChunkSettings, TinySettings, VolumesSettings};
 use floe::config::{Effective, Key, Kind, Overlay, Schema, Section, Source, Sources};
-use floe::object::ObjectConfig;
+use floe::object::{Consistency, ObjectConfig};
 use floe::origin::{OriginConfig, OriginKind};
 use floe::store::RamConfig;
 use floe_core::chunk::{self, ChunkConfig};
@@ -248,6 +248,11 @@ impl Plan {
             memcached.max_item_size
         ))
         .cure(format!("lower it to {most}, or {cure}")))
+    }
+
+    /// How long cached metadata of objects is used.
+    pub(crate) fn consistency(&self) -> Consistency {
+        self.object.consistency
     }
 
     /// The settings of objects over a store whose values have at most `most` bytes.

@@ -408,6 +408,10 @@ const PROOFS: &[(&str, &str)] = &[
         "floe-server/tests/frontends/s3_access_log.rs:reads_have_the_same_lines_on_both_ways floe-server/src/frontends/s3/access_log/tests.rs:a_path_that_cannot_be_written_is_named floe-cli/tests/reloading.rs:sighup_opens_the_access_log_again",
     ),
     (
+        "| `floe_origin_requests_total`",
+        "floe/src/object/tests/law.rs:consistency_modes_ask_the_origin_as_often_as_they_say floe-server/tests/frontends/s3_forward.rs:requests_to_the_origin_are_counted_by_reason",
+    ),
+    (
         "`http://127.0.0.1:9100/metrics`",
         "floe-server/tests/frontends/admin.rs:metrics_count_what_happened xtask/src/tidy/dashboard.rs:exported",
     ),

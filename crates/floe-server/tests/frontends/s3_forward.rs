@@ -17,7 +17,9 @@ use parking_lot::Mutex;
 
 use crate::s3_access_log::Logged;
 use crate::support::signer::{Payload, Signer};
-use crate::support::{ACCESS_KEY, MemoryOrigin, Reply, Rig, pattern, rig_of, rig_on, send};
+use crate::support::{
+    ACCESS_KEY, MemoryOrigin, Reply, Rig, pattern, request, rig_of, rig_on, send,
+};
 
 /// Records what is forwarded, and answers with its length.
 #[derive(Default)]
@@ -280,6 +282,34 @@ async fn unsigned_requests_have_the_rights_of_nobody() {
         assert_eq!(reply.status, 202, "{method} {path}: {}", reply.text());
         setup.last();
     }
+}
+
+/// In mode `etag`.
+#[tokio::test]
+async fn requests_to_the_origin_are_counted_by_reason() {
+    let setup = setup(false).await;
+    setup.recorder.objects.store("bucket", "k", "bytes");
+    for (method, path) in [
+        ("GET", "/bucket/k"),
+        ("GET", "/bucket/k"),
+        ("GET", "/bucket/k"),
+        ("HEAD", "/bucket/k"),
+        ("PUT", "/bucket/k"),
+        ("GET", "/bucket?prefix=a"),
+    ] {
+        setup.rig.send(method, path, &[], "").await;
+    }
+    let page = request(setup.rig.admin(), "GET", "/metrics", &[], "");
+    let page = send(setup.rig.admin(), page).await;
+    let requests = |reason: &str| -> f64 {
+        let lines = page.text().lines();
+        let lines = lines.filter(|line| line.starts_with("floe_origin_requests_total{"));
+        let own = lines.filter(|line| line.contains(&format!("reason=\"{reason}\"")));
+        own.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
+            .sum()
+    };
+    let reasons = ["validation", "fetch", "forward", "write", "list"];
+    assert_eq!(reasons.map(requests), [2.0, 1.0, 3.0, 0.0, 0.0]);
 }
 
 #[tokio::test]
