@@ -108,6 +108,11 @@ fn s3() -> Result<Section, String> {
             )
             .secret(),
             Key::new(
+                "policies",
+                Kind::Toml,
+                "The rights of these keys: a list of tables with `key` (an access key, or `anonymous` for requests without a signature), `buckets` (names, or `*` for all), `prefixes` (beginnings of the keys of objects; left out, all keys) and `access` (`read`, or `write` for both). A key without a policy may do everything.",
+            ),
+            Key::new(
                 "domains",
                 Kind::List,
                 "Domains whose subdomains are buckets: `bucket.s3.example.com` for `s3.example.com`. Requests to other host names are path style.",
@@ -150,6 +155,11 @@ fn s3() -> Result<Section, String> {
                 "Bytes of the largest PUT or part of a multipart upload.",
             )
             .limits(Limits::at_least(1)),
+            Key::new(
+                "access_log",
+                Kind::Path,
+                "The file of the access log, a line of JSON for each S3 request; `-` is standard output, empty turns it off. A SIGHUP opens it again.",
+            ),
             Key::new(
                 "tls_certificate",
                 Kind::Path,

@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
 use floe::cache::TinyTierConfig;
 use floe::config::{AdmissionSettings, ChunkSettings, TinySettings, VolumesSettings};
 use floe::config::{Effective, Key, Kind, Overlay, Schema, Section, Source, Sources};
-use floe::object::ObjectConfig;
+use floe::object::{Consistency, ObjectConfig};
 use floe::origin::{OriginConfig, OriginKind};
 use floe::store::RamConfig;
 use floe_core::chunk::{self, ChunkConfig};
@@ -167,6 +167,7 @@ impl Plan {
         let chunk_size_is_default = !effective.is_given("object.chunk_size");
         let (origin, origin_is_default) = origin(request, effective)?;
         let server = frontends::config(effective, origin_is_default, &request.places.data_dir)?;
+        check_events(&object, &server)?;
         let tiny: TinySettings = effective.section("tiny")?;
         check_admission("tiny", &tiny.admission)?;
         // Only memcached's items are tiny objects.
@@ -250,6 +251,11 @@ impl Plan {
         .cure(format!("lower it to {most}, or {cure}")))
     }
 
+    /// How long cached metadata of objects is used.
+    pub(crate) fn consistency(&self) -> Consistency {
+        self.object.consistency
+    }
+
     /// The settings of objects over a store whose values have at most `most` bytes.
     pub(crate) fn objects(&self, most: u64) -> ObjectConfig {
         let mut object = self.object.clone();
@@ -288,6 +294,19 @@ fn object(effective: &Effective<'_>, chunk_size: ByteSize) -> Result<ObjectConfi
         .validate()
         .map_err(|error| Failure::usage("the settings of objects are invalid").because(error))?;
     Ok(object)
+}
+
+/// Mode `events` needs a place where notifications arrive.
+fn check_events(object: &ObjectConfig, server: &ServerConfig) -> Result<(), Failure> {
+    let of_rules = object.rules.iter().filter_map(|rule| rule.consistency);
+    let mut modes = of_rules.chain([object.consistency]);
+    match modes.any(|mode| mode == Consistency::Events) && server.events.is_none() {
+        true => Err(Failure::usage(
+            "object.consistency = \"events\" without notifications is mode `etag`",
+        )
+        .cure("set events.listen to the address to which the origin posts its notifications")),
+        false => Ok(()),
+    }
 }
 
 /// The origin's settings, and whether it is the directory in the data directory.

@@ -43,6 +43,38 @@ fn the_reference_page_is_current() {
 }
 
 #[test]
+fn an_invalid_policy_of_a_key_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = "[[s3.keys]]\naccess_key = \"AK\"\nsecret_key = \"long enough\"\n";
+    for (policy, named) in [
+        (
+            "key = \"AK\"\nbuckets = [\"open\"]\naccess = \"read\"",
+            None,
+        ),
+        (
+            "key = \"AK\"\nbuckets = [\"open\"]\naccess = \"list\"",
+            Some("list"),
+        ),
+        (
+            "key = \"AK\"\nbucket = \"open\"\naccess = \"read\"",
+            Some("`bucket`"),
+        ),
+        (
+            "key = \"A\"\nbuckets = [\"*\"]\naccess = \"read\"",
+            Some("name an access key"),
+        ),
+    ] {
+        let text = format!("{key}[[s3.policies]]\n{policy}\n");
+        fs::write(folder.path().join("floe.toml"), text).unwrap();
+        let checked = run(folder.path(), &["config", "check", "floe.toml"]);
+        match named {
+            None => checked.expect(0, &[]),
+            Some(named) => checked.expect(2, &["policies", named]),
+        };
+    }
+}
+
+#[test]
 fn an_error_of_an_admission_policy_names_its_setting() {
     let folder = tempfile::tempdir().unwrap();
     for section in ["chunk", "tiny"] {

@@ -91,6 +91,8 @@ fn an_address_for_others_needs_a_token() {
     let folder = tempfile::tempdir().unwrap();
     let exposed = ["serve", "--events-listen", "0.0.0.0:0"];
     run(folder.path(), &exposed).expect(2, &["events.token"]);
+    let nothing = ["serve", "--object-consistency", "events"];
+    run(folder.path(), &nothing).expect(2, &["set events.listen"]);
     let useless = ["serve", "--events-token", TOKEN];
     run(folder.path(), &useless).expect(2, &["events.listen"]);
 }

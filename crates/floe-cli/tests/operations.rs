@@ -212,8 +212,8 @@ const PROOFS: &[(&str, &str)] = &[
         "floe-cli/tests/reloading.rs:sighup_applies_settings_that_need_no_restart",
     ),
     (
-        "* `log.level`; `s3.keys`",
-        "floe-cli/tests/reloading.rs:sighup_applies_settings_that_need_no_restart floe-server/tests/frontends/s3_tls.rs:a_reload_applies_a_new_certificate xtask/src/attack/crowds.rs:hang_up",
+        "* `log.level`; `s3.keys` and `s3.policies`",
+        "floe-cli/tests/reloading.rs:sighup_applies_settings_that_need_no_restart floe-server/tests/frontends/s3_policies.rs:a_reload_replaces_policies_with_keys floe-cli/tests/reloading.rs:sighup_opens_the_access_log_again floe-server/tests/frontends/s3_tls.rs:a_reload_applies_a_new_certificate xtask/src/attack/crowds.rs:hang_up",
     ),
     (
         "* limits, time-outs",
@@ -266,6 +266,10 @@ const PROOFS: &[(&str, &str)] = &[
     (
         "S3 checks SigV4",
         "floe-server/tests/frontends/s3_auth.rs:signed_requests_are_served_and_others_rejected floe-server/tests/frontends/s3_tls.rs:a_client_signs_reads_and_writes_over_tls floe-server/tests/frontends/s3_auth.rs:anonymous_frontends_listen_only_on_loopback_by_default floe-cli/tests/serving.rs:the_first_start_serves_the_demo_object_and_restarts_warm",
+    ),
+    (
+        "`s3.policies` restricts",
+        "floe-server/tests/frontends/s3_policies.rs:a_reader_reads_its_bucket_on_every_way_and_nothing_else floe-server/tests/frontends/s3_policies.rs:a_writer_stays_below_its_prefix floe-server/tests/frontends/s3_forward.rs:policies_hold_for_requests_that_are_sent_on floe-server/src/frontends/tests.rs:invalid_configurations_are_rejected_with_setting_and_remedy",
     ),
     (
         "memcached asks for",
@@ -390,6 +394,22 @@ const PROOFS: &[(&str, &str)] = &[
     (
         "| more connections than `memcached.",
         "floe-server/tests/memcached/limits.rs:too_many_connections_get_an_error",
+    ),
+    (
+        "| `floe_s3_requests_denied_total`",
+        "floe-server/tests/frontends/s3_policies.rs:the_short_way_enforces_policies_of_unsigned_reads",
+    ),
+    (
+        "| `floe_s3_access_log_dropped_total`",
+        "floe-server/src/frontends/s3/access_log/tests.rs:a_full_queue_and_a_full_disk_drop_lines",
+    ),
+    (
+        "`s3.access_log` names",
+        "floe-server/tests/frontends/s3_access_log.rs:reads_have_the_same_lines_on_both_ways floe-server/src/frontends/s3/access_log/tests.rs:a_path_that_cannot_be_written_is_named floe-cli/tests/reloading.rs:sighup_opens_the_access_log_again",
+    ),
+    (
+        "| `floe_origin_requests_total`",
+        "floe/src/object/tests/law.rs:consistency_modes_ask_the_origin_as_often_as_they_say floe-server/tests/frontends/s3_forward.rs:requests_to_the_origin_are_counted_by_reason",
     ),
     (
         "`http://127.0.0.1:9100/metrics`",

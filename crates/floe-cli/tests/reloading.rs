@@ -244,6 +244,56 @@ fn sighup_applies_the_limits_that_the_operations_page_lists() {
     assert_eq!(serving.stop(), 0);
 }
 
+#[test]
+fn sighup_opens_the_access_log_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let configure = |log: &str| {
+        let text = format!("[s3]\nanonymous = \"loopback\"\naccess_log = \"{log}\"\n");
+        fs::write(folder.path().join("floe.toml"), text).unwrap();
+    };
+    configure("none/access.log");
+    let arguments = [
+        "serve",
+        "--config=floe.toml",
+        "--s3-listen=127.0.0.1:0",
+        "--device-size=16MiB",
+        "--device-zone-size=1MiB",
+        "--chunk-write-buffer=8MiB",
+        "--tiny-enabled=false",
+    ];
+    let refused = common::run(folder.path(), &arguments);
+    refused.expect(2, &["s3.access_log", "none/access.log"]);
+
+    configure("access.log");
+    let (serving, mut log) = start(folder.path());
+    let path = |name: &str| folder.path().join(name);
+    let lines = |name: &str| fs::read_to_string(path(name)).unwrap_or_default();
+    get(serving.s3, "/demo/first");
+    while lines("access.log").is_empty() {
+        std::thread::yield_now();
+    }
+    fs::rename(path("access.log"), path("access.log.1")).unwrap();
+    serving.signal("-HUP");
+    log.expect("was reloaded");
+    get(serving.s3, "/demo/second");
+    configure("none/access.log");
+    serving.signal("-HUP");
+    log.expect("the old one stays in effect");
+    get(serving.s3, "/demo/third");
+    assert_eq!(serving.stop(), 0);
+    // The end waits for the lines.
+    let keys = |name: &str| -> Vec<String> {
+        let text = lines(name);
+        let line = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
+        let keys = text
+            .lines()
+            .map(|text| line(text)["key"].as_str().unwrap().to_owned());
+        keys.collect()
+    };
+    assert_eq!(keys("access.log.1"), ["first"]);
+    assert_eq!(keys("access.log"), ["second", "third"]);
+}
+
 /// Creates a certificate for `localhost` in `folder`; returns what a client must trust.
 fn certify(folder: &Path) -> CertificateDer<'static> {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();

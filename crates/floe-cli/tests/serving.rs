@@ -3,10 +3,11 @@
 mod common;
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
+use std::process::Stdio;
 
 use common::{Serving, floe, get, run};
 
@@ -18,6 +19,7 @@ fn the_first_start_serves_the_demo_object_and_restarts_warm() {
     let folder = tempfile::tempdir().unwrap();
     let serving = Serving::start(folder.path(), &[]);
     assert_eq!(serving.announced["s3_anonymous"], true);
+    assert_eq!(serving.announced["consistency"], "etag");
     assert_eq!(serving.announced["formatted"], true);
     let hello = fs::read(folder.path().join("floe-data/origin/demo/hello.txt")).unwrap();
     for _ in 0..2 {
@@ -43,6 +45,57 @@ fn the_first_start_serves_the_demo_object_and_restarts_warm() {
     assert_eq!(serving.announced["formatted"], false);
     assert!(serving.announced["warm_records"].as_u64().unwrap() > 0);
     assert_eq!(get(serving.s3, "/demo/hello.txt").0, 200);
+}
+
+/// The text that a start prints, up to its last line.
+fn printed(folder: &std::path::Path, arguments: &[&str]) -> String {
+    let mut child = floe(folder)
+        .args(["serve", "--s3-listen=127.0.0.1:0", "--admin-listen=off"])
+        .args(["--memcached-listen=off", "--tiny-enabled=false"])
+        .args(["--chunk-write-buffer=8MiB"])
+        .args(SMALL)
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let lines = lines.map(Result::unwrap);
+    let text: Vec<String> = lines.take_while(|line| !line.contains("Ctrl-C")).collect();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    text.join("\n")
+}
+
+#[test]
+fn a_start_names_the_price_of_a_hit() {
+    let folder = tempfile::tempdir().unwrap();
+    let cure = "object.consistency = \"ttl\"";
+    let directory = printed(folder.path(), &[]);
+    let price = "each hit looks at the file once";
+    assert!(
+        directory.contains(price) && directory.contains(cure),
+        "{directory}"
+    );
+    let s3 = [
+        "--origin-kind=s3",
+        "--origin-endpoint=https://127.0.0.1:1",
+        "--s3-anonymous=loopback",
+    ];
+    let service = printed(folder.path(), &s3);
+    let price = "each hit asks the origin once";
+    assert!(
+        service.contains(price) && service.contains(cure),
+        "{service}"
+    );
+    for mode in ["ttl", "immutable"] {
+        let mode = format!("--object-consistency={mode}");
+        let text = printed(folder.path(), &[&mode]);
+        assert!(
+            text.contains("is serving") && !text.contains("each hit"),
+            "{text}"
+        );
+    }
 }
 
 fn metrics(serving: &Serving) -> String {

@@ -8,9 +8,9 @@ use floe_core::ZoneId;
 use floe_core::hash::{HashSeed, KeyHash};
 use floe_core::layout::{
     ARRAY_LABEL_BYTES, ArrayLabel, BatchHeader, BatchKind, CacheId, FormatPlan, Generation,
-    JournalChain, JournalRecord, KEY_MAX_BYTES, LARGE_MAX_BYTES, LargeDescriptor, NewRecord, Note,
-    PieceHeader, RecordFlags, Sequence, SlotEntry, SlotGeometry, SlotUses, SmallBatch,
-    SmallBatchEncoder, SmallBatchPlan, Structure, SummaryEntry, SummaryPage, SummaryShape,
+    JournalChain, JournalRecord, KEY_MAX_BYTES, LARGE_MAX_BYTES, LargeDescriptor, Mark, NewRecord,
+    Note, PieceHeader, RecordFlags, Sequence, SlotEntry, SlotGeometry, SlotUses, SmallBatch,
+    SmallBatchEncoder, SmallBatchPlan, Span, Structure, SummaryEntry, SummaryPage, SummaryShape,
     Superblock, UNIT_BYTES, ValueKind, ZoneHeader, ZoneLayout, ZoneLife, decode_slot_block,
     encode_piece_header, encode_slot_block, encode_summary, identify, large_descriptor_bytes,
     summary_bytes, unit_checksum,

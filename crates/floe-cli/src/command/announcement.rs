@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use floe::object::Consistency;
 use floe::origin::OriginKind;
 use floe::tiny::TinyEngine;
 use floe::{Cache, Tiny};
 use floe_core::ByteSize;
-use floe_server::{Address, Addresses};
+use floe_server::{Address, Addresses, S3Config};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -108,6 +109,7 @@ struct Machine<'a> {
     tiny: Option<TinyPart>,
     tiny_is_missing: bool,
     origin: String,
+    consistency: Consistency,
     formatted: bool,
     warm_records: u64,
     pid: u32,
@@ -126,6 +128,7 @@ impl Announcement<'_> {
                 tiny: self.cache.tiny().map(TinyPart::of),
                 tiny_is_missing: self.cache.tiny_is_missing(),
                 origin: self.origin(),
+                consistency: self.plan.consistency(),
                 formatted: recovery.formatted,
                 warm_records: recovery.records,
                 pid: std::process::id(),
@@ -157,7 +160,7 @@ impl Announcement<'_> {
         if self.cache.tiny_is_missing() {
             rows.push(Row::new("tiny", "cannot be opened; the log says why"));
         }
-        rows.push(Row::new("origin", self.origin()));
+        rows.push(Row::new("origin", self.origin()).hint(self.price_of_a_hit()));
         rows
     }
 
@@ -165,8 +168,12 @@ impl Announcement<'_> {
     fn frontend(&self, frontend: &'static str, address: &Address) -> Vec<Row> {
         let row = match (frontend, address) {
             ("s3", Address::Tcp(address)) => {
-                let warning = match self.is_anonymous() {
-                    true => "  anonymous: all clients of this address may read and write",
+                let s3 = self.plan.server.s3.as_ref();
+                let warning = match s3.is_some_and(S3Config::restricts_anonymous) {
+                    true => "  anonymous: all clients of this address may do what s3.policies says",
+                    false if self.is_anonymous() => {
+                        "  anonymous: all clients of this address may read and write"
+                    }
                     false => "",
                 };
                 let value = format!("{}://{address}{warning}", self.s3_scheme());
@@ -273,6 +280,21 @@ impl Announcement<'_> {
         let (host, port) = (local.ip(), local.port());
         format!(
             "printf 'set hello 0 0 5\\r\\nworld\\r\\nget hello\\r\\nquit\\r\\n' | nc {host} {port}"
+        )
+    }
+
+    /// The cost of a hit at the origin, and the setting that lowers it.
+    fn price_of_a_hit(&self) -> String {
+        let (each, others) = match (self.plan.consistency(), self.plan.origin.kind) {
+            (Consistency::Ttl | Consistency::Immutable, _) => return String::new(),
+            (Consistency::Events, _) => {
+                return "each hit asks the origin until something arrives at events.listen".into();
+            }
+            (Consistency::Etag, OriginKind::Directory) => ("looks at the file", "look"),
+            (Consistency::Etag, _) => ("asks the origin", "ask"),
+        };
+        format!(
+            "each hit {each} once; object.consistency = \"ttl\" or \"immutable\" {others} less often"
         )
     }
 

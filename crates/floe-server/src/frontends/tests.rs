@@ -28,6 +28,12 @@ fn nbd(name: &str, kind: &str, size: &str, more: &str) -> String {
     format!("[nbd]\n{more}\nexports = [{export}]\n")
 }
 
+/// A section `[s3]` with a key and a policy.
+fn policy(text: &str) -> String {
+    let key = "[[s3.keys]]\naccess_key = \"AK\"\nsecret_key = \"long enough\"\n";
+    format!("{key}[[s3.policies]]\naccess = \"read\"\n{text}\n")
+}
+
 #[test]
 fn invalid_configurations_are_rejected_with_setting_and_remedy() {
     for (text, named) in [
@@ -54,6 +60,30 @@ fn invalid_configurations_are_rejected_with_setting_and_remedy() {
         (
             "[s3]\n[[s3.keys]]\naccess_key = \"AK\"\nsecret_key = \"short\"\n",
             "s3.keys[0]",
+        ),
+        (
+            &policy("key = \"other\"\nbuckets = [\"*\"]"),
+            "`other` is no access key",
+        ),
+        (
+            &policy("key = \"AK\"\nbuckets = []"),
+            "s3.policies[0]: buckets is empty",
+        ),
+        (
+            &policy("key = \"AK\"\nbuckets = [\"b*\"]"),
+            "`b*` is no name of a bucket",
+        ),
+        (
+            &policy("key = \"AK\"\nbuckets = [\"*\"]\nprefixes = [\"\"]"),
+            "a prefix is empty",
+        ),
+        (
+            &policy("key = \"AK\"\nbuckets = [\"*\"]\nprefix = [\"a\"]"),
+            "unknown field `prefix`",
+        ),
+        (
+            &policy("key = \"anonymous\"\nbuckets = [\"*\"]"),
+            "s3.anonymous is false",
         ),
         (
             "[memcached]\nlisten = \"0.0.0.0:11211\"\n",

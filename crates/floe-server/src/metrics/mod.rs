@@ -14,7 +14,8 @@ pub(crate) use count::Count;
 pub(crate) use histogram::{Histogram, HistogramSnapshot};
 pub(crate) use samples::Samples;
 pub(crate) use statistics::{
-    ConnectionCounters, ConnectionCounts, FrontendStatistics, RequestCounters, RequestMeter,
+    ConnectionCounters, ConnectionCounts, Counter, FrontendStatistics, RequestCounters,
+    RequestMeter,
 };
 pub(crate) use thread_latency::ThreadLatency;
 pub(crate) use tiny::collect_tiny;

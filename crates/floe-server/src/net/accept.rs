@@ -109,13 +109,13 @@ pub(crate) async fn accept<A, F, S>(
     serve: F,
 ) where
     A: Acceptor,
-    F: Fn(A::Stream, Arc<Activity>) -> S + Send + 'static,
+    F: Fn(A::Stream, A::Peer, Arc<Activity>) -> S + Send + 'static,
     S: Future<Output = ()> + Send + 'static,
 {
     let crowd = Crowd::new(clock.clone());
     loop {
         let count_failure = || counters.accept_errors.add(1);
-        let (stream, _peer) = tokio::select! {
+        let (stream, peer) = tokio::select! {
             biased;
             () = shutdown.drain.cancelled() => return,
             accepted = next_connection(&listener, &clock, count_failure) => accepted,
@@ -127,7 +127,7 @@ pub(crate) async fn accept<A, F, S>(
         };
         counters.opened.add(1);
         let member = crowd.join();
-        let connection = serve(stream, Arc::clone(&member.activity));
+        let connection = serve(stream, peer, Arc::clone(&member.activity));
         let abort = shutdown.abort.clone();
         let counters = Arc::clone(&counters);
         shutdown.tasks.spawn(async move {

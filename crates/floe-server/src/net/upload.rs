@@ -2,6 +2,8 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -41,6 +43,8 @@ pub(crate) struct TimedBody<B> {
     /// How long the server still waits for the client.
     credit: Duration,
     waiting: Option<(Tick, Sleep)>,
+    /// The bytes that arrived, if they are counted.
+    received_bytes: Option<Arc<AtomicU64>>,
 }
 
 impl<B> TimedBody<B> {
@@ -51,10 +55,20 @@ impl<B> TimedBody<B> {
             pace,
             credit: pace.stall_timeout,
             waiting: None,
+            received_bytes: None,
         }
     }
 
+    /// Counts the bytes that arrive.
+    pub(crate) fn counted_in(mut self, received_bytes: Option<Arc<AtomicU64>>) -> Self {
+        self.received_bytes = received_bytes;
+        self
+    }
+
     fn received(&mut self, bytes: usize) {
+        if let Some(received_bytes) = &self.received_bytes {
+            received_bytes.fetch_add(bytes as u64, Relaxed);
+        }
         if let Some((since, _)) = self.waiting.take() {
             let waited = self.clock.now().since(since);
             self.credit = self.credit.saturating_sub(waited);

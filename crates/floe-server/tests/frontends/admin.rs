@@ -76,7 +76,7 @@ async fn metrics_count_what_happened() {
     }
     for metric in [
         "floe_object_reads_total",
-        "floe_origin_requests_total",
+        "floe_origin_requests_total{origin=\"custom\",operation=\"head\",reason=\"validation\",outcome=\"negative\"}",
         "floe_origin_request_first_byte_seconds_count",
         "process_resident_memory_bytes",
         "process_cpu_seconds_total",

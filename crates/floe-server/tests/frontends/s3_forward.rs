@@ -6,16 +6,20 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use floe::object::{Consistency, ObjectConfig};
 use floe::origin::{
-    Backend, ForwardAnswer, ForwardBody, ForwardHead, GetRequest, ObjectKey, ObjectMeta, Origin,
-    OriginError, OriginRead, PayloadHash, RequestConfig,
+    Backend, BucketInfo, ForwardAnswer, ForwardBody, ForwardHead, GetRequest, ObjectKey,
+    ObjectMeta, Origin, OriginError, OriginRead, PayloadHash, RequestConfig,
 };
 use floe_device::Clock;
+use floe_server::{AccessKey, KeyAccess, KeyPolicy, ServerConfig};
 use futures::{StreamExt, TryStreamExt};
 use http::{HeaderMap, StatusCode};
 use parking_lot::Mutex;
 
+use crate::s3_access_log::Logged;
 use crate::support::signer::{Payload, Signer};
-use crate::support::{MemoryOrigin, Reply, Rig, pattern, rig_of, rig_on, send};
+use crate::support::{
+    ACCESS_KEY, MemoryOrigin, Reply, Rig, pattern, request, rig_of, rig_on, send,
+};
 
 /// Records what is forwarded, and answers with its length.
 #[derive(Default)]
@@ -37,6 +41,10 @@ impl Backend for Recorder {
 
     fn forwards(&self, bucket: Option<&str>) -> bool {
         bucket.is_some() || !self.has_map
+    }
+
+    async fn list_buckets(&self) -> Result<Vec<BucketInfo>, OriginError> {
+        self.objects.list_buckets().await
     }
 
     async fn forward(
@@ -69,6 +77,10 @@ struct Setup {
 }
 
 async fn setup(has_map: bool) -> Setup {
+    setup_with(has_map, |_| {}).await
+}
+
+async fn setup_with(has_map: bool, change: impl FnOnce(&mut ServerConfig)) -> Setup {
     let recorder = Arc::new(Recorder {
         has_map,
         ..Recorder::default()
@@ -76,7 +88,7 @@ async fn setup(has_map: bool) -> Setup {
     let clock = Clock::real();
     let backend: Arc<dyn Backend> = recorder.clone();
     let origin = Origin::from_backend(backend, RequestConfig::default(), clock.clone()).unwrap();
-    let rig = rig_on(origin, Arc::clone(&recorder.objects), clock, |_| {}).await;
+    let rig = rig_on(origin, Arc::clone(&recorder.objects), clock, change).await;
     Setup { rig, recorder }
 }
 
@@ -270,6 +282,175 @@ async fn unsigned_requests_have_the_rights_of_nobody() {
         assert_eq!(reply.status, 202, "{method} {path}: {}", reply.text());
         setup.last();
     }
+}
+
+/// In mode `etag`.
+#[tokio::test]
+async fn requests_to_the_origin_are_counted_by_reason() {
+    let setup = setup(false).await;
+    setup.recorder.objects.store("bucket", "k", "bytes");
+    for (method, path) in [
+        ("GET", "/bucket/k"),
+        ("GET", "/bucket/k"),
+        ("GET", "/bucket/k"),
+        ("HEAD", "/bucket/k"),
+        ("PUT", "/bucket/k"),
+        ("GET", "/bucket?prefix=a"),
+    ] {
+        setup.rig.send(method, path, &[], "").await;
+    }
+    let page = request(setup.rig.admin(), "GET", "/metrics", &[], "");
+    let page = send(setup.rig.admin(), page).await;
+    let requests = |reason: &str| -> f64 {
+        let lines = page.text().lines();
+        let lines = lines.filter(|line| line.starts_with("floe_origin_requests_total{"));
+        let own = lines.filter(|line| line.contains(&format!("reason=\"{reason}\"")));
+        own.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
+            .sum()
+    };
+    let reasons = ["validation", "fetch", "forward", "write", "list"];
+    assert_eq!(reasons.map(requests), [2.0, 1.0, 3.0, 0.0, 0.0]);
+}
+
+#[tokio::test]
+async fn the_access_log_tells_answers_of_the_origin() {
+    let logged = Logged::new();
+    let setup = setup_with(false, |config| logged.give(config)).await;
+    setup.recorder.objects.store("bucket", "k", "bytes");
+    for (method, path) in [
+        ("GET", "/bucket/k"),
+        ("PUT", "/bucket/k"),
+        ("GET", "/bucket/missing"),
+    ] {
+        setup.rig.send(method, path, &[], "").await;
+    }
+    let lines = logged.lines(setup.rig).await;
+    let found: Vec<_> = lines.iter().map(|line| &line["cache"]).collect();
+    assert_eq!(found, ["miss", "forwarded", "forwarded"], "{lines:?}");
+}
+
+/// Method, path, headers and body of a request, and the status of its answer.
+type Case<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], &'a str, u16);
+
+/// A key that writes below `in/` of `mixed`, and reads `open`.
+fn restrict(config: &mut ServerConfig) {
+    let s3 = config.s3.as_mut().unwrap();
+    s3.keys
+        .push(AccessKey::new("FREE", "a secret without policy"));
+    let policy = |bucket: &str, prefixes: &[&str], access| KeyPolicy {
+        key: ACCESS_KEY.into(),
+        buckets: vec![bucket.into()],
+        prefixes: prefixes.iter().map(|&prefix| prefix.into()).collect(),
+        access,
+    };
+    s3.policies = vec![
+        policy("mixed", &["in/"], KeyAccess::Write),
+        policy("open", &[], KeyAccess::Read),
+    ];
+}
+
+#[tokio::test]
+async fn policies_hold_for_requests_that_are_sent_on() {
+    let setup = setup_with(false, restrict).await;
+    for (bucket, key) in [
+        ("mixed", "in/k"),
+        ("mixed", "k"),
+        ("open", "k"),
+        ("other", "k"),
+    ] {
+        setup.recorder.objects.store(bucket, key, "bytes");
+    }
+    let document = |keys: &[&str]| {
+        let objects = keys
+            .iter()
+            .map(|key| format!("<Object><Key>{key}</Key></Object>"));
+        format!("<Delete>{}</Delete>", objects.collect::<String>())
+    };
+    let (all, some) = (document(&["in/a", "in/b"]), document(&["in/a", "b"]));
+    let none: &[(&str, &str)] = &[];
+    let cases: [Case<'_>; 24] = [
+        ("GET", "/mixed/in/k", none, "", 200),
+        ("GET", "/mixed/k", none, "", 403),
+        ("GET", "/mixed/in/k?versionId=1", none, "", 202),
+        ("GET", "/mixed/k?versionId=1", none, "", 403),
+        ("HEAD", "/mixed/k", none, "", 403),
+        ("GET", "/mixed/in/../k", none, "", 403),
+        ("GET", "/open/../other/k", none, "", 403),
+        ("PUT", "/mixed/in/k", none, "x", 202),
+        ("PUT", "/mixed/k", none, "x", 403),
+        ("PUT", "/open/k", none, "x", 403),
+        ("PUT", "/mixed/in/k?tagging", none, "<x/>", 202),
+        ("PUT", "/mixed/in/k?compose", none, "<x/>", 403),
+        (
+            "PUT",
+            "/mixed/in/c",
+            &[("x-amz-copy-source", "/open/k")],
+            "",
+            202,
+        ),
+        (
+            "PUT",
+            "/mixed/in/c",
+            &[("x-amz-copy-source", "/other/k")],
+            "",
+            403,
+        ),
+        (
+            "PUT",
+            "/mixed/in/c",
+            &[("x-amz-rename-source", "in/k")],
+            "",
+            202,
+        ),
+        (
+            "PUT",
+            "/mixed/in/c",
+            &[("x-amz-rename-source", "k")],
+            "",
+            403,
+        ),
+        ("POST", "/mixed?delete", none, &all, 202),
+        ("POST", "/mixed?delete", none, &some, 403),
+        ("GET", "/mixed?prefix=in%2F", none, "", 202),
+        ("GET", "/mixed?prefix=", none, "", 403),
+        ("GET", "/mixed?acl", none, "", 403),
+        ("PUT", "/mixed", none, "", 403),
+        ("DELETE", "/open", none, "", 403),
+        ("POST", "/mixed/k?uploadId=1", none, "<x/>", 403),
+    ];
+    for (method, path, headers, body, status) in cases {
+        let body = body.as_bytes();
+        let reply = setup
+            .signed(method, path, headers, body, Payload::Signed)
+            .await;
+        assert_eq!(
+            reply.status,
+            status,
+            "{method} {path} {headers:?}: {}",
+            reply.text()
+        );
+        assert!(status != 403 || method == "HEAD" || reply.code() == "AccessDenied");
+        assert_eq!(setup.has_seen(), status == 202, "{method} {path}");
+        setup.recorder.seen.lock().clear();
+    }
+    // A header in the URL.
+    let host = setup.rig.s3().to_string();
+    for (source, status) in [("%2Fopen%2Fk", 202), ("%2Fother%2Fk", 403)] {
+        let path = format!("/mixed/in/c?x-amz-copy-source={source}");
+        let url = Signer::known().presign("PUT", &host, &path, 60);
+        let copy = setup.rig.send("PUT", &url, &[], "").await;
+        assert_eq!(copy.status, status, "{}", copy.text());
+        assert_eq!(setup.has_seen(), status == 202, "{source}");
+        setup.recorder.seen.lock().clear();
+    }
+    // The buckets are Floe's to list.
+    let listed = setup.signed("GET", "/", none, b"", Payload::Signed).await;
+    assert_eq!(listed.tags("Name"), ["mixed", "open"], "{}", listed.text());
+    let signer = Signer::new("FREE", "a secret without policy");
+    let request = signer.sign("GET", &host, "/", &[], b"", Payload::Signed);
+    let listed = send(setup.rig.s3(), request).await;
+    assert_eq!(listed.tags("Name"), ["mixed", "open", "other"]);
+    assert!(!setup.has_seen());
 }
 
 /// In a mode in which nothing but the change itself tells the cache.

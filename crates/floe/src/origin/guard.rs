@@ -20,7 +20,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::config::RequestConfig;
 use super::error::OriginError;
 use super::forward::{ForwardAnswer, ForwardBody, ForwardHead, ForwardRequest};
-use super::stats::{Counters, OriginOperation, OriginStats, Queue};
+use super::stats::{Counters, OriginOperation, OriginReason, OriginStats, Purpose, Queue};
 use super::turn::{Turn, UploadTurn};
 use super::types::{OriginBody, OriginRead, UploadBody};
 use crate::gauge::Gauge;
@@ -85,14 +85,14 @@ impl Guard {
     /// Runs a request whose response is complete when the future is ready.
     pub(super) async fn run<T, F>(
         &self,
-        operation: OriginOperation,
+        purpose: impl Into<Purpose>,
         attempt: impl Fn() -> F,
     ) -> Result<T, OriginError>
     where
         F: Future<Output = Result<T, OriginError>>,
     {
         let _turn = self.turn(Queue::Requests).await?;
-        self.retry(operation, attempt, |_| None).await
+        self.retry(purpose.into(), attempt, |_| None).await
     }
 
     /// Runs a confirmation, unless one took too long a short time ago.
@@ -109,9 +109,9 @@ impl Guard {
             self.confirms_from.store(now + pause, Relaxed);
         }
         if is_confirmed {
+            let purpose = Purpose(OriginOperation::Head, OriginReason::Validation);
             let unchanged = Some(&OriginError::NotModified);
-            self.counters
-                .attempt(OriginOperation::Head, latency, unchanged);
+            self.counters.attempt(purpose, latency, unchanged);
         }
         is_confirmed
     }
@@ -119,31 +119,31 @@ impl Guard {
     /// Runs a request that must not be retried.
     pub(super) async fn once<T>(
         &self,
-        operation: OriginOperation,
+        purpose: impl Into<Purpose>,
         attempt: impl Future<Output = Result<T, OriginError>>,
     ) -> Result<T, OriginError> {
         let limit = self.config().response_timeout();
-        self.within(limit, operation, attempt).await
+        self.within(limit, purpose.into(), attempt).await
     }
 
     /// As [`once`](Self::once), for a request whose answer may take minutes.
     pub(super) async fn slow<T>(
         &self,
-        operation: OriginOperation,
+        purpose: impl Into<Purpose>,
         attempt: impl Future<Output = Result<T, OriginError>>,
     ) -> Result<T, OriginError> {
         let limit = self.config().response_timeout().max(CHANGE_TIMEOUT);
-        self.within(limit, operation, attempt).await
+        self.within(limit, purpose.into(), attempt).await
     }
 
     async fn within<T>(
         &self,
         limit: Duration,
-        operation: OriginOperation,
+        purpose: Purpose,
         attempt: impl Future<Output = Result<T, OriginError>>,
     ) -> Result<T, OriginError> {
         let _turn = self.turn(Queue::Requests).await?;
-        self.attempt((operation, limit), attempt, |_| None).await
+        self.attempt((purpose, limit), attempt, |_| None).await
     }
 
     /// Sends a client's request. It keeps its turn until the answer begins: the client may take
@@ -157,7 +157,7 @@ impl Guard {
         F: Future<Output = Result<ForwardAnswer, OriginError>>,
     {
         let ForwardRequest { head, body } = request;
-        let operation = head.operation();
+        let purpose = Purpose(head.operation(), OriginReason::Forward);
         let limit = self.config().response_timeout().max(CHANGE_TIMEOUT);
         let Some(body) = body else {
             let _turn = self.turn(Queue::Requests).await?;
@@ -165,11 +165,11 @@ impl Guard {
             let mut answer = match head.is_safe() {
                 true => {
                     let attempt = || send(head.clone(), None);
-                    self.retry(operation, attempt, counts_as).await?
+                    self.retry(purpose, attempt, counts_as).await?
                 }
                 false => {
                     let sent = send(head, None);
-                    self.attempt((operation, limit), sent, counts_as).await?
+                    self.attempt((purpose, limit), sent, counts_as).await?
                 }
             };
             answer.body = self.guarded(answer.body, None, None);
@@ -181,7 +181,7 @@ impl Guard {
         let begun = self.clock.now();
         // The frontend limits the pauses of its client.
         let answer = self.while_moving(limit, &pass.pieces, sent).await;
-        self.count(operation, begun, &answer, ForwardAnswer::counts_as);
+        self.count(purpose, begun, &answer, ForwardAnswer::counts_as);
         let mut answer = answer?;
         answer.body = self.guarded(answer.body, None, None);
         Ok(answer)
@@ -193,7 +193,9 @@ impl Guard {
         F: Future<Output = Result<OriginRead, OriginError>>,
     {
         let turn = self.turn(Queue::Requests).await?;
-        let mut read = self.retry(OriginOperation::Get, attempt, |_| None).await?;
+        let mut read = self
+            .retry(OriginOperation::Get.into(), attempt, |_| None)
+            .await?;
         let length = read.range.end.saturating_sub(read.range.start);
         read.body = self.guarded(read.body, Some(length), Some(turn));
         Ok(read)
@@ -245,7 +247,7 @@ impl Guard {
     /// Runs an upload, which may take any time while its body makes progress.
     pub(super) async fn upload<T>(
         &self,
-        operation: OriginOperation,
+        purpose: impl Into<Purpose>,
         pass: Pass,
         upload: impl Future<Output = Result<T, OriginError>>,
     ) -> Result<T, OriginError> {
@@ -253,13 +255,13 @@ impl Guard {
         let config = self.config();
         let limit = config.response_timeout().max(config.idle_timeout());
         let result = self.while_moving(limit, &pass.pieces, upload).await;
-        self.count(operation, begun, &result, |_| None);
+        self.count(purpose.into(), begun, &result, |_| None);
         result
     }
 
     fn count<T>(
         &self,
-        operation: OriginOperation,
+        purpose: Purpose,
         begun: Tick,
         result: &Result<T, OriginError>,
         counts_as: impl Fn(&T) -> Option<OriginError>,
@@ -269,7 +271,7 @@ impl Guard {
             Ok(found) => counts_as(found),
             Err(error) => Some(error.clone()),
         };
-        self.counters.attempt(operation, latency, error.as_ref());
+        self.counters.attempt(purpose, latency, error.as_ref());
     }
 
     /// Fails when neither the body progresses nor a response arrives within the limit.
@@ -325,7 +327,7 @@ impl Guard {
 
     async fn retry<T, F>(
         &self,
-        operation: OriginOperation,
+        purpose: Purpose,
         attempt: impl Fn() -> F,
         counts_as: impl Fn(&T) -> Option<OriginError>,
     ) -> Result<T, OriginError>
@@ -335,14 +337,11 @@ impl Guard {
         let mut tried = 1;
         loop {
             let limit = self.config().response_timeout();
-            match self
-                .attempt((operation, limit), attempt(), &counts_as)
-                .await
-            {
+            match self.attempt((purpose, limit), attempt(), &counts_as).await {
                 Err(error) if error.is_retriable() && tried < self.config().max_attempts => {
                     let pause = self.backoff(tried);
                     tracing::debug!(%error, tried, ?pause, "retrying a request to the origin");
-                    self.counters.retried(operation);
+                    self.counters.retried(purpose);
                     self.clock.sleep(pause).await;
                     tried += 1;
                 }
@@ -355,7 +354,7 @@ impl Guard {
     /// errors.
     async fn attempt<T>(
         &self,
-        (operation, limit): (OriginOperation, Duration),
+        (purpose, limit): (Purpose, Duration),
         attempt: impl Future<Output = Result<T, OriginError>>,
         counts_as: impl Fn(&T) -> Option<OriginError>,
     ) -> Result<T, OriginError> {
@@ -365,7 +364,7 @@ impl Guard {
             result = attempt => result,
             () = self.clock.sleep(limit) => Err(OriginError::Timeout(limit)),
         };
-        self.count(operation, begun, &result, counts_as);
+        self.count(purpose, begun, &result, counts_as);
         result
     }
 

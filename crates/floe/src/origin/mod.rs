@@ -37,7 +37,7 @@ pub use forward::{
     ForwardAnswer, ForwardBody, ForwardHead, ForwardRequest, PayloadHash, remove_connection_headers,
 };
 pub use kind::OriginKind;
-pub use stats::{LATENCY_BOUNDS_MS, OperationStats, OriginOperation, OriginStats};
+pub use stats::{LATENCY_BOUNDS_MS, OperationStats, OriginOperation, OriginReason, OriginStats};
 pub use turn::UploadTurn;
 pub(crate) use types::debug_fields;
 pub use types::{
@@ -51,6 +51,7 @@ use directory::DirectoryOrigin;
 use emulated::EmulatedOrigin;
 use guard::Guard;
 use remote::RemoteOrigin;
+use stats::Purpose;
 
 /// A store behind the cache. Cheap to clone.
 #[derive(Clone)]
@@ -149,10 +150,13 @@ impl Origin {
         key: &ObjectKey,
         request: GetRequest,
     ) -> Result<ObjectMeta, OriginError> {
+        let validates = request.if_none_match.is_some() || request.if_modified_since.is_some();
+        let purpose = match validates {
+            true => Purpose(OriginOperation::Head, OriginReason::Validation),
+            false => OriginOperation::Head.into(),
+        };
         self.guard
-            .run(OriginOperation::Head, || {
-                self.backend.head(key, request.clone())
-            })
+            .run(purpose, || self.backend.head(key, request.clone()))
             .await
     }
 
@@ -227,8 +231,9 @@ impl Origin {
 
     /// Checks that a bucket exists and is accessible.
     pub async fn head_bucket(&self, bucket: &str) -> Result<(), OriginError> {
+        let purpose = Purpose(OriginOperation::Head, OriginReason::List);
         self.guard
-            .run(OriginOperation::Head, || self.backend.head_bucket(bucket))
+            .run(purpose, || self.backend.head_bucket(bucket))
             .await
     }
 

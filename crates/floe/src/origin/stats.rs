@@ -33,6 +33,64 @@ floe_core::names! {
     }
 }
 
+/// Reasons of requests, with separate counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OriginReason {
+    /// A cached object is compared with the origin's.
+    Validation,
+    /// The cache lacks bytes or metadata.
+    Fetch,
+    /// The origin answers a client's own request.
+    Forward,
+    /// A client changes an object or a bucket.
+    Write,
+    /// A client lists objects, uploads or buckets, or looks for a bucket.
+    List,
+}
+
+floe_core::names! {
+    OriginReason {
+        Validation => "validation",
+        Fetch => "fetch",
+        Forward => "forward",
+        Write => "write",
+        List => "list",
+    }
+}
+
+impl OriginOperation {
+    /// The reasons for which such a request is sent.
+    pub fn reasons(self) -> &'static [OriginReason] {
+        use OriginReason::*;
+        match self {
+            OriginOperation::Get => &[Fetch, Forward],
+            OriginOperation::Head => &[Validation, Fetch, Forward, List],
+            OriginOperation::Put | OriginOperation::Delete | OriginOperation::Multipart => {
+                &[Write, Forward]
+            }
+            OriginOperation::List => &[List, Forward],
+        }
+    }
+}
+
+/// The counters of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Purpose(pub(super) OriginOperation, pub(super) OriginReason);
+
+impl From<OriginOperation> for Purpose {
+    /// A request of the cache's own that validates nothing.
+    fn from(operation: OriginOperation) -> Self {
+        let reason = match operation {
+            OriginOperation::Get | OriginOperation::Head => OriginReason::Fetch,
+            OriginOperation::List => OriginReason::List,
+            OriginOperation::Put | OriginOperation::Delete | OriginOperation::Multipart => {
+                OriginReason::Write
+            }
+        };
+        Purpose(operation, reason)
+    }
+}
+
 /// Upper bounds of the latency buckets, in milliseconds; the last bucket is unbounded.
 pub const LATENCY_BOUNDS_MS: [u64; 14] = [
     1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000,
@@ -60,11 +118,28 @@ pub struct OperationStats {
     pub latency_sum_ns: u64,
 }
 
+impl OperationStats {
+    fn add(&mut self, other: &Self) {
+        self.succeeded += other.succeeded;
+        self.negative += other.negative;
+        self.rejected += other.rejected;
+        self.failed += other.failed;
+        self.timed_out += other.timed_out;
+        self.retried += other.retried;
+        let buckets = self.latency_buckets.iter_mut();
+        for (bucket, count) in buckets.zip(other.latency_buckets) {
+            *bucket += count;
+        }
+        self.latency_sum_ns += other.latency_sum_ns;
+    }
+}
+
 /// Counters of all requests to an origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OriginStats {
-    /// By kind, in the order of [`OriginOperation::ALL`].
-    pub operations: [OperationStats; 6],
+    /// By kind, in the order of [`OriginOperation::ALL`], and by reason, in the order of
+    /// [`OriginReason::ALL`].
+    pub operations: [[OperationStats; 5]; 6],
     /// Bytes of bodies received.
     pub bytes_received: u64,
     /// Bytes of uploads sent.
@@ -85,14 +160,22 @@ pub struct OriginStats {
 
 impl OriginStats {
     /// The requests of one kind.
-    pub fn operation(&self, operation: OriginOperation) -> &OperationStats {
-        &self.operations[operation as usize]
+    pub fn operation(&self, operation: OriginOperation) -> OperationStats {
+        let mut sum = OperationStats::default();
+        let reasons = self.operations[operation as usize].iter();
+        reasons.for_each(|stats| sum.add(stats));
+        sum
+    }
+
+    /// The requests of one kind for one reason.
+    pub fn requests(&self, operation: OriginOperation, reason: OriginReason) -> &OperationStats {
+        &self.operations[operation as usize][reason as usize]
     }
 }
 
 #[derive(Default)]
 pub(super) struct Counters {
-    operations: [OperationCounters; 6],
+    operations: [[OperationCounters; 5]; 6],
     pub(super) bytes_received: AtomicU64,
     pub(super) bytes_sent: AtomicU64,
     pub(super) broken_bodies: AtomicU64,
@@ -129,11 +212,11 @@ struct OperationCounters {
 impl Counters {
     pub(super) fn attempt(
         &self,
-        operation: OriginOperation,
+        Purpose(operation, reason): Purpose,
         latency: Duration,
         error: Option<&OriginError>,
     ) {
-        let counters = &self.operations[operation as usize];
+        let counters = &self.operations[operation as usize][reason as usize];
         let outcome = match error {
             None => &counters.succeeded,
             Some(
@@ -169,15 +252,17 @@ impl Counters {
         }
     }
 
-    pub(super) fn retried(&self, operation: OriginOperation) {
-        self.operations[operation as usize]
+    pub(super) fn retried(&self, Purpose(operation, reason): Purpose) {
+        self.operations[operation as usize][reason as usize]
             .retried
             .fetch_add(1, Relaxed);
     }
 
     pub(super) fn snapshot(&self) -> OriginStats {
         OriginStats {
-            operations: std::array::from_fn(|i| self.operations[i].snapshot()),
+            operations: std::array::from_fn(|operation| {
+                std::array::from_fn(|reason| self.operations[operation][reason].snapshot())
+            }),
             bytes_received: self.bytes_received.load(Relaxed),
             bytes_sent: self.bytes_sent.load(Relaxed),
             broken_bodies: self.broken_bodies.load(Relaxed),
@@ -202,5 +287,32 @@ impl OperationCounters {
             latency_buckets: std::array::from_fn(|i| self.latency_buckets[i].load(Relaxed)),
             latency_sum_ns: self.latency_sum_ns.load(Relaxed),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_counted_reason_is_one_of_its_operation() {
+        for operation in OriginOperation::ALL {
+            let Purpose(_, own) = operation.into();
+            for reason in [own, OriginReason::Forward] {
+                assert!(
+                    operation.reasons().contains(&reason),
+                    "{operation:?} {reason:?}"
+                );
+            }
+        }
+        let counters = Counters::default();
+        let look = Purpose(OriginOperation::Head, OriginReason::Validation);
+        counters.attempt(look, Duration::from_millis(3), None);
+        counters.attempt(OriginOperation::Head.into(), Duration::from_millis(4), None);
+        let stats = counters.snapshot();
+        let sum = stats.operation(OriginOperation::Head);
+        assert_eq!((sum.succeeded, sum.latency_sum_ns), (2, 7_000_000));
+        let part = stats.requests(OriginOperation::Head, OriginReason::Validation);
+        assert_eq!(part.succeeded, 1);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use floe::Store;
 use floe::admission::AdmissionStatistics;
 use floe::object::ObjectCache;
-use floe::origin::{LATENCY_BOUNDS_MS, OperationStats, OriginOperation};
+use floe::origin::{LATENCY_BOUNDS_MS, OperationStats, OriginOperation, OriginReason, OriginStats};
 use floe_device::metered::{self, MEASURED, Meters};
 use floe_device::upkeep::DriveHealth;
 
@@ -363,7 +363,10 @@ fn origin(samples: &mut Samples, cache: &ObjectCache) {
     let stats = cache.origin().stats();
     let origin = [("origin", kind)];
     for operation in OriginOperation::ALL {
-        origin_operation(samples, kind, operation, stats.operation(operation));
+        for reason in operation.reasons() {
+            origin_requests(samples, kind, operation, *reason, &stats);
+        }
+        origin_operation(samples, kind, operation, &stats.operation(operation));
     }
     samples.counter(
         "floe_origin_received_bytes",
@@ -415,13 +418,14 @@ fn origin(samples: &mut Samples, cache: &ObjectCache) {
     );
 }
 
-fn origin_operation(
+fn origin_requests(
     samples: &mut Samples,
     kind: &str,
     operation: OriginOperation,
-    stats: &OperationStats,
+    reason: OriginReason,
+    stats: &OriginStats,
 ) {
-    let operation = operation.name();
+    let stats = stats.requests(operation, reason);
     for (outcome, value) in [
         ("succeeded", stats.succeeded),
         ("negative", stats.negative),
@@ -430,7 +434,8 @@ fn origin_operation(
     ] {
         let labels = [
             ("origin", kind),
-            ("operation", operation),
+            ("operation", operation.name()),
+            ("reason", reason.name()),
             ("outcome", outcome),
         ];
         samples.counter(
@@ -440,7 +445,15 @@ fn origin_operation(
             value,
         );
     }
-    let labels = [("origin", kind), ("operation", operation)];
+}
+
+fn origin_operation(
+    samples: &mut Samples,
+    kind: &str,
+    operation: OriginOperation,
+    stats: &OperationStats,
+) {
+    let labels = [("origin", kind), ("operation", operation.name())];
     samples.counter(
         "floe_origin_timeouts",
         "Requests without a response from the origin in time",

@@ -77,7 +77,7 @@ impl Frontend for AdminFrontend {
             clock.clone(),
             shutdown.clone(),
             Arc::clone(&counters),
-            move |stream, activity| {
+            move |stream, _, activity| {
                 connection(
                     stream,
                     activity,

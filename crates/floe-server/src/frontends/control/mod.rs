@@ -101,7 +101,7 @@ impl Frontend for ControlFrontend {
             self.clock.clone(),
             serving.shutdown,
             Arc::clone(&self.counters),
-            move |stream, activity| {
+            move |stream, _, activity| {
                 let (frontend, drain) = (Arc::clone(&self), drain.clone());
                 async move {
                     if let Err(error) = frontend.connection(stream, activity, drain).await {

@@ -87,7 +87,7 @@ impl Frontend for EventsFrontend {
             clock.clone(),
             shutdown.clone(),
             Arc::clone(&counters),
-            move |stream, activity| {
+            move |stream, _, activity| {
                 let service = TowerToHyperService::new(router.clone());
                 let limits = limits();
                 let pace = Pace::new(clock.clone(), limits.stall_timeout);

@@ -42,7 +42,7 @@ impl Frontend for OxCacheFrontend {
             self.clock.clone(),
             shutdown,
             Arc::clone(&self.statistics.connections),
-            move |stream, activity| {
+            move |stream, _, activity| {
                 connection::serve(Arc::clone(&self), stream, connections.clone(), activity)
             },
         ))

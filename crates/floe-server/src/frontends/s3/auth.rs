@@ -5,29 +5,39 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use http::Extensions;
+use http::{Extensions, HeaderMap, Method, Uri};
 use parking_lot::RwLock;
 use s3s::access::{S3Access, S3AccessContext};
-use s3s::auth::{S3Auth, SecretKey};
+use s3s::auth::{Credentials as Verified, S3Auth, SecretKey};
 use s3s::{S3ErrorCode, S3Result};
 
+use super::access_log::Verified as Logged;
 use super::config::S3Config;
 use super::credentials::Credentials;
-use super::error::with;
+use super::error::{denied, with};
 use super::kept::reject_dropped;
+use super::policy::{self, ANONYMOUS, KeyAccess, KeyPolicy, Rights, Rules};
 use super::query::Query;
+use super::target::Domains;
+use crate::metrics::Counter;
 use crate::reload::Reloadable;
 
 /// Most derived keys to keep.
 const DERIVED_MAX: usize = 1024;
 
-/// The configured keys.
+/// The configured keys, and their policies.
 #[derive(Clone, Debug)]
-pub(crate) struct Keys(Reloadable<KeySet>);
+pub(crate) struct Keys {
+    set: Reloadable<KeySet>,
+    /// Requests that policies refused.
+    denied: Arc<Counter>,
+}
 
 #[derive(Default)]
 struct KeySet {
     secrets: HashMap<String, SecretKey>,
+    /// By access key.
+    policies: HashMap<String, Arc<[KeyPolicy]>>,
     /// By access key, date and region.
     derived: RwLock<HashMap<String, Arc<[u8]>>>,
 }
@@ -38,15 +48,40 @@ impl Keys {
             let secret = SecretKey::from(key.secret_key.as_str());
             (key.access_key.clone(), secret)
         });
-        Keys(Reloadable::new(KeySet {
-            secrets: keys.collect(),
-            ..KeySet::default()
-        }))
+        Keys {
+            set: Reloadable::new(KeySet {
+                secrets: keys.collect(),
+                policies: policy::by_key(&config.policies),
+                ..KeySet::default()
+            }),
+            denied: Arc::default(),
+        }
     }
 
-    /// Replaces the keys for later requests.
+    /// Replaces the keys and their policies for later requests.
     pub(crate) fn replace_with(&self, other: &Self) {
-        self.0.replace_with(&other.0);
+        self.set.replace_with(&other.set);
+    }
+
+    pub(crate) fn denied(&self) -> u64 {
+        self.denied.get()
+    }
+
+    pub(crate) fn has_policies(&self) -> bool {
+        !self.set.get().policies.is_empty()
+    }
+
+    /// True if a verified access key, or an unsigned request, may read an object.
+    pub(crate) fn may_read(&self, access_key: Option<&str>, bucket: &str, key: &str) -> bool {
+        match self.set.get().rules(access_key) {
+            None => true,
+            Some(rules) => policy::allow_object(&rules, KeyAccess::Read, bucket, key),
+        }
+    }
+
+    fn rights(&self, access_key: Option<&str>) -> Rights {
+        let rules = self.set.get().rules(access_key);
+        Rights::new(rules, Arc::clone(&self.denied))
     }
 
     /// Calls `verify` with the key that signs in a scope, and keeps the key if it says yes: a
@@ -58,7 +93,7 @@ impl Keys {
         derive: impl FnOnce(&str) -> Vec<u8>,
         verify: impl FnOnce(&[u8]) -> bool,
     ) -> bool {
-        let keys = self.0.get();
+        let keys = self.set.get();
         let Some(secret) = keys.secrets.get(access_key) else {
             return false;
         };
@@ -81,10 +116,21 @@ impl Keys {
     }
 }
 
+impl KeySet {
+    fn rules(&self, access_key: Option<&str>) -> Rules {
+        match access_key {
+            // A reload has removed the key after its signature was verified.
+            Some(key) if !self.secrets.contains_key(key) => Some(Arc::default()),
+            Some(key) => self.policies.get(key).cloned(),
+            None => self.policies.get(ANONYMOUS).cloned(),
+        }
+    }
+}
+
 #[async_trait::async_trait]
 impl S3Auth for Keys {
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
-        let keys = self.0.get();
+        let keys = self.set.get();
         if let Some(secret) = keys.secrets.get(access_key) {
             return Ok(secret.clone());
         }
@@ -98,33 +144,53 @@ impl S3Auth for Keys {
     }
 }
 
-/// The access of unsigned requests.
-#[derive(Clone, Copy, Debug)]
+/// The access of verified and of unsigned requests.
+#[derive(Clone, Debug)]
 pub(crate) struct Access {
+    pub(crate) keys: Keys,
+    pub(crate) domains: Domains,
+    /// Unsigned requests are served.
     pub(crate) anonymous: bool,
 }
 
 impl Access {
-    /// Admits or rejects a request. `verified` says whether the library found a
-    /// valid signature.
-    pub(crate) fn decide(self, verified: bool, extensions: &Extensions) -> S3Result<()> {
+    /// Admits or rejects a request, and leaves the rights of its sender with it. `verified` is
+    /// the credentials whose signature the library found to be valid.
+    pub(crate) fn decide(
+        &self,
+        verified: Option<&Verified>,
+        (method, uri, headers): (&Method, &Uri, &HeaderMap),
+        extensions: &mut Extensions,
+    ) -> S3Result<Rights> {
         let read = extensions.get::<Credentials>();
-        let problem = match read.map(Credentials::is_signed) {
-            Some(signed) if signed != verified => {
-                "Access Denied: the signature that was verified is not the one that was read"
+        match read.map(Credentials::is_signed) {
+            Some(signed) if signed != verified.is_some() => {
+                return Err(denied(
+                    "the signature that was verified is not the one that was read",
+                ));
             }
-            Some(_) if verified || self.anonymous => return Ok(()),
-            _ => "Access Denied: this cache serves signed requests only",
-        };
-        Err(with(S3ErrorCode::AccessDenied, problem.into()))
+            Some(_) if verified.is_some() || self.anonymous => {}
+            _ => return Err(denied("this cache serves signed requests only")),
+        }
+        let access_key = verified.map(|verified| verified.access_key.as_str());
+        if let (Some(logged), Some(access_key)) = (extensions.get::<Logged>(), access_key) {
+            logged.set(access_key);
+        }
+        let rights = self.keys.rights(access_key);
+        rights.admit(&self.domains, method, uri, headers)?;
+        extensions.insert(rights.clone());
+        Ok(rights)
     }
 }
 
 #[async_trait::async_trait]
 impl S3Access for Access {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
-        let verified = context.credentials().is_some();
-        self.decide(verified, context.extensions_mut())?;
+        let mut extensions = std::mem::take(context.extensions_mut());
+        let head = (context.method(), context.uri(), context.headers());
+        let decided = self.decide(context.credentials(), head, &mut extensions);
+        *context.extensions_mut() = extensions;
+        decided?;
         let query = Query::of(context.uri());
         reject_dropped(context.s3_op().name(), &query, context.headers())
     }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use floe_core::ByteSize;
 use serde::{Deserialize, Serialize};
 
+use super::policy::{self, KeyPolicy};
 use crate::config::{
     Anonymous, Exposed, Section, ServerConfigError, both_or_none, is_loopback, positive, problem,
     within,
@@ -24,6 +25,8 @@ pub struct S3Config {
     pub anonymous: Anonymous,
     /// The keys that may sign requests.
     pub keys: Vec<AccessKey>,
+    /// The rights of these keys.
+    pub policies: Vec<KeyPolicy>,
     /// Domains whose subdomains are buckets: `bucket.s3.example.com` for
     /// `s3.example.com`. Requests to other host names are path style.
     pub domains: Vec<String>,
@@ -45,6 +48,8 @@ pub struct S3Config {
     pub min_upload_rate: ByteSize,
     /// Bytes of the largest PUT or part of a multipart upload.
     pub max_upload_size: ByteSize,
+    /// The file of the access log; `-` is standard output, empty turns it off.
+    pub access_log: PathBuf,
     /// A PEM file with a certificate chain, to serve S3 over TLS. Empty serves plain HTTP.
     pub tls_certificate: PathBuf,
     /// A PEM file with the certificate's private key.
@@ -57,6 +62,7 @@ impl Default for S3Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 9000)),
             anonymous: Anonymous::Rejected,
             keys: Vec::new(),
+            policies: Vec::new(),
             domains: Vec::new(),
             region: "us-east-1".into(),
             max_connections: 4096,
@@ -66,6 +72,7 @@ impl Default for S3Config {
             stall_timeout_seconds: 60,
             min_upload_rate: ByteSize::kib(1),
             max_upload_size: ByteSize::gib(5),
+            access_log: PathBuf::new(),
             tls_certificate: PathBuf::new(),
             tls_key: PathBuf::new(),
         }
@@ -118,6 +125,12 @@ impl Section for S3Config {
 }
 
 impl S3Config {
+    /// True if requests without a signature have policies.
+    pub fn restricts_anonymous(&self) -> bool {
+        let mut policies = self.policies.iter();
+        policies.any(|policy| policy.key == policy::ANONYMOUS)
+    }
+
     fn validate_access(&self) -> Result<(), ServerConfigError> {
         if self.keys.is_empty() && !self.anonymous.is_served() {
             return Err(problem(
@@ -164,7 +177,8 @@ impl S3Config {
                 ));
             }
         }
-        Ok(())
+        let is_key = |name: &str| self.keys.iter().any(|key| key.access_key == name);
+        policy::validate(&self.policies, is_key, self.anonymous.is_served())
     }
 }
 

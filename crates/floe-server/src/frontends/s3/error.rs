@@ -92,6 +92,14 @@ pub(crate) fn not_implemented(what: &str) -> S3Error {
     )
 }
 
+/// 403.
+pub(crate) fn denied(reason: &str) -> S3Error {
+    with(
+        S3ErrorCode::AccessDenied,
+        format!("Access Denied: {reason}"),
+    )
+}
+
 /// 400.
 pub(crate) fn invalid_argument(message: impl Into<String>) -> S3Error {
     with(S3ErrorCode::InvalidArgument, message.into())

@@ -17,12 +17,14 @@ use http_body::{Body as _, Frame};
 use http_body_util::StreamBody;
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, TrailingHeaders};
 
+use super::auth::Keys;
 use super::changes;
 use super::chunked::framed;
 use super::error::{s3_error, with};
 use super::fields::stored_encoding;
 use super::head;
 use super::passable;
+use super::policy::Rights;
 use super::query::Query;
 use super::read::X_FLOE_CACHE;
 use super::target::{Domains, Target};
@@ -48,18 +50,26 @@ const OF_SIGNATURE: [&str; 8] = [
     "X-Amz-SignedHeaders",
 ];
 
+/// Marks an answer of the origin.
+#[derive(Clone, Copy)]
+pub(super) struct Forwarded;
+
 /// Sends requests on to the origin.
 pub(crate) struct Forwards {
     pub(crate) cache: ObjectCache,
     pub(crate) domains: Domains,
+    pub(crate) keys: Keys,
     pub(crate) upload_limit_bytes: Arc<AtomicU64>,
 }
 
 impl Forwards {
-    /// False where the operations of `s3s` answer: for a service whose buckets have other names.
+    /// False where the operations of `s3s` answer: for a service whose buckets have other names,
+    /// or are not for every key.
     pub(super) fn takes(&self, uri: &Uri, headers: &HeaderMap) -> bool {
         match self.domains.target(uri, headers) {
-            Some(Target { bucket: None, .. }) => self.cache.origin().forwards(None),
+            Some(Target { bucket: None, .. }) => {
+                self.cache.origin().forwards(None) && !self.keys.has_policies()
+            }
             _ => true,
         }
     }
@@ -96,6 +106,7 @@ impl Forwards {
             }
             _ => Vec::new(),
         };
+        Rights::of(&request.extensions)?.require_writes(&changed)?;
         for name in OF_CLIENT {
             headers.remove(name);
         }
@@ -282,5 +293,6 @@ fn response(answer: ForwardAnswer, is_head: bool) -> S3Response<Body> {
     response.headers = answer.headers;
     // Another Floe's, if it is the origin.
     response.headers.remove(X_FLOE_CACHE);
+    response.extensions.insert(Forwarded);
     response
 }

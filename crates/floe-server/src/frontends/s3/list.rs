@@ -16,6 +16,7 @@ use s3s::dto::{
 };
 
 use super::error::{invalid_argument, s3_error};
+use super::policy::Rights;
 
 /// Most entries of a page, as in S3.
 const PAGE_MAX: i32 = 1000;
@@ -38,6 +39,7 @@ pub(crate) async fn buckets(
     cache: &ObjectCache,
     region: &str,
     input: ListBucketsInput,
+    rights: &Rights,
 ) -> S3Result<ListBucketsOutput> {
     let most = match input.max_buckets.unwrap_or(BUCKETS_MAX) {
         asked @ 1..=BUCKETS_MAX => asked as usize,
@@ -50,6 +52,7 @@ pub(crate) async fn buckets(
     let prefix = input.prefix.clone().unwrap_or_default();
     let is_here = input.bucket_region.is_none_or(|asked| asked == region);
     let mut found = cache.list_buckets().await.map_err(s3_error)?;
+    found.retain(|bucket| rights.has_bucket(&bucket.name));
     found.retain(|bucket| is_here && bucket.name.starts_with(&prefix) && bucket.name > after);
     found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     let is_truncated = found.len() > most;

@@ -4,6 +4,7 @@
 //! `read` serves reads of objects. An S3 origin answers everything else itself (`forward`);
 //! for other origins `write`, `list`, `multipart` and `copy` translate it.
 
+mod access_log;
 mod answer;
 mod attributes;
 pub(crate) mod auth;
@@ -23,16 +24,19 @@ mod list;
 mod multipart;
 mod passable;
 mod plain;
+mod policy;
 mod query;
 mod range;
 mod read;
 mod route;
+mod service;
 mod target;
 mod upload;
 mod write;
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -40,14 +44,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use floe::limit::Limit;
-use floe::object::ObjectCache;
 use floe_device::Clock;
-use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, SERVER};
+use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, SERVER, USER_AGENT};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use s3s::service::{S3Service, S3ServiceBuilder};
+use s3s::service::S3Service;
 use s3s::{Body, S3Error, S3ErrorCode};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -60,21 +63,19 @@ use crate::net::{
     Tls, UploadPace, bind_tcp,
 };
 use crate::reload::Reloadable;
-use answer::Answers;
-use attributes::ObjectAttributes;
-use auth::{Access, Keys};
+use access_log::{AccessLog, Asked, Opened, Record, RecordedBody};
+use auth::Keys;
 use error::error_response;
-use forward::Forwards;
+use forward::Forwarded;
 use plain::{PlainReads, Rest};
 use query::Query;
-use read::Reads;
-use route::{Route, WasRead};
+use route::WasRead;
+use service::service;
 use target::Domains;
-use upload::XML_BYTES_MAX;
-use write::Writes;
 
 pub use condition::conditions;
 pub use config::{AccessKey, S3Config};
+pub use policy::{KeyAccess, KeyPolicy};
 pub use range::requested_range;
 
 const X_AMZ_REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
@@ -90,6 +91,7 @@ pub(crate) struct S3Frontend {
     limits: Reloadable<Limits>,
     connections: Arc<Limit>,
     upload_limit_bytes: Arc<AtomicU64>,
+    access_log: Arc<AccessLog>,
     statistics: FrontendStatistics,
     next_request_id: AtomicU64,
 }
@@ -120,7 +122,7 @@ impl Limits {
     }
 }
 
-type PacedResponse = Response<PacedBody<Body>>;
+type PacedResponse = Response<PacedBody<RecordedBody<Body>>>;
 
 impl Frontend for S3Frontend {
     type Config = S3Config;
@@ -130,7 +132,15 @@ impl Frontend for S3Frontend {
     async fn bind(config: &S3Config, host: &Host) -> Result<Bound<Self>, StartError> {
         let listener = bind_tcp(Self::NAME, config.listen).await?;
         let tls = tls(config)?;
-        Ok(Bound::tcp(S3Frontend::new(config, tls, host), listener))
+        let frontend = S3Frontend::new(config, tls, host);
+        let started = frontend
+            .access_log
+            .switch_to(Opened::new(&config.access_log)?);
+        started.map_err(|source| StartError::Thread {
+            frontend: Self::NAME,
+            source,
+        })?;
+        Ok(Bound::tcp(frontend, listener))
     }
 
     fn serve(self: Arc<Self>, listener: TcpListener, serving: Serving) -> Service {
@@ -142,17 +152,18 @@ impl Frontend for S3Frontend {
             self.clock.clone(),
             shutdown,
             Arc::clone(&self.statistics.connections),
-            move |stream, activity| {
-                Arc::clone(&self).connection(stream, connections.clone(), activity)
+            move |stream, client, activity| {
+                Arc::clone(&self).connection(stream, client, connections.clone(), activity)
             },
         ))
     }
 
-    /// Replaces keys for later requests, limits for later connections and
+    /// Replaces keys and their policies for later requests, limits for later connections and
     /// requests, and the certificate for later connections. Turning TLS on or
     /// off requires a restart.
     fn reload(self: Arc<Self>, config: &S3Config) -> Result<Reload, ServerConfigError> {
         let (config, new_tls) = (config.clone(), tls(config)?);
+        let log = Opened::new(&config.access_log)?;
         Ok(Box::new(move || {
             self.keys.replace_with(&Keys::new(&config));
             let limits = Reloadable::new(Limits::new(&config));
@@ -160,8 +171,13 @@ impl Frontend for S3Frontend {
             self.connections.set(config.max_connections as usize);
             let upload_limit = config.max_upload_size.bytes();
             self.upload_limit_bytes.store(upload_limit, Relaxed);
+            if let Err(error) = self.access_log.switch_to(log) {
+                tracing::error!(%error, "the thread of s3.access_log cannot be started");
+            }
             let mut taken = vec![
+                "s3.access_log",
                 "s3.keys",
+                "s3.policies",
                 "s3.max_connections",
                 "s3.max_streams_per_connection",
                 "s3.max_header_size",
@@ -182,6 +198,18 @@ impl Frontend for S3Frontend {
 impl Collect for S3Frontend {
     fn collect(&self, samples: &mut Samples) {
         self.statistics.collect(samples, Self::NAME);
+        samples.counter(
+            "floe_s3_requests_denied",
+            "Requests that no policy of their access key allows",
+            &[],
+            self.keys.denied(),
+        );
+        samples.counter(
+            "floe_s3_access_log_dropped",
+            "Lines of s3.access_log that were not written",
+            &[],
+            self.access_log.dropped(),
+        );
     }
 }
 
@@ -191,7 +219,8 @@ impl S3Frontend {
         let upload_limit_bytes = Arc::new(AtomicU64::new(config.max_upload_size.bytes()));
         let cache = host.objects.clone();
         let statistics = FrontendStatistics::default();
-        let plain = PlainReads::new(config, &keys, host, &statistics);
+        let access_log = AccessLog::new();
+        let plain = PlainReads::new(config, &keys, host, &statistics, &access_log);
         S3Frontend {
             plain,
             domains: Domains::new(&config.domains),
@@ -204,6 +233,7 @@ impl S3Frontend {
             // Ids of different runs differ, so that logs can be distinguished.
             next_request_id: AtomicU64::new(host.clock.unix_seconds() << 32),
             clock: host.clock.clone(),
+            access_log,
             statistics,
         }
     }
@@ -211,16 +241,17 @@ impl S3Frontend {
     async fn connection(
         self: Arc<Self>,
         stream: TcpStream,
+        client: SocketAddr,
         shutdown: Shutdown,
         activity: Arc<Activity>,
     ) {
         let Some(tls) = &self.tls else {
-            return self.requests(stream, shutdown, activity).await;
+            return self.requests(stream, client, shutdown, activity).await;
         };
         let limit = self.limits.get().http.idle_timeout;
         let counters = &self.statistics.connections;
         match net::greet(tls.accept(stream), &self.clock, limit, &shutdown.drain).await {
-            Greeting::Done(stream) => self.requests(stream, shutdown, activity).await,
+            Greeting::Done(stream) => self.requests(stream, client, shutdown, activity).await,
             Greeting::Drained => {}
             Greeting::Late => counters.stalled.add(1),
             Greeting::Failed(error) => {
@@ -231,18 +262,28 @@ impl S3Frontend {
     }
 
     /// Serves the requests of an open connection.
-    async fn requests<T>(self: &Arc<Self>, stream: T, shutdown: Shutdown, activity: Arc<Activity>)
-    where
+    async fn requests<T>(
+        self: &Arc<Self>,
+        stream: T,
+        client: SocketAddr,
+        shutdown: Shutdown,
+        activity: Arc<Activity>,
+    ) where
         T: AsyncRead + SendKept + Unpin + Send + 'static,
     {
         let limits = self.limits.get();
         let next_id = || self.request_id();
-        let rest = self
-            .plain
-            .serve(stream, &limits.http, &shutdown.drain, &activity, &next_id);
+        let rest = self.plain.serve(
+            stream,
+            client,
+            &limits.http,
+            &shutdown.drain,
+            &activity,
+            &next_id,
+        );
         if let Some(Rest { stream, was_read }) = rest.await {
             // In memory of its own: many connections never come here.
-            Box::pin(self.all_requests(stream, was_read, shutdown, activity)).await;
+            Box::pin(self.all_requests(stream, client, was_read, shutdown, activity)).await;
         }
     }
 
@@ -255,6 +296,7 @@ impl S3Frontend {
     fn all_requests<T>(
         self: &Arc<Self>,
         stream: T,
+        client: SocketAddr,
         was_read: bool,
         shutdown: Shutdown,
         activity: Arc<Activity>,
@@ -267,6 +309,7 @@ impl S3Frontend {
         let pace = Pace::new(self.clock.clone(), limits.stall_timeout);
         let service = Connection {
             frontend: Arc::clone(self),
+            client,
             pace: Arc::clone(&pace),
             was_read: AtomicBool::new(was_read),
         };
@@ -276,6 +319,7 @@ impl S3Frontend {
     async fn respond(
         self: Arc<Self>,
         request: Request<Incoming>,
+        client: SocketAddr,
         pace: Arc<Pace>,
     ) -> PacedResponse {
         let is_head = request.method() == Method::HEAD;
@@ -285,7 +329,8 @@ impl S3Frontend {
             request.method(),
         );
         let id = self.request_id();
-        let mut response = self.response(request).await;
+        let mut record = self.record(&request, client);
+        let mut response = self.response(request, record.as_ref()).await;
         let headers = response.headers_mut();
         // An answer of the origin has its own.
         let server = HeaderValue::from_static("Floe");
@@ -297,12 +342,51 @@ impl S3Frontend {
         let result = result.and_then(|value| value.to_str().ok());
         meter.answered(response.status(), result);
         tracing::debug!(request = %id, status = response.status().as_u16(), "responded");
+        if let Some(record) = &mut record {
+            let cache = match response.extensions().get::<Forwarded>() {
+                Some(Forwarded) => Some("forwarded".into()),
+                None => result.map(|result| result.to_ascii_lowercase().into()),
+            };
+            // That of the origin, if the answer is.
+            let id = response.headers().get(X_AMZ_REQUEST_ID);
+            let id = id.and_then(|id| id.to_str().ok()).unwrap_or_default();
+            record.answered(response.status(), id, cache);
+        }
         let announced = announced_length(&response, is_head);
-        response.map(|body| PacedBody::new(body, pace, announced, meter))
+        let is_error = response.status().as_u16() >= 400;
+        response.map(|body| {
+            let body = RecordedBody::new(body, record, is_error);
+            PacedBody::new(body, pace, announced, meter)
+        })
     }
 
-    async fn response(&self, request: Request<Incoming>) -> Response<Body> {
+    /// The line of a request, if the access log is on.
+    fn record(&self, request: &Request<Incoming>, client: SocketAddr) -> Option<Record> {
+        if !self.access_log.is_on() {
+            return None;
+        }
+        let target = self.domains.target(request.uri(), request.headers());
+        let (bucket, key) = target.map_or((None, None), |target| (target.bucket, target.key));
+        let asked = Asked {
+            method: request.method().as_str(),
+            bucket: bucket.as_deref(),
+            key: key.as_deref(),
+            query: request.uri().query(),
+            user_agent: request.headers().get(USER_AGENT).map(HeaderValue::as_bytes),
+            access_key: None,
+        };
+        Record::begin(&self.access_log, &self.clock, client, &asked)
+    }
+
+    async fn response(
+        &self,
+        request: Request<Incoming>,
+        record: Option<&Record>,
+    ) -> Response<Body> {
         let (mut head, body) = request.into_parts();
+        if let Some(record) = record {
+            head.extensions.insert(record.verified());
+        }
         let named = || self.domains.require_bucket_name(&head.uri, &head.headers);
         match named().and_then(|()| head::admit(&head)) {
             Ok(credentials) => head.extensions.insert(credentials),
@@ -310,11 +394,13 @@ impl S3Frontend {
         };
         let clock = self.clock.clone();
         let pace = self.limits.get().uploads;
+        let received_bytes = record.map(Record::received_bytes);
+        let timed = |body| TimedBody::new(body, clock, pace).counted_in(received_bytes);
         let is_streamed = head.method != Method::POST || head::is_streaming(&head.headers);
         let body = match body.is_end_stream() {
             true => Body::empty(),
-            false if is_streamed => Body::http_body_unsync(TimedBody::new(body, clock, pace)),
-            false => match document(&head, TimedBody::new(body, clock, pace)).await {
+            false if is_streamed => Body::http_body_unsync(timed(body)),
+            false => match document(&head, timed(body)).await {
                 Ok(document) => Body::from(document),
                 Err(error) => return rejection(error, head.version),
             },
@@ -337,6 +423,7 @@ impl S3Frontend {
 /// One connection's view of the frontend.
 struct Connection {
     frontend: Arc<S3Frontend>,
+    client: SocketAddr,
     pace: Arc<Pace>,
     /// The cache has been asked for the object of the first request.
     was_read: AtomicBool,
@@ -351,53 +438,14 @@ impl hyper::service::Service<Request<Incoming>> for Connection {
         if self.was_read.swap(false, Relaxed) {
             request.extensions_mut().insert(WasRead);
         }
-        let response = Arc::clone(&self.frontend).respond(request, Arc::clone(&self.pace));
+        let frontend = Arc::clone(&self.frontend);
+        let response = frontend.respond(request, self.client, Arc::clone(&self.pace));
         Box::pin(async move { Ok(response.await) })
     }
 }
 
 fn tls(config: &S3Config) -> Result<Option<Tls>, ServerConfigError> {
     Tls::new(S3Frontend::NAME, &config.tls_certificate, &config.tls_key)
-}
-
-fn service(
-    config: &S3Config,
-    cache: ObjectCache,
-    keys: Keys,
-    upload_limit_bytes: Arc<AtomicU64>,
-) -> S3Service {
-    let domains = Domains::new(&config.domains);
-    let access = Access {
-        anonymous: config.anonymous.is_served(),
-    };
-    let forwards = cache.origin().forwards(Some("")).then(|| Forwards {
-        cache: cache.clone(),
-        domains: domains.clone(),
-        upload_limit_bytes: Arc::clone(&upload_limit_bytes),
-    });
-    let mut builder = S3ServiceBuilder::new(Writes {
-        cache: cache.clone(),
-        region: config.region.clone(),
-        upload_limit_bytes,
-    });
-    builder.set_host(domains.clone());
-    builder.set_auth(keys);
-    builder.set_access(access);
-    builder.set_route(Route {
-        access,
-        reads: Reads {
-            answers: Answers::new(&cache),
-            domains: domains.clone(),
-        },
-        attributes: ObjectAttributes { cache, domains },
-        forwards,
-    });
-    let mut limits = s3s::config::S3Config::default();
-    limits.xml_max_body_size = XML_BYTES_MAX;
-    builder.set_config(Arc::new(s3s::config::StaticConfigProvider::new(Arc::new(
-        limits,
-    ))));
-    builder.build()
 }
 
 /// Reads a request body that is a document, and checks its announced length and hashes.

@@ -7,7 +7,7 @@ use http::header::CONNECTION;
 use http::{HeaderMap, HeaderName, Method};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
-use super::error::{invalid_argument, not_implemented, with};
+use super::error::{denied, invalid_argument, not_implemented};
 use super::query::Query;
 use super::target::Target;
 
@@ -178,9 +178,8 @@ fn reject_extensions(headers: &HeaderMap) -> S3Result<()> {
     }
 }
 
-/// With `origin.buckets`, rejects what could reach a bucket that they do not name: settings,
-/// whose documents name other buckets, and keys that a server may take for another path.
-fn require_own_bucket(method: &Method, target: &Target, query: &Query) -> S3Result<()> {
+/// True for settings whose documents name other buckets.
+pub(super) fn names_other_buckets(query: &Query) -> bool {
     const SETTINGS: [&str; 8] = [
         "analytics",
         "inventory",
@@ -191,8 +190,13 @@ fn require_own_bucket(method: &Method, target: &Target, query: &Query) -> S3Resu
         "restore",
         "select",
     ];
-    let names_others = SETTINGS.into_iter().any(|name| query.has(name));
-    if names_others && !method.is_safe() {
+    SETTINGS.into_iter().any(|name| query.has(name))
+}
+
+/// With `origin.buckets`, rejects what could reach a bucket that they do not name: settings,
+/// whose documents name other buckets, and keys that a server may take for another path.
+fn require_own_bucket(method: &Method, target: &Target, query: &Query) -> S3Result<()> {
+    if names_other_buckets(query) && !method.is_safe() {
         return Err(denied(
             "with origin.buckets this cache takes no settings that name other buckets",
         ));
@@ -242,13 +246,6 @@ fn signed_only(what: &str) -> S3Error {
     denied(&format!(
         "this cache takes {what} from signed requests only"
     ))
-}
-
-fn denied(reason: &str) -> S3Error {
-    with(
-        S3ErrorCode::AccessDenied,
-        format!("Access Denied: {reason}"),
-    )
 }
 
 /// True for a key that every server takes for itself: some take `//a`, `./a` and `b/../a` for

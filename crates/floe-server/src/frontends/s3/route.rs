@@ -45,8 +45,16 @@ impl S3Route for Route {
     }
 
     async fn check_access(&self, request: &mut S3Request<Body>) -> S3Result<()> {
-        self.access
-            .decide(request.credentials.is_some(), &request.extensions)
+        let head = (&request.method, &request.uri, &request.headers);
+        let (verified, extensions) = (request.credentials.as_ref(), &mut request.extensions);
+        let rights = self.access.decide(verified, head, extensions)?;
+        let target = self.access.domains.target(&request.uri, &request.headers);
+        let is_of_service = target.is_some_and(|target| target.bucket.is_none());
+        match is_of_service && rights.is_restricted() {
+            // A reload has brought the first policy since `is_match`.
+            true => Err(rights.deny("see the answer of the origin itself")),
+            false => Ok(()),
+        }
     }
 
     async fn call(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {

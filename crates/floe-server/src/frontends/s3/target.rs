@@ -70,6 +70,19 @@ impl Domains {
         })
     }
 
+    /// The target of a request that has one meaning for all readers.
+    pub(crate) fn certain_target(&self, uri: &Uri, headers: &HeaderMap) -> Option<Target> {
+        let target = self.target(uri, headers)?;
+        let path = self.named(uri, headers)?.ok()?;
+        let named = match &path {
+            S3Path::Root => (None, None),
+            S3Path::Bucket { bucket } => (Some(&**bucket), None),
+            S3Path::Object { bucket, key } => (Some(&**bucket), Some(&**key)),
+        };
+        let is_certain = named == (target.bucket.as_deref(), target.key.as_deref());
+        is_certain.then_some(target)
+    }
+
     /// The bucket and key of a request, if it names an object.
     pub(crate) fn object(&self, uri: &Uri, headers: &HeaderMap) -> Option<(String, String)> {
         match self.named(uri, headers)?.ok()? {

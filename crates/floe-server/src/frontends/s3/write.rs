@@ -22,6 +22,7 @@ use super::error::{invalid_argument, not_implemented, s3_error};
 use super::fields::{attributes, etag, part_number};
 use super::list;
 use super::multipart;
+use super::policy::Rights;
 use super::upload::{Announced, Upload, payload_sha256};
 
 /// Most concurrent deletes of one `DeleteObjects`.
@@ -92,7 +93,8 @@ impl S3 for Writes {
         &self,
         request: S3Request<ListBucketsInput>,
     ) -> S3Result<S3Response<ListBucketsOutput>> {
-        let page = list::buckets(&self.cache, &self.region, request.input).await?;
+        let rights = Rights::of(&request.extensions)?;
+        let page = list::buckets(&self.cache, &self.region, request.input, &rights).await?;
         Ok(S3Response::new(page))
     }
 
@@ -186,6 +188,7 @@ impl S3 for Writes {
         &self,
         request: S3Request<DeleteObjectsInput>,
     ) -> S3Result<S3Response<DeleteObjectsOutput>> {
+        let rights = Rights::of(&request.extensions)?;
         let DeleteObjectsInput { bucket, delete, .. } = request.input;
         if delete.objects.is_empty() || delete.objects.len() > DELETES_MAX {
             return Err(s3s::S3Error::with_message(
@@ -193,6 +196,9 @@ impl S3 for Writes {
                 format!("name between 1 and {DELETES_MAX} objects to delete"),
             ));
         }
+        let named = delete.objects.iter();
+        let named = named.map(|object| ObjectKey::new(bucket.as_str(), object.key.as_str()));
+        rights.require_writes(&named.collect::<Vec<_>>())?;
         let quiet = delete.quiet.unwrap_or(false);
         let results: Vec<Result<DeletedObject, Error>> = futures::stream::iter(delete.objects)
             .map(|object| self.delete_one(&bucket, object))

@@ -12,7 +12,8 @@ use super::origin::GatedOrigin;
 use super::*;
 use crate::object::Outcome;
 use crate::origin::{
-    Attributes, CompleteRequest, OriginConfig, OriginError, PartRequest, UploadedPart,
+    Attributes, CompleteRequest, OriginConfig, OriginError, OriginOperation, OriginReason,
+    PartRequest, UploadedPart,
 };
 
 fn version(letter: u8, len: usize) -> Bytes {
@@ -265,6 +266,24 @@ async fn consistency_modes_ask_the_origin_as_often_as_they_say() {
         let expected = if sees_change { b'b' } else { b'a' };
         assert_eq!(read(&cache, None).await.unwrap(), version(expected, 100));
         assert_eq!(origin.heads.load(SeqCst), heads);
+        let stats = cache.origin().stats();
+        let sent = |operation, reason| {
+            let sent = stats.requests(operation, reason);
+            (sent.succeeded + sent.negative) as usize
+        };
+        let validations = sent(OriginOperation::Head, OriginReason::Validation);
+        assert_eq!(validations, heads);
+        assert_eq!(sent(OriginOperation::Head, OriginReason::Fetch), 0);
+        let fetches = sent(OriginOperation::Get, OriginReason::Fetch);
+        assert_eq!(fetches, origin.gets());
+        let all = OriginOperation::ALL.map(|operation| stats.operation(operation).succeeded);
+        let negative = OriginOperation::ALL.map(|operation| stats.operation(operation).negative);
+        let all = all.iter().chain(&negative).sum::<u64>();
+        assert_eq!(
+            all as usize,
+            validations + fetches,
+            "each request has one reason"
+        );
     }
 }
 

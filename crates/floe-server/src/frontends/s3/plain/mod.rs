@@ -9,6 +9,7 @@ mod response;
 mod signature;
 
 use std::io::{self, Cursor, IoSlice};
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
@@ -17,12 +18,13 @@ use floe::object::ObjectBody;
 use floe_device::sendable::SENDABLE_MIN_BYTES;
 use floe_device::{Clock, SendableMemory};
 use futures::{FutureExt, StreamExt};
-use http::Method;
+use http::{Method, StatusCode};
 use s3s::S3Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use self::request::{Admission, Parsed, Plain, parse};
+use super::access_log::{AccessLog, Asked, Record};
 use super::answer::{Answered, Answers, Unread};
 use super::auth::Keys;
 use super::config::S3Config;
@@ -51,6 +53,7 @@ impl PlainReads {
         keys: &Keys,
         host: &Host,
         statistics: &FrontendStatistics,
+        access_log: &Arc<AccessLog>,
     ) -> Self {
         PlainReads {
             answers: Answers::new(&host.objects),
@@ -58,6 +61,7 @@ impl PlainReads {
                 domains: Domains::new(&config.domains),
                 keys: keys.clone(),
                 anonymous: config.anonymous.is_served(),
+                access_log: Arc::clone(access_log),
             },
             // Encryption copies all it sends.
             memory: match config.tls_certificate.as_os_str().is_empty() {
@@ -67,6 +71,42 @@ impl PlainReads {
             clock: host.clock.clone(),
             requests: Arc::clone(&statistics.requests),
             connections: Arc::clone(&statistics.connections),
+        }
+    }
+}
+
+/// The measurement of a request, and its line in the access log.
+struct Watch {
+    meter: RequestMeter,
+    record: Option<Record>,
+}
+
+impl Watch {
+    fn answered(&mut self, status: StatusCode, id: &str, outcome: Option<&'static str>) {
+        self.meter.answered(status, outcome);
+        if let Some(record) = &mut self.record {
+            record.answered(status, id, outcome.map(Into::into));
+        }
+    }
+
+    fn sent(&mut self, bytes: u64) {
+        self.meter.sent(bytes);
+        if let Some(record) = &mut self.record {
+            record.sent(bytes);
+        }
+    }
+
+    fn failed(&mut self, code: &str) {
+        if let Some(record) = &mut self.record {
+            record.failed(code);
+        }
+    }
+
+    /// Ends it without a trace: the other way watches the request.
+    fn cancel(self) {
+        self.meter.cancel();
+        if let Some(record) = self.record {
+            record.cancel();
         }
     }
 }
@@ -92,6 +132,7 @@ impl PlainReads {
     pub(super) async fn serve<T>(
         &self,
         stream: T,
+        client: SocketAddr,
         limits: &HttpLimits,
         drain: &CancellationToken,
         activity: &Arc<Activity>,
@@ -117,8 +158,7 @@ impl PlainReads {
                 Next::End => return None,
             };
             let busy = activity.begin();
-            let counters = Arc::clone(&self.requests);
-            let mut meter = RequestMeter::begin(counters, self.clock.clone(), &read.method);
+            let mut watch = self.watch(&read, client);
             let most = limits.max_header_bytes as usize;
             let answer = {
                 let mut answer = pin!(self.answers.answer(
@@ -142,7 +182,7 @@ impl PlainReads {
                 Ok(response) => Ok(response),
                 Err(Unread::Refused(error)) => Err(error),
                 Err(Unread::OfOrigin { was_read }) => {
-                    meter.cancel();
+                    watch.cancel();
                     return rest(buffer, stream, was_read);
                 }
             };
@@ -155,10 +195,10 @@ impl PlainReads {
                     answer,
                     &mut head,
                     (&next_id(), is_last),
-                    &mut meter,
+                    &mut watch,
                 )
                 .await;
-            drop((meter, busy));
+            drop((watch, busy));
             if let Err(error) = sent {
                 tracing::debug!(%error, "a connection broke off");
                 self.connections.broken.add(1);
@@ -170,6 +210,25 @@ impl PlainReads {
                 return None;
             }
             buffer.advance(read.length);
+        }
+    }
+
+    fn watch(&self, read: &Plain, client: SocketAddr) -> Watch {
+        let counters = Arc::clone(&self.requests);
+        let record = read.details.as_ref().and_then(|details| {
+            let asked = Asked {
+                method: read.method.as_str(),
+                bucket: Some(read.key.bucket()),
+                key: Some(read.key.key()),
+                query: Some(details.query),
+                user_agent: details.user_agent.as_deref(),
+                access_key: details.access_key.as_deref(),
+            };
+            Record::begin(&self.admission.access_log, &self.clock, client, &asked)
+        });
+        Watch {
+            meter: RequestMeter::begin(counters, self.clock.clone(), &read.method),
+            record,
         }
     }
 
@@ -226,16 +285,16 @@ impl PlainReads {
         answer: Result<Answered, S3Error>,
         out: &mut BytesMut,
         (id, is_last): (&str, bool),
-        meter: &mut RequestMeter,
+        watch: &mut Watch,
     ) -> io::Result<()> {
         match answer {
             Ok((head, body)) => {
                 tracing::debug!(request = %id, status = head.status.as_u16(), "responded");
-                meter.answered(head.status, head.outcome);
+                watch.answered(head.status, id, head.outcome);
                 response::write(&head, out, id, is_last);
                 match body {
                     Some(body) => {
-                        self.send_body(stream, out, body, head.length, meter)
+                        self.send_body(stream, out, body, head.length, watch)
                             .await?
                     }
                     None => stream.write_all(out).await?,
@@ -243,11 +302,13 @@ impl PlainReads {
             }
             Err(error) => {
                 let is_head = read.method == Method::HEAD;
+                let code = error.code().as_str().to_owned();
                 let (status, body) =
                     response::write_error(out, error, id, is_last, is_head).await?;
                 tracing::debug!(request = %id, status = status.as_u16(), "responded");
-                meter.answered(status, None);
-                meter.sent(body.len() as u64);
+                watch.answered(status, id, None);
+                watch.failed(&code);
+                watch.sent(body.len() as u64);
                 write_both(stream, out, &body).await?;
             }
         }
@@ -261,7 +322,7 @@ impl PlainReads {
         mut head: &[u8],
         mut body: ObjectBody,
         length: u64,
-        meter: &RequestMeter,
+        watch: &mut Watch,
     ) -> io::Result<()> {
         let mut remaining = length;
         loop {
@@ -272,7 +333,7 @@ impl PlainReads {
             let left = remaining.checked_sub(piece.len() as u64);
             remaining = left.ok_or_else(|| io::Error::other("the response is too long"))?;
             let is_end = piece.is_empty();
-            meter.sent(piece.len() as u64);
+            watch.sent(piece.len() as u64);
             let head = std::mem::take(&mut head);
             match &self.memory {
                 Some(memory)

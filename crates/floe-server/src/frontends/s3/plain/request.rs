@@ -1,5 +1,6 @@
 //! Tells plain reads from all other requests.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use floe::object::ObjectKey;
@@ -9,6 +10,7 @@ use percent_encoding::percent_decode;
 use s3s::path::{check_bucket_name, check_key};
 
 use super::signature::Signed;
+use crate::frontends::s3::access_log::AccessLog;
 use crate::frontends::s3::auth::Keys;
 use crate::frontends::s3::target::Domains;
 
@@ -45,6 +47,7 @@ pub(super) struct Admission {
     pub(super) keys: Keys,
     /// Those without a signature are.
     pub(super) anonymous: bool,
+    pub(super) access_log: Arc<AccessLog>,
 }
 
 /// An admitted GET or HEAD of an object, without a body.
@@ -58,6 +61,16 @@ pub(super) struct Plain {
     pub(super) keeps_alive: bool,
     /// Bytes of the head.
     pub(super) length: usize,
+    /// For the access log, if it is on.
+    pub(super) details: Option<Box<Details>>,
+}
+
+/// The parts of a request that only the access log has.
+#[derive(Debug)]
+pub(super) struct Details {
+    pub(super) access_key: Option<String>,
+    pub(super) query: &'static str,
+    pub(super) user_agent: Option<Vec<u8>>,
 }
 
 /// The beginning of a connection's bytes.
@@ -139,8 +152,9 @@ fn plain(
     if path.contains('#') || !check_bucket_name(bucket) || key.is_empty() {
         return None;
     }
-    let is_admitted = match authorization {
-        None => admission.anonymous,
+    let access_key = match authorization {
+        None if admission.anonymous => None,
+        None => return None,
         Some(authorization) => {
             let signed = Signed {
                 method: method.as_str(),
@@ -149,19 +163,28 @@ fn plain(
                 headers: &*request.headers,
                 authorization,
             };
-            signed.is_valid(&admission.keys, SystemTime::now())
+            Some(signed.verified_key(&admission.keys, SystemTime::now())?)
         }
     };
-    if !is_admitted {
-        return None;
-    }
     let key = percent_decode(key.as_bytes()).decode_utf8().ok()?;
-    check_key(&key).then(|| Plain {
+    // The other way words the refusal.
+    let is_allowed = check_key(&key) && admission.keys.may_read(access_key, bucket, &key);
+    let details = admission.access_log.is_on().then(|| {
+        let mut headers = request.headers.iter();
+        let user_agent = headers.find(|header| header.name.eq_ignore_ascii_case("user-agent"));
+        Box::new(Details {
+            access_key: access_key.map(str::to_owned),
+            query,
+            user_agent: user_agent.map(|header| header.value.to_vec()),
+        })
+    });
+    is_allowed.then(|| Plain {
         method,
         key: ObjectKey::new(bucket, &*key),
         terms,
         keeps_alive,
         length,
+        details,
     })
 }
 
@@ -211,6 +234,7 @@ mod tests {
             domains: Domains::new(&["s3.example.com".into()]),
             keys: Keys::new(&S3Config::default()),
             anonymous: true,
+            access_log: AccessLog::new(),
         };
         parse(bytes, &admission)
     }

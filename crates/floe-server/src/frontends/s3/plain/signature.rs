@@ -43,13 +43,9 @@ struct Authorization<'a> {
     signature: &'a str,
 }
 
-impl Signed<'_> {
-    /// True if the signature is that of a known key over this request, at this time.
-    pub(super) fn is_valid(&self, keys: &Keys, now: SystemTime) -> bool {
-        self.verify(keys, now) == Some(true)
-    }
-
-    fn verify(&self, keys: &Keys, now: SystemTime) -> Option<bool> {
+impl<'a> Signed<'a> {
+    /// The known access key that has signed this request, at this time.
+    pub(super) fn verified_key(&self, keys: &Keys, now: SystemTime) -> Option<&'a str> {
         let authorization = parse(self.authorization)?;
         let time = self.only("x-amz-date")?;
         if !time.starts_with(authorization.date) || skew(time, now)? > SKEW_MAX {
@@ -79,7 +75,8 @@ impl Signed<'_> {
         // In constant time.
         let verify = |key: &[u8]| hmac(key, &text).verify_slice(&signature).is_ok();
         let (access_key, scope) = (authorization.access_key, authorization.scope);
-        Some(keys.verified_by(access_key, scope, derive, verify))
+        let is_valid = keys.verified_by(access_key, scope, derive, verify);
+        is_valid.then_some(access_key)
     }
 
     fn canonical(&self, signed: &str, payload: &str) -> Option<Vec<u8>> {
@@ -245,9 +242,9 @@ mod tests {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(at_seconds);
         let keys = keys();
         // The second time with the derived key that is kept.
-        let first = signed.is_valid(&keys, now);
-        assert_eq!(signed.is_valid(&keys, now), first);
-        first
+        let first = signed.verified_key(&keys, now);
+        assert_eq!(signed.verified_key(&keys, now), first);
+        first.is_some()
     }
 
     #[test]
