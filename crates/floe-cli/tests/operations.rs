@@ -220,6 +220,10 @@ const PROOFS: &[(&str, &str)] = &[
         "floe-cli/tests/reloading.rs:sighup_applies_the_limits_that_the_operations_page_lists",
     ),
     (
+        "* how objects are cached",
+        "floe-cli/tests/reloading.rs:sighup_applies_the_rules_of_objects floe/src/object/tests/rules.rs:a_reload_holds_for_the_next_read",
+    ),
+    (
         "* `origin.requests`",
         "floe-cli/tests/reloading.rs:sighup_applies_limits_and_names_those_that_need_a_restart",
     ),
@@ -470,6 +474,10 @@ const PROOFS: &[(&str, &str)] = &[
     (
         "| a panic, which is a defect of Floe",
         "floe/tests/panics.rs:a_batch_in_a_log_is_given_up floe/tests/panics.rs:a_reclaimer_that_panics_poisons_the_cache",
+    ),
+    (
+        "* `floe cache ls|warm|purge`",
+        "floe-cli/tests/cache_commands.rs:objects_are_listed_and_warmed floe-cli/tests/cache_commands.rs:a_purge_holds_after_a_kill floe-server/src/frontends/control/tests.rs:only_the_owner_can_open_the_socket",
     ),
     (
         "* `floe volume status|attach",

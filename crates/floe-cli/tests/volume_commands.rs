@@ -123,7 +123,7 @@ fn volumes_are_operated_while_the_server_runs() {
     let folder = folder();
     let folder = folder.path();
     let volume = |words: &[&str]| run(folder, &[&["volume"], words].concat());
-    volume(&["status"]).expect(3, &["no server with volumes", "--data-dir"]);
+    volume(&["status"]).expect(3, &["no server answers", "--data-dir"]);
     let settings = [
         ("FLOE_VOLUMES_PATH", "cache.floe"),
         ("FLOE_VOLUMES_SIZE", "64MiB"),

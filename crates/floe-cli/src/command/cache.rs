@@ -21,7 +21,6 @@ use super::control::{Client, unexpected};
 use crate::args::CacheAction;
 use crate::failure::Failure;
 use crate::output;
-use crate::settings::Request as Settings;
 
 /// Objects of a page.
 const PAGE_OBJECTS: usize = 500;
@@ -41,9 +40,7 @@ pub(crate) fn run(
     action: &CacheAction,
     json: bool,
 ) -> Result<(), Failure> {
-    let settings = Settings::new(schema, matches)?;
-    let effective = settings.load(schema)?;
-    let client = Client::new(&settings, &effective)?;
+    let client = Client::of(schema, matches)?;
     match action {
         CacheAction::Ls { objects, after } => {
             let (bucket, prefix) = bucket_and(objects)?;

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use floe::config::Effective;
+use clap::ArgMatches;
+use floe::config::{Effective, Schema};
 use floe_server::control::{self, Reply, Request};
 
 use crate::failure::Failure;
@@ -15,6 +16,12 @@ pub(super) struct Client {
 }
 
 impl Client {
+    /// The client of a command that needs no other settings.
+    pub(super) fn of(schema: &Schema, matches: &ArgMatches) -> Result<Self, Failure> {
+        let settings = Settings::new(schema, matches)?;
+        Client::new(&settings, &settings.load(schema)?)
+    }
+
     pub(super) fn new(settings: &Settings, effective: &Effective<'_>) -> Result<Self, Failure> {
         let path = frontends::control_path(effective, &settings.places.data_dir)?;
         let path =

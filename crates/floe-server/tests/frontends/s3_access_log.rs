@@ -28,6 +28,13 @@ impl Logged {
         config.s3.as_mut().unwrap().access_log = self.path();
     }
 
+    /// A server with this log, and one object.
+    async fn rig(&self, key: &str) -> Rig {
+        let rig = rig_with(|config| self.give(config)).await;
+        rig.origin.store("bucket", key, "bytes");
+        rig
+    }
+
     /// The lines after the server has ended.
     pub(crate) async fn lines(&self, rig: Rig) -> Vec<Value> {
         rig.server.shutdown().await;
@@ -45,8 +52,7 @@ fn text<'a>(line: &'a Value, name: &str) -> &'a str {
 #[tokio::test]
 async fn reads_have_the_same_lines_on_both_ways() {
     let logged = Logged::new();
-    let rig = rig_with(|config| logged.give(config)).await;
-    rig.origin.store("bucket", "a b", "bytes");
+    let rig = logged.rig("a b").await;
     let host = rig.s3().to_string();
     let mut ids = Vec::new();
     for query in ["", "?response-content-type=a%2Fb"] {
@@ -85,8 +91,7 @@ async fn reads_have_the_same_lines_on_both_ways() {
 #[tokio::test]
 async fn writes_refusals_and_presigned_urls_have_lines() {
     let logged = Logged::new();
-    let rig = rig_with(|config| logged.give(config)).await;
-    rig.origin.store("bucket", "k", "bytes");
+    let rig = logged.rig("k").await;
     let host = rig.s3().to_string();
     rig.send("PUT", "/bucket/new", &[], "12345").await;
     let url = Signer::known().presign("GET", &host, "/bucket/k", 60);
