@@ -44,6 +44,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     .map(|object| MetadataRecord {
         validated_unix_s: 1_700_000_000,
         purge: 3,
+        session: 4,
         object,
     })
     .map(|record| record.encode().to_vec())

@@ -278,4 +278,12 @@ async fn a_reload_replaces_policies_with_keys() {
     ));
     let gone = signed(&rig, WRITER, "GET", "/mixed/in/k", &[], "").await;
     assert_eq!(gone.code(), "InvalidAccessKeyId");
+    // The listener goes on to serve unsigned requests, which lose their rights.
+    let unsigned = async || rig.send("GET", "/open/public/k", &[], "").await;
+    assert_eq!(unsigned().await.status, 200);
+    let s3 = config.s3.as_mut().unwrap();
+    s3.anonymous = floe_server::Anonymous::Rejected;
+    s3.policies.pop();
+    rig.server.reload(&config).unwrap();
+    assert!(is_denied(&unsigned().await));
 }

@@ -254,6 +254,10 @@ impl ObjectConfig {
         ))
     }
 
+    pub(crate) fn events_timeout(&self) -> Duration {
+        Duration::from_secs(self.events_timeout_seconds)
+    }
+
     pub(crate) fn reader_timeout(&self) -> Duration {
         Duration::from_millis(self.reader_timeout_ms)
     }

@@ -1,48 +1,48 @@
 //! Mode `events`: cached metadata counts while notifications of changes arrive.
 //!
 //! A notification is lost unseen, so the mode has two bounds. Silence: a sender sends
-//! something from time to time, and without it objects are validated as in mode `etag`;
-//! when it is heard again, nothing counts that was validated before. Age: metadata that the
-//! origin has not confirmed for long is validated, whatever was heard.
+//! something from time to time. After a silence, or a notification that could not be taken,
+//! objects are validated as in mode `etag` until something is heard again, which begins a
+//! session: metadata counts only in the session in which it was requested. Age: metadata that
+//! the origin has not confirmed for long is validated, whatever was heard.
 
+use std::time::Duration;
+
+use floe_core::Tick;
 use parking_lot::Mutex;
 
-/// When the notifications were heard, in seconds since 1970.
+/// The session of notifications, if there is one.
 #[derive(Debug, Default)]
-pub(super) struct Events(Mutex<Option<Heard>>);
+pub(super) struct Events(Mutex<Option<Session>>);
 
 #[derive(Clone, Copy, Debug)]
-struct Heard {
-    /// The first second from which on all changes were heard.
-    since: u64,
-    last: u64,
-}
-
-impl Heard {
-    fn is_silent(self, now_unix_s: u64, timeout_s: u64) -> bool {
-        // A clock that stepped back counts as silence.
-        now_unix_s
-            .checked_sub(self.last)
-            .is_none_or(|silence_s| silence_s > timeout_s)
-    }
+struct Session {
+    /// Random, so that no other one has the same, before a restart either. Never 0.
+    number: u64,
+    heard: Tick,
 }
 
 impl Events {
-    /// Something was heard. Changes before it may not have been, if there was silence.
-    pub(super) fn hear(&self, now_unix_s: u64, timeout_s: u64) {
-        let mut heard = self.0.lock();
-        let kept = heard.filter(|heard| !heard.is_silent(now_unix_s, timeout_s));
-        *heard = Some(Heard {
-            // What was validated within this second may be older than the first change heard.
-            since: kept.map_or(now_unix_s + 1, |heard| heard.since),
-            last: now_unix_s,
+    /// Something was heard, after at most `timeout` of silence if it is of the same session.
+    pub(super) fn hear(&self, now: Tick, timeout: Duration) {
+        let mut session = self.0.lock();
+        let kept = session.filter(|session| now.since(session.heard) <= timeout);
+        *session = Some(Session {
+            number: kept.map_or_else(|| rand::random::<u64>() | 1, |session| session.number),
+            heard: now,
         });
     }
 
-    /// The second from which on all changes were heard; `None` during a silence.
-    pub(super) fn since(&self, now_unix_s: u64, timeout_s: u64) -> Option<u64> {
-        let heard = (*self.0.lock())?;
-        (!heard.is_silent(now_unix_s, timeout_s)).then_some(heard.since)
+    /// Ends the session: a change may not have been heard.
+    pub(super) fn miss(&self) {
+        *self.0.lock() = None;
+    }
+
+    /// The number of the session; `None` during a silence, which ends it.
+    pub(super) fn session(&self, now: Tick, timeout: Duration) -> Option<u64> {
+        let mut session = self.0.lock();
+        *session = session.filter(|session| now.since(session.heard) <= timeout);
+        session.map(|session| session.number)
     }
 }
 
@@ -51,17 +51,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_silence_forgets_what_was_validated_before_it() {
+    fn a_silence_or_a_miss_ends_a_session_for_good() {
+        let at = |seconds: u64| Tick::ZERO + Duration::from_secs(seconds);
+        let timeout = Duration::from_secs(10);
         let events = Events::default();
-        assert_eq!(events.since(100, 10), None);
-        events.hear(100, 10);
-        assert_eq!(events.since(100, 10), Some(101));
-        events.hear(109, 10);
-        assert_eq!(events.since(119, 10), Some(101));
-        assert_eq!(events.since(120, 10), None);
-        // Whether anyone asked meanwhile does not matter.
-        events.hear(120, 10);
-        assert_eq!(events.since(120, 10), Some(121));
-        assert_eq!(events.since(119, 10), None);
+        assert_eq!(events.session(at(100), timeout), None);
+        events.hear(at(100), timeout);
+        let first = events.session(at(100), timeout).unwrap();
+        events.hear(at(110), timeout);
+        assert_eq!(events.session(at(120), timeout), Some(first));
+        assert_eq!(events.session(at(121), timeout), None);
+        // It was seen to have ended.
+        assert_eq!(events.session(at(115), timeout), None);
+        events.hear(at(121), timeout);
+        let second = events.session(at(121), timeout).unwrap();
+        assert_ne!(second, first);
+        // Nothing asked between this silence and the next message.
+        events.hear(at(132), timeout);
+        let third = events.session(at(132), timeout).unwrap();
+        assert_ne!(third, second);
+        events.miss();
+        assert_eq!(events.session(at(132), timeout), None);
+        events.hear(at(132), timeout);
+        assert_ne!(events.session(at(132), timeout), Some(third));
     }
 }

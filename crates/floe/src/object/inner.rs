@@ -53,18 +53,18 @@ impl Inner {
     pub(super) fn policy(&self, key: &ObjectKey) -> Policy {
         let mut policy = self.rules.read().policy(key);
         if policy.consistency == Consistency::Events {
-            match self.heard_since() {
-                Some(since) => policy.valid_from_unix_s = since,
+            match self.session() {
+                Some(session) => policy.session = session,
                 None => policy.consistency = Consistency::Etag,
             }
         }
         policy
     }
 
-    /// The second from which on all changes were heard.
-    pub(super) fn heard_since(&self) -> Option<u64> {
-        let timeout_s = self.config.events_timeout_seconds;
-        self.events.since(self.clock.unix_seconds(), timeout_s)
+    /// The session of notifications, if they arrive.
+    pub(super) fn session(&self) -> Option<u64> {
+        self.events
+            .session(self.clock.now(), self.config.events_timeout())
     }
 
     /// Deletes an object's metadata record durably.

@@ -330,8 +330,7 @@ impl Inner {
             (Some(_), Consistency::Events) => self.config.events_max_age_seconds,
             (Some(_), Consistency::Etag) => return false,
         };
-        let is_events = policy.consistency == Consistency::Events;
-        if is_events && record.validated_unix_s < policy.valid_from_unix_s {
+        if policy.consistency == Consistency::Events && record.session != policy.session {
             return false;
         }
         // Both times are rounded down, so a record may expire up to a second
@@ -364,6 +363,7 @@ impl Inner {
         let record = MetadataRecord {
             validated_unix_s,
             purge: object.moment.purge,
+            session: object.moment.policy.session,
             object: Some(RecordedObject {
                 meta: object.meta.clone(),
                 instance: object.instance,
@@ -386,6 +386,7 @@ impl Inner {
             let record = MetadataRecord {
                 validated_unix_s,
                 purge: load.moment.purge,
+                session: load.moment.policy.session,
                 object: None,
             };
             let options = PutOptions {

@@ -78,6 +78,10 @@ use version::name_hash;
 /// up. Such answers are short documents.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
+/// Objects of a notification that are invalidated together: meanwhile no metadata of many
+/// others is stored.
+const NOTIFIED_AT_ONCE: usize = 256;
+
 /// Restarts of a read whose object changes before its first byte.
 const MAX_RESTARTS: u32 = 3;
 
@@ -347,20 +351,30 @@ impl ObjectCache {
     /// version from before the changes.
     ///
     /// # Errors
-    /// As [`invalidate`](ObjectCache::invalidate); then it must be sent again.
-    pub async fn notify(&self, keys: Vec<ObjectKey>) -> Result<(), ObjectError> {
+    /// As [`invalidate`](ObjectCache::invalidate). As after
+    /// [`miss_notification`](ObjectCache::miss_notification), objects are validated then.
+    pub async fn notify(&self, mut keys: Vec<ObjectKey>) -> Result<(), ObjectError> {
         let inner = &self.inner;
-        if !keys.is_empty() {
-            self.change(keys, async {}).await?;
+        keys.sort_unstable();
+        keys.dedup();
+        for keys in keys.chunks(NOTIFIED_AT_ONCE) {
+            let changed = self.change(keys.to_vec(), async {}).await;
+            changed.inspect_err(|_| inner.events.miss())?;
         }
-        let timeout_s = inner.config.events_timeout_seconds;
-        inner.events.hear(inner.clock.unix_seconds(), timeout_s);
+        let timeout = inner.config.events_timeout();
+        inner.events.hear(inner.clock.now(), timeout);
         Ok(())
+    }
+
+    /// A notification could not be taken: until the next one, mode `events` is `etag`, and
+    /// then nothing counts that was validated before.
+    pub fn miss_notification(&self) {
+        self.inner.events.miss();
     }
 
     /// True while notifications of changes arrive.
     pub fn is_notified(&self) -> bool {
-        self.inner.heard_since().is_some()
+        self.inner.session().is_some()
     }
 
     async fn write<T: Send + 'static>(

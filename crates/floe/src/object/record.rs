@@ -5,6 +5,7 @@
 //! byte 1      kind: 0 the object does not exist, 1 it does
 //! bytes 2–9   when the origin confirmed it, seconds since 1970, little-endian
 //! bytes 10–17 number of the last purge of the object then; 0 if there was none
+//! bytes 18–25 session of notifications then; 0 if there was none
 //! then, if it exists:
 //!   8         size
 //!   16        instance: tells versions without a validator apart
@@ -36,6 +37,9 @@ pub struct MetadataRecord {
     /// The number of the object's last purge when the origin was asked; 0 if there was
     /// none. After a later purge the record does not count.
     pub purge: u64,
+    /// The session of notifications in which the origin was asked; 0 outside of mode
+    /// `events`.
+    pub session: u64,
     /// The object, or `None` if it does not exist.
     pub object: Option<RecordedObject>,
 }
@@ -62,6 +66,7 @@ impl MetadataRecord {
         out.push(u8::from(self.object.is_some()));
         out.extend_from_slice(&self.validated_unix_s.to_le_bytes());
         out.extend_from_slice(&self.purge.to_le_bytes());
+        out.extend_from_slice(&self.session.to_le_bytes());
         if let Some(object) = &self.object {
             object.encode(&mut out);
         }
@@ -80,6 +85,7 @@ impl MetadataRecord {
         let exists = input.flag()?;
         let validated_unix_s = u64::from_le_bytes(input.array()?);
         let purge = u64::from_le_bytes(input.array()?);
+        let session = u64::from_le_bytes(input.array()?);
         let object = exists
             .then(|| RecordedObject::decode(&mut input))
             .transpose()?;
@@ -89,6 +95,7 @@ impl MetadataRecord {
         Ok(MetadataRecord {
             validated_unix_s,
             purge,
+            session,
             object,
         })
     }
@@ -309,15 +316,15 @@ mod tests {
     proptest! {
         #[test]
         fn what_was_encoded_is_decoded(
-            validated_unix_s: u64, purge: u64, object in proptest::option::of(object()),
+            validated_unix_s: u64, purge: u64, session: u64, object in proptest::option::of(object()),
         ) {
-            let record = MetadataRecord { validated_unix_s, purge, object };
+            let record = MetadataRecord { validated_unix_s, purge, session, object };
             prop_assert_eq!(MetadataRecord::decode(&record.encode()), Ok(record));
         }
 
         #[test]
         fn a_cut_or_lengthened_record_is_none(object in object(), cut in 0usize..200) {
-            let bytes = MetadataRecord { validated_unix_s: 1, purge: 0, object: Some(object) }.encode();
+            let bytes = MetadataRecord { validated_unix_s: 1, purge: 0, session: 0, object: Some(object) }.encode();
             if cut < bytes.len() {
                 prop_assert!(MetadataRecord::decode(&bytes[..cut]).is_err());
             }

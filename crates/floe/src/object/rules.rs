@@ -11,8 +11,8 @@ pub(super) struct Policy {
     pub(super) cache: bool,
     pub(super) consistency: Consistency,
     pub(super) ttl_seconds: u64,
-    /// In mode `events`: metadata that was validated before does not count.
-    pub(super) valid_from_unix_s: u64,
+    /// The session of notifications in mode `events`; otherwise 0.
+    pub(super) session: u64,
     pub(super) serve_stale: bool,
     pub(super) negative_ttl_seconds: u64,
     pub(super) chunk_size: u64,
@@ -25,7 +25,7 @@ impl Policy {
             cache,
             consistency: config.consistency,
             ttl_seconds: config.ttl_seconds,
-            valid_from_unix_s: 0,
+            session: 0,
             serve_stale: config.serve_stale,
             negative_ttl_seconds: config.negative_ttl_seconds,
             chunk_size: config.chunk_size.bytes(),

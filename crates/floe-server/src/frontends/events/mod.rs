@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::body::to_bytes;
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::routing::post;
 use floe::limit::Limit;
@@ -23,6 +23,7 @@ use floe_device::Clock;
 use hyper_util::service::TowerToHyperService;
 use sha2::{Digest as _, Sha256};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
 use crate::frontend::{Bound, Frontend, Host, Serving, StartError};
 use crate::metrics::{Collect, ConnectionCounters, Samples};
@@ -33,6 +34,12 @@ pub use config::EventsConfig;
 /// Most bytes of a message.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
+/// Messages in memory.
+const MESSAGES_AT_ONCE: usize = 8;
+
+/// The time that a sender may take for a message.
+const MESSAGE_TIME: Duration = Duration::from_secs(10);
+
 /// The frontend of notifications.
 pub(crate) struct EventsFrontend {
     config: EventsConfig,
@@ -42,7 +49,10 @@ pub(crate) struct EventsFrontend {
 
 struct Receiver {
     cache: ObjectCache,
+    clock: Clock,
     token: String,
+    /// Messages that are taken at once; others wait unread.
+    places: Arc<Semaphore>,
     messages: AtomicU64,
     refused: AtomicU64,
     objects: AtomicU64,
@@ -64,7 +74,9 @@ impl Frontend for EventsFrontend {
             clock: host.clock.clone(),
             state: Arc::new(Receiver {
                 cache: host.objects.clone(),
+                clock: host.clock.clone(),
                 token: config.token.clone(),
+                places: Arc::new(Semaphore::new(MESSAGES_AT_ONCE)),
                 messages: AtomicU64::new(0),
                 refused: AtomicU64::new(0),
                 objects: AtomicU64::new(0),
@@ -77,7 +89,6 @@ impl Frontend for EventsFrontend {
         let shutdown = serving.shutdown;
         let router = Router::new()
             .fallback(post(receive))
-            .layer(DefaultBodyLimit::max(MESSAGE_BYTES_MAX))
             .with_state(Arc::clone(&self.state));
         let clock = self.clock.clone();
         let counters = Arc::new(ConnectionCounters::default());
@@ -138,12 +149,8 @@ impl Collect for EventsFrontend {
     }
 }
 
-async fn receive(
-    State(state): State<Arc<Receiver>>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> (StatusCode, String) {
-    let answer = state.take(&headers, &body).await;
+async fn receive(State(state): State<Arc<Receiver>>, request: Request) -> (StatusCode, String) {
+    let answer = state.receive(request).await;
     let counter = match answer.0 {
         StatusCode::OK => &state.messages,
         _ => &state.refused,
@@ -153,14 +160,44 @@ async fn receive(
 }
 
 impl Receiver {
-    async fn take(&self, headers: &HeaderMap, body: &[u8]) -> (StatusCode, String) {
-        if !self.is_authorized(headers) {
+    async fn receive(self: &Arc<Self>, request: Request) -> (StatusCode, String) {
+        // Before a byte of the message is read.
+        if !self.is_authorized(request.headers()) {
             let problem = "the token is not that of events.token\n";
             return (StatusCode::FORBIDDEN, problem.into());
         }
+        // The semaphore is never closed.
+        let place = Arc::clone(&self.places).acquire_owned().await;
+        let body = to_bytes(request.into_body(), MESSAGE_BYTES_MAX);
+        let body = tokio::select! {
+            biased;
+            body = body => body,
+            () = self.clock.sleep(MESSAGE_TIME) => {
+                self.cache.miss_notification();
+                return (StatusCode::REQUEST_TIMEOUT, "the message did not end\n".into());
+            }
+        };
+        let Ok(body) = body else {
+            self.cache.miss_notification();
+            let problem = "the message broke off, or is longer than 1 MiB\n";
+            return (StatusCode::PAYLOAD_TOO_LARGE, problem.into());
+        };
+        // A sender that leaves does not stop it, and cannot begin it more often.
+        let receiver = Arc::clone(self);
+        let taken = tokio::spawn(async move {
+            let answer = receiver.take(&body).await;
+            drop(place);
+            answer
+        });
+        let panicked = |_| (StatusCode::INTERNAL_SERVER_ERROR, "stopped\n".to_owned());
+        taken.await.unwrap_or_else(panicked)
+    }
+
+    async fn take(&self, body: &[u8]) -> (StatusCode, String) {
         let objects = match notification::changed_objects(body) {
             Ok(objects) => objects,
             Err(problem) => {
+                self.cache.miss_notification();
                 tracing::warn!(problem, "a notification was refused");
                 return (StatusCode::BAD_REQUEST, problem + "\n");
             }
@@ -170,6 +207,15 @@ impl Receiver {
             Some(ObjectKey::new(origin.visible_bucket(bucket)?, key.as_str()))
         });
         let keys: Vec<ObjectKey> = visible.collect();
+        if keys.is_empty() && !objects.is_empty() {
+            // It says nothing about whether changes of the buckets that clients see are heard.
+            let (bucket, _) = &objects[0];
+            tracing::warn!(
+                bucket,
+                "a notification is of a bucket that origin.buckets does not name"
+            );
+            return (StatusCode::OK, "another bucket\n".into());
+        }
         self.objects.fetch_add(keys.len() as u64, Relaxed);
         match self.cache.notify(keys).await {
             Ok(()) => (StatusCode::OK, "ok\n".into()),

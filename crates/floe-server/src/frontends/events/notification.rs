@@ -6,7 +6,8 @@
 //! | EventBridge | `detail.bucket.name`, `detail.object.key` as it is |
 //! | SNS | one of these as text, in `Message` |
 //!
-//! A message without objects is a heartbeat: S3's test event, `{}`. Must accept any bytes.
+//! Heartbeats have no objects: nothing, `{}`, S3's test event. Everything else is refused: it
+//! may be about a change in a form that is not understood. Must accept any bytes.
 
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
@@ -51,20 +52,24 @@ fn gather(message: &Value, depth: usize, found: &mut Vec<(String, String)>) -> R
         let records = records.as_array().ok_or("`Records` is no list")?;
         for record in records {
             let (bucket, key) = named(&record["s3"])?;
-            let decoded = percent_decode_str(&key.replace('+', " "))
-                .decode_utf8()
-                .map_err(|_| format!("the key {key:?} is not UTF-8"))?
-                .into_owned();
-            // Some senders do not encode keys.
-            if decoded != key {
-                found.push((bucket.clone(), key));
+            let spaced = key.replace('+', " ");
+            if let Ok(decoded) = percent_decode_str(&spaced).decode_utf8() {
+                found.push((bucket.clone(), decoded.into_owned()));
             }
-            found.push((bucket, decoded));
+            // Some senders do not encode keys.
+            found.push((bucket, key));
         }
     } else if message["detail"].get("object").is_some() {
         found.push(named(&message["detail"])?);
+    } else if !is_heartbeat(message) {
+        return Err("it is neither a notification about objects nor a heartbeat, `{}`".into());
     }
     Ok(())
+}
+
+fn is_heartbeat(message: &Value) -> bool {
+    let is_empty = message.as_object().is_some_and(serde_json::Map::is_empty);
+    is_empty || message["Event"] == "s3:TestEvent"
 }
 
 fn named(part: &Value) -> Result<(String, String), String> {
@@ -96,12 +101,19 @@ mod tests {
         let minio = r#"{"EventName":"s3:ObjectCreated:Put","Key":"b/a%20b","Records":[
             {"eventName":"s3:ObjectCreated:Put","s3":{"bucket":{"name":"b","arn":"x"},"object":{"key":"plain"}}},
             {"eventName":"s3:ObjectRemoved:Delete","s3":{"bucket":{"name":"b"},"object":{"key":"a+b%2Fc%C3%A4"}}}]}"#;
-        let expected = [("b", "plain"), ("b", "a+b%2Fc%C3%A4"), ("b", "a b/c\u{e4}")];
+        let expected = [
+            ("b", "plain"),
+            ("b", "plain"),
+            ("b", "a b/c\u{e4}"),
+            ("b", "a+b%2Fc%C3%A4"),
+        ];
         assert_eq!(changed(minio), objects(&expected));
         let bridge = r#"{"detail-type":"Object Created","source":"aws.s3","detail":{"bucket":{"name":"b"},"object":{"key":"a+b%20","size":1}}}"#;
         assert_eq!(changed(bridge), objects(&[("b", "a+b%20")]));
         let sns = serde_json::json!({ "Type": "Notification", "Message": bridge }).to_string();
         assert_eq!(changed(&sns), objects(&[("b", "a+b%20")]));
+        let undecodable = r#"{"Records":[{"s3":{"bucket":{"name":"b"},"object":{"key":"%ff"}}}]}"#;
+        assert_eq!(changed(undecodable), objects(&[("b", "%ff")]));
         for heartbeat in [
             "",
             " \n",
@@ -119,10 +131,8 @@ mod tests {
             ("[]", "no object"),
             (r#"{"Records":1}"#, "list"),
             (r#"{"Records":[{}]}"#, "no bucket"),
-            (
-                r#"{"Records":[{"s3":{"bucket":{"name":"b"},"object":{"key":"%ff"}}}]}"#,
-                "UTF-8",
-            ),
+            (r#"{"records":[]}"#, "neither"),
+            (r#"{"detail":{"requestParameters":{"key":"a"}}}"#, "neither"),
             (r#"{"Type":"SubscriptionConfirmation"}"#, "SubscribeURL"),
             (r#"{"Type":"Notification","Message":"x"}"#, "Message"),
         ] {

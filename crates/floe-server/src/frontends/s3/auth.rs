@@ -38,6 +38,8 @@ struct KeySet {
     secrets: HashMap<String, SecretKey>,
     /// By access key.
     policies: HashMap<String, Arc<[KeyPolicy]>>,
+    /// Of requests without a signature.
+    unsigned: Rules,
     /// By access key, date and region.
     derived: RwLock<HashMap<String, Arc<[u8]>>>,
 }
@@ -48,10 +50,17 @@ impl Keys {
             let secret = SecretKey::from(key.secret_key.as_str());
             (key.access_key.clone(), secret)
         });
+        let mut policies = policy::by_key(&config.policies);
+        // The listener may still serve such requests: a reload does not change that.
+        let unsigned = match config.anonymous.is_served() {
+            true => policies.remove(ANONYMOUS),
+            false => Some(Arc::default()),
+        };
         Keys {
             set: Reloadable::new(KeySet {
                 secrets: keys.collect(),
-                policies: policy::by_key(&config.policies),
+                policies,
+                unsigned,
                 ..KeySet::default()
             }),
             denied: Arc::default(),
@@ -68,7 +77,9 @@ impl Keys {
     }
 
     pub(crate) fn has_policies(&self) -> bool {
-        !self.set.get().policies.is_empty()
+        let set = self.set.get();
+        let of_unsigned = set.unsigned.iter().any(|rules| !rules.is_empty());
+        !set.policies.is_empty() || of_unsigned
     }
 
     /// True if a verified access key, or an unsigned request, may read an object.
@@ -122,7 +133,7 @@ impl KeySet {
             // A reload has removed the key after its signature was verified.
             Some(key) if !self.secrets.contains_key(key) => Some(Arc::default()),
             Some(key) => self.policies.get(key).cloned(),
-            None => self.policies.get(ANONYMOUS).cloned(),
+            None => self.unsigned.clone(),
         }
     }
 }

@@ -2,11 +2,13 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use parking_lot::Mutex;
+use rustix::fs::OFlags;
 
 use super::entry::Entry;
 use crate::metrics::Counter;
@@ -29,7 +31,11 @@ impl Output {
         if path.as_os_str() == STANDARD_OUTPUT {
             return Ok(Output::Standard);
         }
-        let file = OpenOptions::new().append(true).create(true).open(path)?;
+        // A pipe without a reader must not hold up the server.
+        let at_once = OFlags::NONBLOCK.bits().cast_signed();
+        let mut options = OpenOptions::new();
+        let options = options.append(true).create(true).custom_flags(at_once);
+        let file = options.open(path)?;
         Ok(Output::File(file))
     }
 
@@ -78,6 +84,10 @@ impl Writer {
             if let Some(next) = self.next.lock().take() {
                 self.output = next;
                 self.is_failing = false;
+            }
+            if self.is_failing {
+                // Half a line may be there.
+                lines.push(b'\n');
             }
             let mut count = 0;
             let mut message = Some(first);

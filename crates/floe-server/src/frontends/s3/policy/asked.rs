@@ -86,7 +86,7 @@ impl Rights {
             names.all(|name| known.contains(&name) || is_everywhere(&name.to_ascii_lowercase()))
         };
         let has_no_body = *method == Method::HEAD || *method == Method::OPTIONS;
-        if has_no_body
+        if (has_no_body && only(&["x-id"]))
             || (*method == Method::GET && query.has("location") && only(&["location", "x-id"]))
         {
             return self.require(self.has_bucket(bucket), || format!("use {bucket}"));
@@ -96,7 +96,7 @@ impl Rights {
             let prefix = query.only("prefix").unwrap_or_default();
             return self.require_object(KeyAccess::Read, bucket, prefix);
         }
-        if *method == Method::POST && only(&["delete", "x-id"]) {
+        if *method == Method::POST && query.has("delete") && only(&["delete", "x-id"]) {
             let deletes =
                 |rule: &super::KeyPolicy| rule.access == KeyAccess::Write && rule.names(bucket);
             return self.require(self.any(deletes), || format!("delete from {bucket}"));
