@@ -7,8 +7,6 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::ArgMatches;
-use floe::config::Schema;
 use floe::object::Purge;
 use floe_core::ByteSize;
 use floe_server::control::{
@@ -34,17 +32,11 @@ const PURGE_SETS: usize = 256;
 /// Bytes of names that a request carries, which JSON makes up to six times as long.
 const NAME_BYTES: usize = REQUEST_BYTES_MAX / 8;
 
-pub(crate) fn run(
-    schema: &Schema,
-    matches: &ArgMatches,
-    action: &CacheAction,
-    json: bool,
-) -> Result<(), Failure> {
-    let client = Client::of(schema, matches)?;
+pub(super) fn run(client: &Client, action: &CacheAction, json: bool) -> Result<(), Failure> {
     match action {
         CacheAction::Ls { objects, after } => {
             let (bucket, prefix) = bucket_and(objects)?;
-            list(&client, bucket, prefix, after.clone(), json)
+            list(client, bucket, prefix, after.clone(), json)
         }
         CacheAction::Warm {
             objects,
@@ -52,7 +44,7 @@ pub(crate) fn run(
             rate,
             after,
         } => {
-            let mut warming = Warming::new(&client, *rate, json);
+            let mut warming = Warming::new(client, *rate, json);
             match (objects, manifest) {
                 (Some(objects), _) => {
                     let (bucket, prefix) = bucket_and(objects)?;
@@ -89,7 +81,7 @@ pub(crate) fn run(
                 bucket: bucket.clone(),
             }));
             sets.extend(all.then_some(Purge::All));
-            purge(&client, sets, json)
+            purge(client, sets, json)
         }
     }
 }

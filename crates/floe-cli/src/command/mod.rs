@@ -42,7 +42,9 @@ pub(crate) fn run(schema: &Schema, matches: &ArgMatches) -> Result<ExitCode, Fai
         Action::Inspect(args) => inspect::run(schema, below, &args, cli.json)?,
         Action::Check(args) => inspect::check(schema, below, &args, cli.json)?,
         Action::Device(action) => device::run(&action, cli.json)?,
-        Action::Cache(action) => cache::run(schema, below, &action, cli.json)?,
+        Action::Cache(action) => {
+            cache::run(&control::Client::of(schema, below)?, &action, cli.json)?;
+        }
         Action::Volume(action) => volume::run(schema, below, &action, cli.json)?,
         Action::Config(action) => config::run(schema, below, action, cli.json)?,
         Action::Completions { shell } => manual::completions(&mut args::command(schema), shell)?,

@@ -65,7 +65,7 @@ pub(crate) fn allow_object(
         rules.any(|rule| rule.access >= access && rule.names(bucket) && rule.covers(key))
     };
     // One without a name would be the bucket.
-    let is_allowed = |alias: &String| !alias.is_empty() && allows(alias);
+    let is_allowed = |alias: &String| alias.is_empty() == key.is_empty() && allows(alias);
     let has_dots = || key.split('/').any(|part| matches!(part, "." | ".."));
     allows(key) && (is_stable(key) || (!has_dots() && aliases(key).iter().all(is_allowed)))
 }
