@@ -188,6 +188,10 @@ const PROOFS: &[(&str, &str)] = &[
         "floe/src/object/tests/virtual_time.rs:metadata_is_used_for_its_lifetime_only",
     ),
     (
+        "| `events` | while",
+        "floe/src/object/tests/neighbours.rs:each_mode_keeps_its_promise_beside_another_cache_and_direct_writers floe-cli/tests/events.rs:notifications_take_the_place_of_requests_to_the_origin",
+    ),
+    (
         "| `immutable` |",
         "floe/src/object/tests/law.rs:consistency_modes_ask_the_origin_as_often_as_they_say",
     ),

@@ -10,7 +10,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::origin::GatedOrigin;
 use super::*;
-use crate::object::Outcome;
+use crate::object::{Outcome, Purge};
 use crate::origin::{
     Attributes, CompleteRequest, OriginConfig, OriginError, OriginOperation, OriginReason,
     PartRequest, UploadedPart,
@@ -331,12 +331,18 @@ async fn objects_without_validators_are_not_stored_in_etag_mode() {
 }
 
 /// Random reads, writes, deletes and changes past the cache, each checked
-/// against the origin's state.
+/// against the origin's state. A purge or a notification tells of such a change, where the
+/// mode does not ask.
 #[tokio::test]
 async fn ten_thousand_random_operations_obey_the_law() {
-    for consistency in [Consistency::Etag, Consistency::Immutable] {
+    for consistency in [
+        Consistency::Etag,
+        Consistency::Events,
+        Consistency::Immutable,
+    ] {
         let origin = Arc::new(GatedOrigin::new());
         let cache = cache(&Arc::new(origin.clone()), config(consistency)).await;
+        cache.notify(Vec::new()).await.unwrap();
         let mut random = Xoshiro256PlusPlus::seed_from_u64(11);
         let keys: Vec<_> = (0..12)
             .map(|i| ObjectKey::new("bucket", format!("object-{i}")))
@@ -349,7 +355,18 @@ async fn ten_thousand_random_operations_obey_the_law() {
             };
             match step % 10 {
                 0 => drop(cache.put(key, put(value())).await.unwrap()),
-                1 if consistency == Consistency::Etag => origin.set(key, value()),
+                1 => {
+                    origin.set(key, value());
+                    let object = Purge::Object {
+                        bucket: key.bucket().into(),
+                        key: key.key().into(),
+                    };
+                    match consistency {
+                        Consistency::Etag | Consistency::Ttl => {}
+                        Consistency::Events => cache.notify(vec![key.clone()]).await.unwrap(),
+                        Consistency::Immutable => cache.purge(&[object]).await.unwrap(),
+                    }
+                }
                 2 if step % 4 == 0 => cache.delete(key).await.unwrap(),
                 _ => check(&cache, &origin, key, &mut random).await,
             }

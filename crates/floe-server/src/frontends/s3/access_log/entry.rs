@@ -1,10 +1,12 @@
 //! One line of the log.
 
 use std::borrow::Cow;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
 use serde::{Serialize, Serializer};
+use serde_json::ser::Formatter;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -70,7 +72,7 @@ impl Entry {
             access_key: text(asked.access_key),
             method: cut(asked.method, TEXT_BYTES_MAX).to_owned(),
             bucket: text(asked.bucket),
-            key: text(asked.key),
+            key: text(asked.key.map(without_presigned)),
             query: asked.query.and_then(without_secrets),
             status: None,
             error: None,
@@ -84,10 +86,39 @@ impl Entry {
     }
 
     pub(super) fn write_line(&self, out: &mut Vec<u8>) {
+        let mut line = serde_json::Serializer::with_formatter(&mut *out, Printable);
         // Text and numbers always have a JSON form, and memory takes it.
-        let _ = serde_json::to_writer(&mut *out, self);
+        let _ = self.serialize(&mut line);
         out.push(b'\n');
     }
+}
+
+/// JSON without the control characters that it allows in texts, which a terminal obeys.
+struct Printable;
+
+impl Formatter for Printable {
+    fn write_string_fragment<W: ?Sized + Write>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        let is_control = |c: char| ('\u{7f}'..='\u{9f}').contains(&c);
+        for piece in fragment.split_inclusive(is_control) {
+            let control = piece.chars().next_back().filter(|c| is_control(*c));
+            let plain = piece.len() - control.map_or(0, char::len_utf8);
+            writer.write_all(&piece.as_bytes()[..plain])?;
+            if let Some(control) = control {
+                write!(writer, "\\u{:04x}", u32::from(control))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The key, without the query of a presigned URL that its client encoded into the path.
+fn without_presigned(key: &str) -> &str {
+    let lower = key.to_ascii_lowercase();
+    lower.find("?x-amz-").map_or(key, |at| &key[..at])
 }
 
 /// The query without its secrets; none if nothing is left.

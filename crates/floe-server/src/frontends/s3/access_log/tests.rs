@@ -204,3 +204,29 @@ fn a_path_that_cannot_be_written_is_named() {
         );
     }
 }
+
+/// A terminal obeys nothing of a line, and a signature in a path stays out of it.
+#[test]
+fn texts_of_clients_are_printable_and_keep_no_signature() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let log = AccessLog::new();
+    log.switch_to(Opened::new(&path).unwrap()).unwrap();
+    for key in [
+        "a\u{9b}31m\u{7f}\u{1b}[0m\u{e9}",
+        "k?X-Amz-Signature=secret",
+    ] {
+        drop(Record::begin(&log, &Clock::real(), CLIENT, &asked(key, None)).unwrap());
+    }
+    drop(log);
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(
+        text.chars().all(|c| c == '\n' || !c.is_control()),
+        "{text:?}"
+    );
+    let keys: Vec<Value> = lines(&path)
+        .iter()
+        .map(|line| line["key"].clone())
+        .collect();
+    assert_eq!(keys, ["a\u{9b}31m\u{7f}\u{1b}[0m\u{e9}", "k"]);
+}

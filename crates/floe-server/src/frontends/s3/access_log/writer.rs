@@ -108,6 +108,8 @@ impl Writer {
 
     fn write(&mut self, lines: &[u8], count: u64) {
         match self.output.write(lines) {
+            // The log was turned off while they waited.
+            Ok(()) if matches!(self.output, Output::None) => self.dropped.add(count),
             Ok(()) => self.is_failing = false,
             Err(error) => {
                 self.dropped.add(count);

@@ -333,7 +333,6 @@ impl PlainReads {
             let left = remaining.checked_sub(piece.len() as u64);
             remaining = left.ok_or_else(|| io::Error::other("the response is too long"))?;
             let is_end = piece.is_empty();
-            watch.sent(piece.len() as u64);
             let head = std::mem::take(&mut head);
             match &self.memory {
                 Some(memory)
@@ -345,6 +344,7 @@ impl PlainReads {
                 }
                 _ => write_both(stream, head, &piece).await?,
             }
+            watch.sent(piece.len() as u64);
             match (remaining, is_end) {
                 (0, _) => return Ok(()),
                 (_, true) => return Err(io::Error::other("the response ended early")),
