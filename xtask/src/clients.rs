@@ -51,6 +51,8 @@ const MORE: Group = Group {
         "s3fs",
         "pyarrow",
         "s3cmd",
+        "s5cmd",
+        "obstore",
         "duckdb",
     ],
     tools: &[("rclone", "rclone")],

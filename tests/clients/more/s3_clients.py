@@ -265,7 +265,87 @@ def rclone(rig):
     check("deletes of a tree", run("lsf", f"floe:{BUCKET}").find("clone") < 0)
 
 
-CLIENTS = [minio_py, s3fs, pyarrow, duckdb, s3cmd, rclone]
+def s5cmd(rig):
+    """s5cmd"""
+    program = os.path.join(os.path.dirname(sys.executable), "s5cmd")
+    environment = {
+        **os.environ, "AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": FLOE_KEYS[0],
+        "AWS_SECRET_ACCESS_KEY": FLOE_KEYS[1], "AWS_CA_BUNDLE": "",
+    }
+    run = lambda *words: call(rig, program, "--endpoint-url", rig.endpoint, *words, env=environment)
+    one, two = trees(rig)
+    root = f"s3://{BUCKET}/five"
+    run("sync", "--part-size", "5", f"{one}/", f"{root}/")
+    check("a folder is synchronised", stored(rig, "five/deep/er/big") == BIG)
+    check("the listing", run("ls", f"{root}/*").count("\n") == 3)
+    run("sync", f"{root}/*", f"{two}/")
+    check("  and back", same_trees(one, two))
+    run("cp", f"{root}/a", f"{root}/copy")
+    check("a copy", stored(rig, "five/copy") == SMALL)
+    run("mv", f"{root}/copy", f"{root}/moved")
+    check("a move", stored(rig, "five/moved") == SMALL)
+    url = run("presign", f"{root}/a").strip()
+    check("a presigned read", fetch(url) == SMALL)
+    run("rm", f"{root}/*")
+    empty = subprocess.run([program, "--endpoint-url", rig.endpoint, "ls", f"{root}/*"],
+                           capture_output=True, env=environment)
+    check("deletes of a tree", b"no object found" in empty.stderr, empty.stderr)
+
+
+def object_store(rig):
+    """object_store"""
+    import obstore
+    from obstore.exceptions import AlreadyExistsError, NotFoundError, PreconditionError
+    from obstore.store import S3Store
+
+    store = S3Store(
+        BUCKET, endpoint=rig.endpoint, region="us-east-1", access_key_id=FLOE_KEYS[0],
+        secret_access_key=FLOE_KEYS[1], client_options={"allow_http": True},
+    )
+    obstore.put(store, "rust/small", SMALL)
+    obstore.put(store, "rust/big", BIG, use_multipart=True, chunk_size=5 * MIB)
+    check("both are at the origin", stored(rig, "rust/small") == SMALL and stored(rig, "rust/big") == BIG)
+    for turn in ("first", "second"):
+        got = [bytes(obstore.get(store, f"rust/{name}").bytes()) for name in ("small", "big")]
+        check(f"  {turn} read", got == [SMALL, BIG])
+    part = obstore.get_range(store, "rust/big", start=9 * MIB, length=1000)
+    check("  a range", bytes(part) == BIG[9 * MIB : 9 * MIB + 1000])
+    parts = obstore.get_ranges(store, "rust/big", starts=[0, 16 * MIB], lengths=[5, 7])
+    check("  ranges", [bytes(part) for part in parts] == [BIG[:5], BIG[16 * MIB : 16 * MIB + 7]])
+    head = obstore.head(store, "rust/small")
+    check("  its metadata", head["size"] == len(SMALL), head)
+    try:
+        obstore.put(store, "rust/small", b"other", mode="create", use_multipart=False)
+        raise Failure("an object was overwritten by a create")
+    except AlreadyExistsError:
+        check("a create of what exists is refused", stored(rig, "rust/small") == SMALL)
+    update = {"e_tag": head["e_tag"]}
+    obstore.put(store, "rust/small", SMALL[:9], mode=update, use_multipart=False)
+    check("an update by its tag", stored(rig, "rust/small") == SMALL[:9])
+    try:
+        obstore.put(store, "rust/small", b"other", mode=update, use_multipart=False)
+        raise Failure("an object was updated by an old tag")
+    except PreconditionError:
+        check("  and by an old one is refused", stored(rig, "rust/small") == SMALL[:9])
+    obstore.copy(store, "rust/big", "rust/copy")
+    check("a copy", stored(rig, "rust/copy") == BIG)
+    obstore.rename(store, "rust/copy", "rust/moved")
+    check("a move", stored(rig, "rust/moved") == BIG)
+    names = [one["path"] for page in obstore.list(store, "rust") for one in page]
+    check("the listing", names == [f"rust/{n}" for n in ("big", "moved", "small")], names)
+    check("a presigned read", fetch(obstore.sign(store, "GET", "rust/moved", timedelta(minutes=5))) == BIG)
+    fetch(obstore.sign(store, "PUT", "rust/signed", timedelta(minutes=5)), b"by URL")
+    check("a presigned upload", stored(rig, "rust/signed") == b"by URL")
+    obstore.delete(store, [*names, "rust/signed"])
+    try:
+        obstore.head(store, "rust/big")
+        raise Failure("a deleted object is there")
+    except (NotFoundError, FileNotFoundError):
+        check("deletes of many", not [one for page in obstore.list(store, "rust") for one in page])
+
+
+CLIENTS = [minio_py, s3fs, pyarrow, duckdb, s3cmd, s5cmd, object_store, rclone]
+
 
 def main():
     wanted = sys.argv[2:]
