@@ -223,16 +223,20 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::S3Config;
+    use crate::{Anonymous, S3Config};
 
     fn of(text: &str) -> Parsed {
         of_bytes(text.as_bytes())
     }
 
     fn of_bytes(bytes: &[u8]) -> Parsed {
+        let config = S3Config {
+            anonymous: Anonymous::Served,
+            ..S3Config::default()
+        };
         let admission = Admission {
             domains: Domains::new(&["s3.example.com".into()]),
-            keys: Keys::new(&S3Config::default()),
+            keys: Keys::new(&config),
             anonymous: true,
             access_log: AccessLog::new(),
         };
