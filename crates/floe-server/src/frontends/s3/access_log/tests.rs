@@ -1,5 +1,6 @@
 use std::fs;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use floe_device::Clock;
 use http::StatusCode;
@@ -24,6 +25,13 @@ fn lines(path: &Path) -> Vec<Value> {
     let text = fs::read_to_string(path).unwrap();
     let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
     lines.collect()
+}
+
+fn opened_in(folder: &Path) -> (PathBuf, Arc<AccessLog>) {
+    let path = folder.join("log");
+    let log = AccessLog::new();
+    log.switch_to(Opened::new(&path).unwrap()).unwrap();
+    (path, log)
 }
 
 #[test]
@@ -80,9 +88,7 @@ fn a_line_has_what_happened() {
 #[test]
 fn secrets_and_long_texts_are_left_out() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("log");
-    let log = AccessLog::new();
-    log.switch_to(Opened::new(&path).unwrap()).unwrap();
+    let (path, log) = opened_in(folder.path());
     let query = "prefix=a&X-Amz-Credential=no&X-Amz-Signature=no&x%2Damz-security-token=no\
                  &continuation-token=t&AWSAccessKeyId=no&Signature=no\
                  &X-Amz-Server-Side-Encryption-Customer-Key=no&X-Amz-Date=d";
@@ -209,9 +215,7 @@ fn a_path_that_cannot_be_written_is_named() {
 #[test]
 fn texts_of_clients_are_printable_and_keep_no_signature() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("log");
-    let log = AccessLog::new();
-    log.switch_to(Opened::new(&path).unwrap()).unwrap();
+    let (path, log) = opened_in(folder.path());
     for key in [
         "a\u{9b}31m\u{7f}\u{1b}[0m\u{e9}",
         "k?X-Amz-Signature=secret",
