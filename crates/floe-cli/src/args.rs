@@ -266,7 +266,7 @@ pub(crate) enum CacheAction {
         #[arg(long, value_name = "KEY", conflicts_with = "manifest")]
         after: Option<String>,
     },
-    /// Forget everything that is cached of objects, whatever the consistency mode
+    /// Remove objects from the cache, in every consistency mode
     #[command(after_help = "Examples:\n  \
         floe cache purge data/config.json data/model.bin\n  \
         floe cache purge --prefix data/logs/2026-\n  \

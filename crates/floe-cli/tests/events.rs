@@ -83,7 +83,7 @@ fn notifications_take_the_place_of_requests_to_the_origin() {
     let counts =
         ["messages", "refused"].map(|name| metric(&server, &format!("floe_events_{name}_total")));
     assert_eq!(counts, [3.0, 3.0]);
-    // What cannot be taken may be of a change: reads ask again, and what is heard next begins anew.
+    // After a message that Floe cannot take, reads ask the origin, and the next message begins a session.
     fs::write(&object, "fourth").unwrap();
     assert_eq!(read(), "the third");
     assert_eq!(post(&server, TOKEN, "{\"records\":[]}"), 400);

@@ -141,8 +141,8 @@ pub enum Note {
     Mark(Mark),
 }
 
-/// A durable number for a set of names, such as all names that begin with a prefix. The
-/// engine keeps it whatever it evicts. Of several marks for one set the highest number
+/// A durable number for a set of names, such as all names that begin with a prefix.
+/// Eviction does not remove it. Of several marks for one set the highest number
 /// counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mark {

@@ -27,6 +27,18 @@ pub(crate) struct HttpLimits {
     pub(crate) stall_timeout: Duration,
 }
 
+impl HttpLimits {
+    /// The limits of a service with few clients and short heads.
+    pub(crate) fn for_small_requests(idle_timeout: Duration) -> Self {
+        HttpLimits {
+            max_streams: 16,
+            max_header_bytes: 16 << 10,
+            idle_timeout,
+            stall_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
 /// Serves a connection until the client leaves, stalls or breaks a limit, or
 /// until its pending requests have responses after a shutdown began.
 pub(crate) async fn serve_http<T, S, B>(

@@ -86,6 +86,7 @@ use zones::Zones;
 
 pub(crate) use admission::AdmissionControl;
 pub(crate) use index::RamPlan;
+pub(crate) use journal::live_marks;
 pub(crate) use large::{LargeReader, LargeWriter};
 pub(crate) use lookup::{Lookup, RamLookup};
 pub(crate) use opening::OpenOptions;

@@ -3,8 +3,8 @@
 //! A notification is lost unseen, so the mode has two bounds. Silence: a sender sends
 //! something from time to time. After a silence, or a notification that could not be taken,
 //! objects are validated as in mode `etag` until something is heard again, which begins a
-//! session: metadata counts only in the session in which it was requested. Age: metadata that
-//! the origin has not confirmed for long is validated, whatever was heard.
+//! session: metadata counts only in the session in which it was requested. Age: metadata
+//! older than a limit is validated, even if messages arrive.
 
 use std::time::Duration;
 

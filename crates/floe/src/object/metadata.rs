@@ -453,7 +453,6 @@ impl Inner {
             meta,
             instance,
             moment,
-            chunk_size,
         }
     }
 }

@@ -295,7 +295,7 @@ impl Reader {
     async fn plan(&mut self) {
         let last = self.object.chunk_of(self.end - 1);
         let config = &self.cache.config;
-        let chunk_size = self.object.chunk_size;
+        let chunk_size = self.object.chunk_size();
         let per_fetch = config.chunks_per_fetch(chunk_size);
         let parallelism = self.object.moment.policy.fetch_parallelism;
         let most = match chunk_size <= config.fetch_window.bytes() {

@@ -71,21 +71,24 @@ pub(super) struct ObjectVersion {
     pub(super) moment: Moment,
     /// Records of this version may be stored.
     pub(super) cacheable: bool,
-    pub(super) chunk_size: u64,
 }
 
 impl ObjectVersion {
+    pub(super) fn chunk_size(&self) -> u64 {
+        self.moment.policy.chunk_size
+    }
+
     pub(super) fn chunk_of(&self, offset: u64) -> u64 {
-        offset / self.chunk_size
+        offset / self.chunk_size()
     }
 
     /// Offset of a chunk in the object, which must have that chunk.
     pub(super) fn chunk_start(&self, chunk: u64) -> u64 {
-        chunk * self.chunk_size
+        chunk * self.chunk_size()
     }
 
     pub(super) fn chunk_len(&self, chunk: u64) -> u64 {
-        self.chunk_size
+        self.chunk_size()
             .min(self.meta.size - self.chunk_start(chunk))
     }
 

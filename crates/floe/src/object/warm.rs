@@ -36,15 +36,15 @@ pub struct Warmed {
 }
 
 impl ObjectCache {
-    /// What is cached of an object, without a request to the origin. `None` if it is no known
-    /// object.
+    /// Returns the cached version of an object and how many of its bytes are cached, without a
+    /// request to the origin; `None` if the cache does not know the object.
     pub async fn cached(&self, key: &ObjectKey) -> Option<Cached> {
         let inner = &self.inner;
         let moment = inner.moment(key);
         let record = inner.recorded(key, moment).await?;
         let object = inner.version(key, moment, record.object?);
         let mut bytes = 0;
-        for chunk in 0..object.meta.size.div_ceil(object.chunk_size) {
+        for chunk in 0..object.meta.size.div_ceil(object.chunk_size()) {
             consume_budget().await;
             if inner.has_stored(&object, chunk) {
                 bytes += object.chunk_len(chunk);
@@ -83,8 +83,8 @@ impl ObjectCache {
         if !object.cacheable {
             warmed.position = size;
         }
-        let chunks = size.div_ceil(object.chunk_size);
-        let per_fetch = inner.config.chunks_per_fetch(object.chunk_size);
+        let chunks = size.div_ceil(object.chunk_size());
+        let per_fetch = inner.config.chunks_per_fetch(object.chunk_size());
         while warmed.position < size {
             consume_budget().await;
             let first = object.chunk_of(warmed.position);

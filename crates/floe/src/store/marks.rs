@@ -1,4 +1,4 @@
-//! Marks: numbers of sets of names, durable whatever is evicted.
+//! Marks: durable numbers for sets of names, which eviction does not remove.
 //!
 //! A name consists of a group and the rest. A set is one name, all names of a group that
 //! begin with a prefix, a group, or all names; its mark is the number that was drawn when
@@ -19,7 +19,7 @@ use floe_core::layout::{Mark, Span};
 use parking_lot::RwLock;
 use tokio::sync::Mutex;
 
-use crate::chunk::Engine;
+use crate::chunk::{Engine, live_marks};
 use crate::error::CacheError;
 
 /// Numbers that can be drawn in a second, as a power of two, before they run ahead of time.
@@ -50,8 +50,7 @@ pub(crate) struct Marks {
 
 impl Marks {
     pub(crate) fn new(engine: &Arc<Engine>) -> Self {
-        let mut table = Table::default();
-        table.apply(engine.recovered_marks());
+        let table = Table::of(engine.recovered_marks());
         Marks {
             engine: Arc::clone(engine),
             any: AtomicBool::new(!table.is_empty()),
@@ -84,12 +83,11 @@ impl Marks {
         };
         self.engine.commit_marks(&marks).await?;
         if marks.iter().any(Mark::supersedes_others) {
-            let mut next = self.table.read().clone();
-            next.apply(&marks);
+            let next = self.table.read().with(&marks);
             // The old table is dropped after the lock.
             let _old = std::mem::replace(&mut *self.table.write(), next);
         } else {
-            self.table.write().apply(&marks);
+            self.table.write().add(&marks);
         }
         self.any.store(true, Release);
         Ok(())
@@ -101,14 +99,14 @@ impl Marks {
     }
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 struct Table {
     /// The marks by a hash of span and id.
     numbers: HashMap<KeyHash, Mark, ByKeyHash>,
     /// Lengths of the prefixes among them, which are never empty.
     lengths: BTreeSet<u16>,
     /// The mark of all names.
-    all: u64,
+    all: Option<Mark>,
     highest: u64,
 }
 
@@ -124,7 +122,8 @@ impl Table {
             let mark = self.numbers.get(&key(span, group, id));
             mark.map_or(0, |mark| mark.number)
         };
-        let mut number = self.all.max(of(Span::Group, group));
+        let all = self.all.map_or(0, |mark| mark.number);
+        let mut number = all.max(of(Span::Group, group));
         let mut hashed = 0;
         for &length in &self.lengths {
             let Some(piece) = rest.as_bytes().get(hashed..usize::from(length)) else {
@@ -138,43 +137,38 @@ impl Table {
         number.max(of(Span::Name, hash.id()))
     }
 
-    /// Adds marks, and drops those that they supersede.
-    fn apply(&mut self, marks: &[Mark]) {
-        let mut groups: HashMap<u64, u64> = HashMap::new();
+    /// A table of marks that all count.
+    fn of(marks: &[Mark]) -> Self {
+        let mut table = Table::default();
+        table.add(marks);
+        table
+    }
+
+    /// The table with `marks` too, without those that they supersede.
+    fn with(&self, marks: &[Mark]) -> Self {
+        let known = self.numbers.values().chain(self.all.iter());
+        Table::of(&live_marks(known.chain(marks).copied().collect()))
+    }
+
+    /// Adds marks that supersede no other set's.
+    fn add(&mut self, marks: &[Mark]) {
         for &mark in marks {
             self.highest = self.highest.max(mark.number);
             match mark.span {
                 Span::All => {
-                    self.all = self.all.max(mark.number);
+                    self.all = Some(mark);
                     continue;
-                }
-                Span::Group => {
-                    let number = groups.entry(mark.group).or_default();
-                    *number = mark.number.max(*number);
                 }
                 Span::Prefix(length) => {
                     self.lengths.insert(length);
                 }
-                Span::Name => {}
+                Span::Group | Span::Name => {}
             }
             let known = self.numbers.entry(key_of(&mark)).or_insert(mark);
             if mark.number > known.number {
                 *known = mark;
             }
         }
-        if !marks.iter().any(Mark::supersedes_others) {
-            return;
-        }
-        let all = self.all;
-        self.numbers.retain(|_, mark| {
-            let group = groups.get(&mark.group).copied().unwrap_or(0);
-            mark.number > all && (mark.span == Span::Group || mark.number > group)
-        });
-        let lengths = self.numbers.values().filter_map(|mark| match mark.span {
-            Span::Prefix(length) => Some(length),
-            _ => None,
-        });
-        self.lengths = lengths.collect();
     }
 
     /// The marks that raise `sets` to `least` or more, so that no more than `most` count then.
@@ -203,10 +197,7 @@ impl Table {
         by_size.sort_unstable_by_key(|&(group, size)| (std::cmp::Reverse(size), group));
         let mut whole = BTreeSet::new();
         for (group, size) in by_size {
-            if total <= most {
-                break;
-            }
-            if size == 1 {
+            if total <= most || size == 1 {
                 break;
             }
             whole.insert(group);
@@ -321,8 +312,7 @@ mod tests {
     }
 
     fn raise(table: &mut Table, set: NameSet<'_>, most: usize) -> u64 {
-        let marks = table.raised(&[set], 0, most);
-        table.apply(&marks);
+        *table = table.with(&table.raised(&[set], 0, most));
         table.highest
     }
 
@@ -386,13 +376,13 @@ mod tests {
 
     #[test]
     fn a_number_that_was_lost_is_not_drawn_again() {
-        let mut table = Table::default();
+        let table = Table::default();
         let marks = table.raised(&[NameSet::Name("a", "b")], 7 << 20, 10);
         assert_eq!(marks[0].number, 7 << 20);
         // The table is that of before, a second later.
         let again = table.raised(&[NameSet::Name("a", "b")], 8 << 20, 10);
         assert!(again[0].number > marks[0].number);
-        table.apply(&again);
+        let table = table.with(&again);
         let next = table.raised(&[NameSet::All], 8 << 20, 10);
         assert_eq!(next[0].number, (8 << 20) + 1);
     }
@@ -409,12 +399,11 @@ mod tests {
                 _ => NameSet::Name("a", &name),
             };
             let raised = table.raised(&[set], 0, 100);
-            table.apply(&raised);
+            table = table.with(&raised);
             marks.extend(raised);
         }
         marks.reverse();
-        let mut other = Table::default();
-        other.apply(&marks);
+        let other = Table::default().with(&marks);
         assert_eq!(other.numbers, table.numbers);
         assert_eq!(
             (other.lengths, other.highest),

@@ -137,12 +137,7 @@ fn connection(
     shutdown: Shutdown,
     counters: Arc<ConnectionCounters>,
 ) -> impl Future<Output = ()> + Send + 'static {
-    let limits = HttpLimits {
-        max_streams: 16,
-        max_header_bytes: 16 << 10,
-        idle_timeout: Duration::from_secs(60),
-        stall_timeout: Duration::from_secs(10),
-    };
+    let limits = HttpLimits::for_small_requests(Duration::from_secs(60));
     let pace = Pace::new(clock, limits.stall_timeout);
     let service = TowerToHyperService::new(router);
     net::serve_http(stream, service, limits, pace, shutdown, counters, activity)

@@ -9,7 +9,6 @@ mod config;
 mod notification;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use axum::Router;
@@ -26,7 +25,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use crate::frontend::{Bound, Frontend, Host, Serving, StartError};
-use crate::metrics::{Collect, ConnectionCounters, Samples};
+use crate::metrics::{Collect, ConnectionCounters, Counter, Samples};
 use crate::net::{self, HttpLimits, Pace, Service, bind_tcp};
 
 pub use config::EventsConfig;
@@ -37,13 +36,15 @@ const MESSAGE_BYTES_MAX: usize = 1 << 20;
 /// Messages in memory.
 const MESSAGES_AT_ONCE: usize = 8;
 
+/// The time that a sender may keep a connection without a message.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
+
 /// The time that a sender may take for a message.
 const MESSAGE_TIME: Duration = Duration::from_secs(10);
 
 /// The frontend of notifications.
 pub(crate) struct EventsFrontend {
     config: EventsConfig,
-    clock: Clock,
     state: Arc<Receiver>,
 }
 
@@ -53,9 +54,9 @@ struct Receiver {
     token: String,
     /// Messages that are taken at once; others wait unread.
     places: Arc<Semaphore>,
-    messages: AtomicU64,
-    refused: AtomicU64,
-    objects: AtomicU64,
+    messages: Counter,
+    refused: Counter,
+    objects: Counter,
 }
 
 impl Frontend for EventsFrontend {
@@ -71,15 +72,14 @@ impl Frontend for EventsFrontend {
         let listener = bind_tcp(Self::NAME, address).await?;
         let frontend = EventsFrontend {
             config: config.clone(),
-            clock: host.clock.clone(),
             state: Arc::new(Receiver {
                 cache: host.objects.clone(),
                 clock: host.clock.clone(),
                 token: config.token.clone(),
                 places: Arc::new(Semaphore::new(MESSAGES_AT_ONCE)),
-                messages: AtomicU64::new(0),
-                refused: AtomicU64::new(0),
-                objects: AtomicU64::new(0),
+                messages: Counter::default(),
+                refused: Counter::default(),
+                objects: Counter::default(),
             }),
         };
         Ok(Bound::tcp(frontend, listener))
@@ -90,7 +90,7 @@ impl Frontend for EventsFrontend {
         let router = Router::new()
             .fallback(post(receive))
             .with_state(Arc::clone(&self.state));
-        let clock = self.clock.clone();
+        let clock = self.state.clock.clone();
         let counters = Arc::new(ConnectionCounters::default());
         Service::shared(net::accept(
             listener,
@@ -100,21 +100,12 @@ impl Frontend for EventsFrontend {
             Arc::clone(&counters),
             move |stream, _, activity| {
                 let service = TowerToHyperService::new(router.clone());
-                let limits = limits();
+                let limits = HttpLimits::for_small_requests(IDLE_TIMEOUT);
                 let pace = Pace::new(clock.clone(), limits.stall_timeout);
                 let (shutdown, counters) = (shutdown.clone(), Arc::clone(&counters));
                 net::serve_http(stream, service, limits, pace, shutdown, counters, activity)
             },
         ))
-    }
-}
-
-fn limits() -> HttpLimits {
-    HttpLimits {
-        max_streams: 16,
-        max_header_bytes: 16 << 10,
-        idle_timeout: Duration::from_secs(300),
-        stall_timeout: Duration::from_secs(10),
     }
 }
 
@@ -138,7 +129,7 @@ impl Collect for EventsFrontend {
                 &state.objects,
             ),
         ] {
-            samples.counter(name, help, &[], count.load(Relaxed));
+            samples.counter(name, help, &[], count.get());
         }
         samples.gauge(
             "floe_events_heard",
@@ -155,7 +146,7 @@ async fn receive(State(state): State<Arc<Receiver>>, request: Request) -> (Statu
         StatusCode::OK => &state.messages,
         _ => &state.refused,
     };
-    counter.fetch_add(1, Relaxed);
+    counter.add(1);
     answer
 }
 
@@ -216,7 +207,7 @@ impl Receiver {
             );
             return (StatusCode::OK, "another bucket\n".into());
         }
-        self.objects.fetch_add(keys.len() as u64, Relaxed);
+        self.objects.add(keys.len() as u64);
         match self.cache.notify(keys).await {
             Ok(()) => (StatusCode::OK, "ok\n".into()),
             Err(error) => {
