@@ -72,17 +72,23 @@ def s3_client(endpoint, keys, **config):
 class Rig:
     """An origin with one bucket, Floe in front of it, and clients of both.
 
-    The origin is an S3 server, or a folder, which then has no client."""
+    The origin is an S3 server, or a folder, which then has no client. With "cache-only" the
+    bucket is in the cache alone, beside an empty folder."""
 
     def __init__(self, origin="s3", settings=None):
         self.folder = tempfile.mkdtemp(prefix="floe-clients-")
         self.settings = settings(self.folder) if settings else ""
         self.origin_server = None
+        self.is_cache_only = origin == "cache-only"
         if origin == "s3":
             self._start_origin()
         else:
             self.origin_folder = os.path.join(self.folder, "origin")
-            os.makedirs(os.path.join(self.origin_folder, BUCKET))
+            os.makedirs(self.origin_folder)
+            if self.is_cache_only:
+                self.settings += f'\n[object]\ncache_only = [{{ bucket = "{BUCKET}" }}]\n'
+            else:
+                os.mkdir(os.path.join(self.origin_folder, BUCKET))
             self.origin_config = f"""
 kind = "directory"
 root = "{self.origin_folder}"

@@ -147,6 +147,25 @@ const FULL: &[Step] = &[
             &["test", "--package", "floe-core", "--lib", "volume::"],
         )
     },
+    Step {
+        environment: &[("FLOE_FULL", "1")],
+        ..step(
+            "oracles",
+            &[
+                "test",
+                "--package",
+                "floe",
+                "--test",
+                "store_oracle",
+                "--test",
+                "array_oracle",
+                "--test",
+                "tiny_oracle",
+                "--test",
+                "hybrid_oracle",
+            ],
+        )
+    },
     // A million crashes.
     Step {
         environment: &[("FLOE_FULL", "1"), ("CARGO_PROFILE_DEV_OPT_LEVEL", "2")],

@@ -163,7 +163,7 @@ impl Plan {
         } = effective.section("chunk")?;
         device.value_size = chunk.size;
         check_admission("chunk", &admission)?;
-        let object = object(effective, chunk.size)?;
+        let object = object(request, effective, chunk.size)?;
         let chunk_size_is_default = !effective.is_given("object.chunk_size");
         let (origin, origin_is_default) = origin(request, effective)?;
         let server = frontends::config(effective, origin_is_default, &request.places.data_dir)?;
@@ -285,8 +285,15 @@ impl Plan {
 }
 
 /// The settings of objects read through.
-fn object(effective: &Effective<'_>, chunk_size: ByteSize) -> Result<ObjectConfig, Failure> {
+fn object(
+    request: &Request,
+    effective: &Effective<'_>,
+    chunk_size: ByteSize,
+) -> Result<ObjectConfig, Failure> {
     let mut object: ObjectConfig = effective.section("object")?;
+    if object.names.as_os_str().is_empty() {
+        object.names = request.places.data_dir.join("names.floe");
+    }
     if effective.is_given("chunk.size") && !effective.is_given("object.chunk_size") {
         object.chunk_size = chunk_size;
     }

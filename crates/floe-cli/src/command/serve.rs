@@ -222,13 +222,14 @@ async fn start_server(
     let cache = &caches.cache;
     let origin = Origin::open(&plan.origin, clock.clone())
         .map_err(|error| Failure::environment("the origin cannot be opened").because(error))?;
-    let objects = ObjectCache::new(
-        cache.store().clone(),
-        origin,
-        clock.clone(),
-        plan.objects(cache.store().value_bytes_max()),
-    )
-    .map_err(|error| Failure::usage("the settings of objects are invalid").because(error))?;
+    let object = plan.objects(cache.store().value_bytes_max());
+    if !object.cache_only.is_empty()
+        && let Some(folder) = object.names.parent()
+    {
+        create_folder(folder)?;
+    }
+    let objects = ObjectCache::new(cache.store().clone(), origin, clock.clone(), object)
+        .map_err(|error| Failure::usage("the settings of objects are invalid").because(error))?;
     let frontends = plan.frontends(cache.store().value_bytes_max());
     let served = floe_server::Caches {
         objects,

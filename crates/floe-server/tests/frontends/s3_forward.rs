@@ -23,9 +23,9 @@ use crate::support::{
 
 /// Records what is forwarded, and answers with its length.
 #[derive(Default)]
-struct Recorder {
-    objects: Arc<MemoryOrigin>,
-    seen: Mutex<Vec<(ForwardHead, Bytes)>>,
+pub(crate) struct Recorder {
+    pub(crate) objects: Arc<MemoryOrigin>,
+    pub(crate) seen: Mutex<Vec<(ForwardHead, Bytes)>>,
     has_map: bool,
 }
 
@@ -69,6 +69,13 @@ impl Backend for Recorder {
             body: futures::stream::once(async { Ok(answer.into()) }).boxed(),
         })
     }
+}
+
+pub(crate) fn recorded_origin() -> (Origin, Arc<Recorder>) {
+    let recorder = Arc::new(Recorder::default());
+    let backend: Arc<dyn Backend> = recorder.clone();
+    let origin = Origin::from_backend(backend, RequestConfig::default(), Clock::real());
+    (origin.unwrap(), recorder)
 }
 
 struct Setup {

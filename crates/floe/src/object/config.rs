@@ -2,10 +2,13 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use floe_core::ByteSize;
 use serde::{Deserialize, Serialize};
+
+use super::cache_only::{self, CacheOnlyBucket, NamesError};
 
 /// When cached metadata is used without a request to the origin. In every mode
 /// a write through the cache is visible at once.
@@ -112,6 +115,11 @@ pub struct ObjectConfig {
     pub max_resumes: u32,
     /// Other settings for objects of some buckets and prefixes.
     pub rules: Vec<ObjectRule>,
+    /// Buckets whose objects are in the cache and nowhere else.
+    pub cache_only: Vec<CacheOnlyBucket>,
+    /// The file with the names of their objects. Empty keeps them in memory: then a restart
+    /// forgets the objects.
+    pub names: PathBuf,
 }
 
 impl Default for ObjectConfig {
@@ -132,6 +140,8 @@ impl Default for ObjectConfig {
             cancel_abandoned: false,
             max_resumes: 2,
             rules: Vec::new(),
+            cache_only: Vec::new(),
+            names: PathBuf::new(),
         }
     }
 }
@@ -220,6 +230,8 @@ impl ObjectConfig {
             }
         }
         validate_rules(&self.rules)?;
+        cache_only::validate(&self.cache_only)
+            .map_err(|(value, cure)| wrong("cache_only", value, cure))?;
         self.each_rule(ObjectConfig::validate)
     }
 
@@ -252,6 +264,19 @@ impl ObjectConfig {
                 "is more than the store takes as one value; write at most {most}, or use larger zones (device.zone_size)"
             ),
         ))
+    }
+
+    /// The file of names cannot be opened.
+    pub(super) fn wrong_names(&self, error: &NamesError) -> ObjectConfigError {
+        let cure = match error {
+            NamesError::InUse => "stop the other process, or name another file",
+            NamesError::Damaged(_) | NamesError::Format(_) => {
+                "name another file, or remove this one if it is Floe's: the cache-only buckets are empty then"
+            }
+            NamesError::Io(_) => "name a file in a directory that can be written",
+        };
+        let cure = format!("cannot hold the names of cache-only buckets: {error}; {cure}");
+        wrong("names", self.names.display(), cure)
     }
 
     pub(crate) fn events_timeout(&self) -> Duration {

@@ -339,8 +339,9 @@ impl Inner {
         range: std::ops::Range<u64>,
     ) -> Result<OriginRead, ObjectError> {
         count(&self.stats.fetches);
-        let request = object.request(range.clone(), self.origin.honours_if_match());
-        let changed = match self.origin.get(&object.key, request).await {
+        let origin = self.origin_of(object.key.bucket());
+        let request = object.request(range.clone(), origin.honours_if_match());
+        let changed = match origin.get(&object.key, request).await {
             Ok(read) if !object.is_same(&read.meta) => true,
             Ok(read) => {
                 self.check_unwritten(object)?;

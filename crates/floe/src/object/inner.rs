@@ -8,6 +8,7 @@ use parking_lot::RwLock;
 
 use super::background::Background;
 use super::budget::Budget;
+use super::cache_only::CacheOnly;
 use super::config::{Consistency, ObjectConfig};
 use super::error::ObjectError;
 use super::events::Events;
@@ -22,10 +23,18 @@ use crate::store::epoch::WriteEpochs;
 use crate::store::marks::Marks;
 use crate::store::{Store, ValueReader};
 
+/// The cache-only buckets.
+pub(super) struct CacheOnlyOrigin {
+    pub(super) buckets: CacheOnly,
+    /// They, behind the limits of an origin.
+    pub(super) origin: Origin,
+}
+
 /// The state of an [`ObjectCache`](super::ObjectCache).
 pub(super) struct Inner {
     pub(super) store: Store,
     pub(super) origin: Origin,
+    pub(super) cache_only: Option<CacheOnlyOrigin>,
     pub(super) clock: Clock,
     pub(super) config: ObjectConfig,
     pub(super) rules: RwLock<Rules>,
@@ -40,6 +49,18 @@ pub(super) struct Inner {
 }
 
 impl Inner {
+    /// The cache-only buckets, if `bucket` is one of them.
+    pub(super) fn cache_only(&self, bucket: &str) -> Option<&CacheOnlyOrigin> {
+        let cache_only = self.cache_only.as_ref();
+        cache_only.filter(|cache_only| cache_only.buckets.has(bucket))
+    }
+
+    /// The origin of a bucket.
+    pub(super) fn origin_of(&self, bucket: &str) -> &Origin {
+        let cache_only = self.cache_only(bucket);
+        cache_only.map_or(&self.origin, |cache_only| &cache_only.origin)
+    }
+
     /// The state of an object before the origin is asked: see `epoch` and `marks`.
     pub(super) fn moment(&self, key: &ObjectKey) -> Moment {
         Moment {

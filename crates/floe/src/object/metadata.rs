@@ -9,6 +9,7 @@ use futures::FutureExt;
 use tokio::sync::oneshot;
 
 use super::budget::Share;
+use super::cache_only::Row;
 use super::config::Consistency;
 use super::error::ObjectError;
 use super::fetch::{Run, expect_range};
@@ -60,6 +61,15 @@ impl Inner {
     ) -> Result<Resolved, ObjectError> {
         // It must be read first.
         let moment = self.moment(key);
+        if let Some(cache_only) = self.cache_only(key.bucket()) {
+            let row = cache_only.buckets.find(key)?;
+            count(&self.stats.metadata_hits);
+            return Ok(Resolved {
+                object: Arc::new(self.cache_only_version(key, moment, row)),
+                outcome: Outcome::Metadata,
+                seats: Vec::new(),
+            });
+        }
         let record = match force {
             true => None,
             false => self.recorded(key, moment).await,
@@ -454,6 +464,25 @@ impl Inner {
             instance,
             moment,
         }
+    }
+}
+
+impl Inner {
+    /// The version of an object in a cache-only bucket, whose chunks are stored as its row says.
+    pub(super) fn cache_only_version(
+        &self,
+        key: &ObjectKey,
+        mut moment: Moment,
+        row: Row,
+    ) -> ObjectVersion {
+        moment.purge = row.purge;
+        moment.policy.cache = true;
+        moment.policy.chunk_size = row.chunk_size;
+        let object = RecordedObject {
+            meta: row.meta,
+            instance: 0,
+        };
+        self.version(key, moment, object)
     }
 }
 

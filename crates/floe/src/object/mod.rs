@@ -14,6 +14,7 @@
 
 mod background;
 mod budget;
+mod cache_only;
 mod conditional;
 mod config;
 mod error;
@@ -46,6 +47,7 @@ use futures::{StreamExt, TryStreamExt};
 use tokio::sync::{mpsc, oneshot};
 
 pub use crate::origin::{Attributes, ByteRange, ObjectKey, ObjectMeta};
+pub use cache_only::{CacheOnlyBucket, CacheOnlySize, Lifetime};
 pub use conditional::{Conditions, EtagCondition, RangeCondition, Verdict};
 pub use config::{Consistency, ObjectConfig, ObjectConfigError, ObjectRule};
 pub use error::ObjectError;
@@ -57,15 +59,16 @@ pub use warm::{Cached, Warmed};
 
 use crate::origin::{
     BucketInfo, CompleteRequest, DeleteCondition, ForwardAnswer, ForwardRequest, ListPage,
-    ListRequest, Origin, OriginError, PartInfo, PartRequest, PutRequest, PutResponse, UploadInfo,
-    UploadTurn,
+    ListRequest, Origin, OriginError, PartInfo, PartRequest, PutRequest, PutResponse,
+    RequestConfig, UploadInfo, UploadTurn,
 };
 use crate::store::Store;
 use background::Background;
 use budget::Budget;
+use cache_only::{CacheOnly, NamesError};
 use events::Events;
 use flight::Flights;
-use inner::Inner;
+use inner::{CacheOnlyOrigin, Inner};
 use loads::Loads;
 use metadata::Wanted;
 use parking_lot::RwLock;
@@ -103,7 +106,10 @@ impl ObjectCache {
     /// Creates a cache in front of an origin.
     ///
     /// # Errors
-    /// A setting is invalid.
+    /// A setting is invalid, or the names of the objects in cache-only buckets cannot be opened.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime, with cache-only buckets.
     pub fn new(
         store: Store,
         origin: Origin,
@@ -112,12 +118,17 @@ impl ObjectCache {
     ) -> Result<Self, ObjectConfigError> {
         config.validate()?;
         config.check_fits(store.value_bytes_max())?;
+        let cache_only = match config.cache_only.is_empty() {
+            true => None,
+            false => Some(open_cache_only(&store, &clock, &config)?),
+        };
         Ok(ObjectCache {
             inner: Arc::new(Inner {
                 epochs: store.epochs(),
                 marks: store.marks(),
                 store,
                 origin,
+                cache_only,
                 clock,
                 stats: Counters::default(),
                 loads: Loads::new(),
@@ -305,7 +316,7 @@ impl ObjectCache {
         key: &ObjectKey,
         request: PutRequest,
     ) -> Result<PutResponse, ObjectError> {
-        let (origin, name) = (self.inner.origin.clone(), key.clone());
+        let (origin, name) = (self.origin_of(key.bucket()).clone(), key.clone());
         self.write(key, async move { origin.put(&name, request).await })
             .await
     }
@@ -315,7 +326,7 @@ impl ObjectCache {
     /// # Errors
     /// As [`put`](ObjectCache::put).
     pub async fn delete(&self, key: &ObjectKey) -> Result<(), ObjectError> {
-        let (origin, name) = (self.inner.origin.clone(), key.clone());
+        let (origin, name) = (self.origin_of(key.bucket()).clone(), key.clone());
         self.write(key, async move { origin.delete(&name).await })
             .await
     }
@@ -330,7 +341,7 @@ impl ObjectCache {
         key: &ObjectKey,
         condition: DeleteCondition,
     ) -> Result<(), ObjectError> {
-        let (origin, name) = (self.inner.origin.clone(), key.clone());
+        let (origin, name) = (self.origin_of(key.bucket()).clone(), key.clone());
         self.write(
             key,
             async move { origin.delete_if(&name, &condition).await },
@@ -459,15 +470,27 @@ impl ObjectCache {
     /// # Errors
     /// The origin's.
     pub async fn list(&self, bucket: &str, request: ListRequest) -> Result<ListPage, ObjectError> {
-        Ok(self.inner.origin.list(bucket, request).await?)
+        Ok(self.origin_of(bucket).list(bucket, request).await?)
     }
 
-    /// Lists the origin's buckets.
+    /// Lists the origin's buckets and the cache-only ones, by name.
     ///
     /// # Errors
-    /// The origin's.
+    /// The origin's. With cache-only buckets an origin that cannot list its own, or denies it,
+    /// has none.
     pub async fn list_buckets(&self) -> Result<Vec<BucketInfo>, ObjectError> {
-        Ok(self.inner.origin.list_buckets().await?)
+        let listed = self.inner.origin.list_buckets().await;
+        let Some(cache_only) = &self.inner.cache_only else {
+            return Ok(listed?);
+        };
+        let mut buckets = match listed {
+            Err(OriginError::Unsupported(_) | OriginError::AccessDenied(_)) => Vec::new(),
+            listed => listed?,
+        };
+        buckets.retain(|bucket| !cache_only.buckets.has(&bucket.name));
+        buckets.extend(cache_only.buckets.buckets());
+        buckets.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        Ok(buckets)
     }
 
     /// Checks that a bucket exists and is accessible.
@@ -475,7 +498,7 @@ impl ObjectCache {
     /// # Errors
     /// The origin's.
     pub async fn head_bucket(&self, bucket: &str) -> Result<(), ObjectError> {
-        Ok(self.inner.origin.head_bucket(bucket).await?)
+        Ok(self.origin_of(bucket).head_bucket(bucket).await?)
     }
 
     /// Creates a bucket at the origin, if the origin supports it.
@@ -483,7 +506,7 @@ impl ObjectCache {
     /// # Errors
     /// The origin's.
     pub async fn create_bucket(&self, bucket: &str) -> Result<(), ObjectError> {
-        Ok(self.inner.origin.create_bucket(bucket).await?)
+        Ok(self.origin_of(bucket).create_bucket(bucket).await?)
     }
 
     /// Deletes a bucket without objects at the origin, if the origin supports it.
@@ -491,7 +514,7 @@ impl ObjectCache {
     /// # Errors
     /// The origin's.
     pub async fn delete_bucket(&self, bucket: &str) -> Result<(), ObjectError> {
-        Ok(self.inner.origin.delete_bucket(bucket).await?)
+        Ok(self.origin_of(bucket).delete_bucket(bucket).await?)
     }
 
     /// Lists an upload's parts in ascending order of their numbers.
@@ -503,7 +526,7 @@ impl ObjectCache {
         key: &ObjectKey,
         upload: &str,
     ) -> Result<Vec<PartInfo>, ObjectError> {
-        Ok(self.inner.origin.list_parts(key, upload).await?)
+        Ok(self.origin_of(key.bucket()).list_parts(key, upload).await?)
     }
 
     /// Lists the pending uploads of a bucket in byte order of key and id.
@@ -511,7 +534,7 @@ impl ObjectCache {
     /// # Errors
     /// The origin's.
     pub async fn list_uploads(&self, bucket: &str) -> Result<Vec<UploadInfo>, ObjectError> {
-        Ok(self.inner.origin.list_uploads(bucket).await?)
+        Ok(self.origin_of(bucket).list_uploads(bucket).await?)
     }
 
     /// Begins a multipart upload and returns its id.
@@ -523,16 +546,19 @@ impl ObjectCache {
         key: &ObjectKey,
         attributes: Attributes,
     ) -> Result<String, ObjectError> {
-        Ok(self.inner.origin.create_upload(key, attributes).await?)
+        Ok(self
+            .origin_of(key.bucket())
+            .create_upload(key, attributes)
+            .await?)
     }
 
-    /// Waits for an upload turn, for a body that is read through this cache.
+    /// Waits for an upload turn of a bucket, for a body that is read through this cache.
     /// Taken before that read begins, the turn cannot block other readers.
     ///
     /// # Errors
     /// The origin's.
-    pub async fn upload_turn(&self) -> Result<UploadTurn, ObjectError> {
-        Ok(self.inner.origin.upload_turn().await?)
+    pub async fn upload_turn(&self, bucket: &str) -> Result<UploadTurn, ObjectError> {
+        Ok(self.origin_of(bucket).upload_turn().await?)
     }
 
     /// Uploads a part of an upload.
@@ -544,7 +570,7 @@ impl ObjectCache {
         key: &ObjectKey,
         part: PartRequest,
     ) -> Result<PutResponse, ObjectError> {
-        Ok(self.inner.origin.upload_part(key, part).await?)
+        Ok(self.origin_of(key.bucket()).upload_part(key, part).await?)
     }
 
     /// Completes an upload into an object, with the guarantees of [`put`](ObjectCache::put).
@@ -556,7 +582,7 @@ impl ObjectCache {
         key: &ObjectKey,
         request: CompleteRequest,
     ) -> Result<PutResponse, ObjectError> {
-        let (origin, name) = (self.inner.origin.clone(), key.clone());
+        let (origin, name) = (self.origin_of(key.bucket()).clone(), key.clone());
         self.write(
             key,
             async move { origin.complete_upload(&name, request).await },
@@ -569,7 +595,10 @@ impl ObjectCache {
     /// # Errors
     /// The origin's.
     pub async fn abort_upload(&self, key: &ObjectKey, upload: &str) -> Result<(), ObjectError> {
-        Ok(self.inner.origin.abort_upload(key, upload).await?)
+        Ok(self
+            .origin_of(key.bucket())
+            .abort_upload(key, upload)
+            .await?)
     }
 
     /// Counts since the cache was created.
@@ -587,7 +616,34 @@ impl ObjectCache {
         self.inner.budget.used_bytes()
     }
 
-    /// The origin behind the cache.
+    /// Whether the origin answers a client's own requests to a bucket, or to the service itself
+    /// (`None`): not if there are cache-only buckets that it does not know.
+    pub fn forwards(&self, bucket: Option<&str>) -> bool {
+        match (&self.inner.cache_only, bucket) {
+            (Some(_), None) => false,
+            (Some(cache_only), Some(bucket)) if cache_only.buckets.has(bucket) => false,
+            _ => self.inner.origin.forwards(bucket),
+        }
+    }
+
+    /// True if there are cache-only buckets.
+    pub fn has_cache_only(&self) -> bool {
+        self.inner.cache_only.is_some()
+    }
+
+    /// The sizes of all cache-only buckets, by name, without those whose names cannot be read.
+    /// Some of their objects may have been evicted since.
+    pub fn cache_only_sizes(&self) -> Vec<(String, CacheOnlySize)> {
+        let cache_only = self.inner.cache_only.iter();
+        let sizes = cache_only.flat_map(|cache_only| cache_only.buckets.sizes());
+        sizes.collect()
+    }
+
+    fn origin_of(&self, bucket: &str) -> &Origin {
+        self.inner.origin_of(bucket)
+    }
+
+    /// The origin behind the cache, which is not that of cache-only buckets.
     pub fn origin(&self) -> &Origin {
         &self.inner.origin
     }
@@ -631,6 +687,23 @@ impl ObjectCache {
     pub fn config(&self) -> &ObjectConfig {
         &self.inner.config
     }
+}
+
+fn open_cache_only(
+    store: &Store,
+    clock: &Clock,
+    config: &ObjectConfig,
+) -> Result<CacheOnlyOrigin, ObjectConfigError> {
+    let path = Some(config.names.as_path()).filter(|path| !path.as_os_str().is_empty());
+    let chunk_size = config.chunk_size.bytes();
+    let buckets = CacheOnly::open(store, clock, &config.cache_only, path, chunk_size)
+        .map_err(|error| config.wrong_names(&error))?;
+    let requests = RequestConfig::default();
+    let backend = Arc::new(buckets.clone());
+    // Unreachable: these limits are valid.
+    let origin = Origin::from_backend(backend, requests, clock.clone())
+        .map_err(|error| config.wrong_names(&NamesError::Damaged(error.to_string())))?;
+    Ok(CacheOnlyOrigin { buckets, origin })
 }
 
 /// The end of an answer, which its caller must not have before the change has ended: who has it

@@ -44,6 +44,16 @@ impl Version {
         Version(hasher.digest128())
     }
 
+    /// The store's key of a chunk: `c`, the version, the chunk's number, then the object's name.
+    pub(super) fn chunk_key(self, name: &ObjectKey, chunk: u64) -> Vec<u8> {
+        let mut key = Vec::with_capacity(26 + name.bucket().len() + name.key().len());
+        key.push(b'c');
+        key.extend_from_slice(&self.0.to_be_bytes());
+        key.extend_from_slice(&chunk.to_be_bytes());
+        push_name(&mut key, name);
+        key
+    }
+
     fn shard_hash(self) -> u64 {
         self.0 as u64
     }
@@ -99,14 +109,8 @@ impl ObjectVersion {
         }
     }
 
-    /// `c`, the version, the chunk's number, then the object's name.
     pub(super) fn chunk_key(&self, chunk: u64) -> Vec<u8> {
-        let mut key = Vec::with_capacity(26 + self.key.bucket().len() + self.key.key().len());
-        key.push(b'c');
-        key.extend_from_slice(&self.version.0.to_be_bytes());
-        key.extend_from_slice(&chunk.to_be_bytes());
-        push_name(&mut key, &self.key);
-        key
+        self.version.chunk_key(&self.key, chunk)
     }
 
     /// A request for a range of this version.

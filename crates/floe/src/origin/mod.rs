@@ -11,13 +11,15 @@
 mod backend;
 mod config;
 mod config_error;
+pub(crate) mod digest;
 pub mod directory;
 pub mod emulated;
 mod error;
 mod forward;
 mod guard;
-mod hexadecimal;
+pub(crate) mod hexadecimal;
 mod kind;
+pub(crate) mod page;
 mod remote;
 mod stats;
 mod turn;
@@ -39,16 +41,17 @@ pub use forward::{
 pub use kind::OriginKind;
 pub use stats::{LATENCY_BOUNDS_MS, OperationStats, OriginOperation, OriginReason, OriginStats};
 pub use turn::UploadTurn;
-pub(crate) use types::debug_fields;
 pub use types::{
     Attributes, BoxError, BucketInfo, ByteRange, CompleteRequest, DeleteCondition, GetRequest,
     Headers, LateHeaders, ListPage, ListRequest, ListedObject, ObjectKey, ObjectMeta, OriginBody,
     OriginRead, PartInfo, PartRequest, PutCondition, PutRequest, PutResponse, UploadBody,
     UploadInfo, UploadedPart,
 };
+pub(crate) use types::{debug_fields, require_bucket_name};
 
 use directory::DirectoryOrigin;
 use emulated::EmulatedOrigin;
+pub(crate) use emulated::{check_conditions, clip};
 use guard::Guard;
 use remote::RemoteOrigin;
 use stats::Purpose;

@@ -8,8 +8,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::error::OriginError;
+use super::hexadecimal;
 use super::turn::UploadTurn;
 
 /// `Debug` of a struct, without its body.
@@ -161,6 +163,18 @@ pub struct Attributes {
     /// lower case, sorted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<(String, String)>,
+}
+
+impl Attributes {
+    /// Rejects every storage class but `STANDARD`.
+    pub(crate) fn require_standard(&self) -> Result<(), OriginError> {
+        match self.storage_class.as_deref() {
+            None | Some("STANDARD") => Ok(()),
+            Some(other) => Err(OriginError::Unsupported(format!(
+                "keep objects in the storage class {other:?}; it has STANDARD only"
+            ))),
+        }
+    }
 }
 
 /// A read from an origin.
@@ -415,6 +429,19 @@ pub struct CompleteRequest {
     pub headers: Headers,
 }
 
+impl CompleteRequest {
+    /// A hash of the numbers and tags of the parts, to recognize a repeated request.
+    pub(crate) fn hash_of_parts(&self) -> String {
+        let mut hash = Sha256::new();
+        for part in &self.parts {
+            hash.update(part.number.to_le_bytes());
+            hash.update((part.etag.len() as u64).to_le_bytes());
+            hash.update(part.etag.as_bytes());
+        }
+        hexadecimal::encode(&hash.finalize())
+    }
+}
+
 /// One part of a finished multipart upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UploadedPart {
@@ -448,4 +475,24 @@ pub struct UploadInfo {
     pub upload: String,
     /// Its creation time.
     pub initiated: Option<SystemTime>,
+}
+
+/// Checks that the name of a new bucket is valid in S3, so that the bucket can move to any other
+/// origin.
+///
+/// # Errors
+/// [`OriginError::InvalidBucketName`].
+pub(crate) fn require_bucket_name(name: &str) -> Result<(), OriginError> {
+    let at_the_ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let inside = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'.' || b == b'-';
+    let bytes = name.as_bytes();
+    let allowed = (3..=63).contains(&bytes.len())
+        && bytes.iter().all(|&byte| inside(byte))
+        && at_the_ends(bytes.first())
+        && at_the_ends(bytes.last())
+        && !name.contains("..");
+    match allowed {
+        true => Ok(()),
+        false => Err(OriginError::InvalidBucketName(name.to_owned())),
+    }
 }

@@ -142,6 +142,8 @@ enum Sink {
         len: u64,
         buf: BytesMut,
         options: PutOptions,
+        /// The admission policy decides.
+        is_asked: bool,
     },
     Large(Box<LargeWriter>),
     /// A large value that the admission policy declined.
@@ -190,9 +192,13 @@ impl ValueWriter {
                 len,
                 buf,
                 options,
+                is_asked,
             } => {
                 check_whole(len, buf.len() as u64)?;
-                engine.offer(&key, buf.freeze(), options).await
+                match is_asked {
+                    true => engine.offer(&key, buf.freeze(), options).await,
+                    false => engine.put(&key, buf.freeze(), options).await,
+                }
             }
             Sink::Large(writer) => writer.finish().await,
             Sink::Declined {
@@ -458,26 +464,49 @@ impl Store {
     ) -> Result<ValueWriter, CacheError> {
         let engine = self.engine();
         engine.check_entry(key, len)?;
-        Ok(ValueWriter(if len <= SMALL_MAX_BYTES as u64 {
-            let buf = BytesMut::with_capacity(len as usize);
-            Sink::Small {
-                engine: Arc::clone(engine),
-                key: key.into(),
-                len,
-                buf,
-                options,
-            }
-        } else if !engine.admits(key, len) {
-            Sink::Declined {
-                engine: Arc::clone(engine),
-                key: key.into(),
-                len,
-                given: 0,
-                options,
-            }
-        } else {
-            Sink::Large(Box::new(engine.write_large(key, len, options)))
+        if len <= SMALL_MAX_BYTES as u64 || engine.admits(key, len) {
+            return Ok(self.start_writing(key, len, options, true));
+        }
+        Ok(ValueWriter(Sink::Declined {
+            engine: Arc::clone(engine),
+            key: key.into(),
+            len,
+            given: 0,
+            options,
         }))
+    }
+
+    /// As [`writer`](Store::writer) without asking the admission policy, for values that nothing
+    /// else has.
+    pub(crate) fn writer_unasked(
+        &self,
+        key: &[u8],
+        len: u64,
+        options: PutOptions,
+    ) -> Result<ValueWriter, CacheError> {
+        self.engine().check_entry(key, len)?;
+        Ok(self.start_writing(key, len, options, false))
+    }
+
+    fn start_writing(
+        &self,
+        key: &[u8],
+        len: u64,
+        options: PutOptions,
+        is_asked: bool,
+    ) -> ValueWriter {
+        let engine = self.engine();
+        ValueWriter(match len <= SMALL_MAX_BYTES as u64 {
+            true => Sink::Small {
+                engine: Arc::clone(engine),
+                key: key.into(),
+                len,
+                buf: BytesMut::with_capacity(len as usize),
+                options,
+                is_asked,
+            },
+            false => Sink::Large(Box::new(engine.write_large(key, len, options))),
+        })
     }
 
     /// Removes `key`, and returns whether the index had it. After it returns,
@@ -524,6 +553,11 @@ impl Store {
     /// Bytes of the longest value: the capacity of a log's zone or of a slot.
     pub fn value_bytes_max(&self) -> u64 {
         self.engine().plan().value_bytes_max
+    }
+
+    /// Bytes of all zones: no more values fit at once.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        self.device().geometry().total_capacity()
     }
 
     /// The validated configuration.

@@ -50,6 +50,7 @@ pub(crate) trait Subject: Clone + Send + Sync + 'static {
 /// The number and length of lives, and their faults.
 #[derive(Clone)]
 pub(crate) struct Lives {
+    /// In virtual time half of them, unless `FLOE_FULL` is set.
     pub(crate) count: u64,
     /// Most operations of a life.
     pub(crate) operations: u64,
@@ -71,7 +72,13 @@ impl Lives {
         open: impl AsyncFn(Vec<Arc<Faulty>>, Clock) -> S,
     ) -> Counts {
         let oracle = Arc::new(Oracle::new(self.sizes, powers));
-        for life in 1..=self.count {
+        let is_full = std::env::var_os("FLOE_FULL").is_some();
+        let count = if is_full {
+            self.count
+        } else {
+            self.count.div_ceil(2)
+        };
+        for life in 1..=count {
             self.live(powers, &oracle, life, &open);
         }
         let counts = oracle.counts();

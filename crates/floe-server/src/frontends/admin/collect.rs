@@ -95,6 +95,27 @@ fn objects(samples: &mut Samples, cache: &ObjectCache) {
         samples.counter(group.metric, group.help, &[(group.label, label)], value);
     }
     table(samples, "floe_object_", single);
+    cache_only(samples, cache);
+}
+
+fn cache_only(samples: &mut Samples, cache: &ObjectCache) {
+    for (bucket, size) in cache.cache_only_sizes() {
+        let labels = [("bucket", &*bucket)];
+        for (name, help, value) in [
+            (
+                "floe_cache_only_objects",
+                "Names in the cache-only bucket",
+                size.objects,
+            ),
+            (
+                "floe_cache_only_bytes",
+                "Bytes of the objects in the cache-only bucket",
+                size.bytes,
+            ),
+        ] {
+            samples.gauge(name, help, &labels, value as f64);
+        }
+    }
 }
 
 fn store(samples: &mut Samples, store: &Store) {

@@ -22,8 +22,6 @@ use super::range::requested_range;
 /// Answers reads of objects.
 pub(crate) struct Answers {
     cache: ObjectCache,
-    /// The origin words errors better, and answers HEAD itself where it validates each read.
-    forwards: bool,
 }
 
 /// A head, and the body of a GET.
@@ -41,7 +39,6 @@ pub(super) enum Unread {
 impl Answers {
     pub(super) fn new(cache: &ObjectCache) -> Self {
         Answers {
-            forwards: cache.origin().forwards(Some("")),
             cache: cache.clone(),
         }
     }
@@ -68,7 +65,7 @@ impl Answers {
         key: &ObjectKey,
         headers: &HeaderMap,
     ) -> Result<Answered, Unread> {
-        if self.forwards && !self.is_cached(is_head, key, headers) {
+        if self.forwards(key) && !self.is_cached(is_head, key, headers) {
             return Err(Unread::OfOrigin { was_read: false });
         }
         let range = requested_range(headers);
@@ -77,21 +74,26 @@ impl Answers {
             let found = self.cache.head(key).await;
             let found = found.map_err(|error| self.failed(key, error))?;
             let head = Head::of_head(found, range, &conditions);
-            return Ok((head.map_err(|error| self.refused(error))?, None));
+            return Ok((head.map_err(|error| self.refused(key, error))?, None));
         }
         let found = self.cache.get_if(key, range, &conditions).await;
         match found.map_err(|error| self.failed(key, error))? {
             ConditionalRead::NotModified(meta) => Ok((Head::not_modified(meta), None)),
-            ConditionalRead::PreconditionFailed(_) => Err(self.refused(precondition_failed())),
+            ConditionalRead::PreconditionFailed(_) => Err(self.refused(key, precondition_failed())),
             ConditionalRead::Read(found) => {
                 let is_partial = range.is_some() && conditions.range_applies(&found.meta);
                 // Servers differ in what a failed If-Range means to them.
-                if self.forwards && conditions.if_range.is_some() && !is_partial {
+                if self.forwards(key) && conditions.if_range.is_some() && !is_partial {
                     return Err(Unread::OfOrigin { was_read: true });
                 }
                 Ok(Head::of_read(found, is_partial))
             }
         }
+    }
+
+    /// An S3 origin words errors better, and answers HEAD itself where it validates each read.
+    fn forwards(&self, key: &ObjectKey) -> bool {
+        self.cache.forwards(Some(key.bucket()))
     }
 
     /// True for a read that the cache answers as an S3 origin would. A HEAD is validated by a
@@ -102,7 +104,7 @@ impl Answers {
     }
 
     fn failed(&self, key: &ObjectKey, error: ObjectError) -> Unread {
-        match self.forwards && self.is_the_origins(key, &error) {
+        match self.forwards(key) && self.is_the_origins(key, &error) {
             true => Unread::OfOrigin { was_read: true },
             false => Unread::Refused(s3_error(error)),
         }
@@ -119,8 +121,8 @@ impl Answers {
     }
 
     /// A refusal, which an S3 origin words itself.
-    fn refused(&self, error: S3Error) -> Unread {
-        match self.forwards {
+    fn refused(&self, key: &ObjectKey, error: S3Error) -> Unread {
+        match self.forwards(key) {
             true => Unread::OfOrigin { was_read: true },
             false => Unread::Refused(error),
         }

@@ -33,10 +33,10 @@ pub(crate) async fn copy_object(
              without changing the object's metadata.",
         ));
     }
-    let (turn, read) = open_source(cache, &source, None, &request.headers).await?;
+    let (turn, read) = open_source(cache, (&source, &target), None, &request.headers).await?;
     let mut kept = read.meta.attributes.clone();
-    // The copy has no parts.
-    if checksums::are_of_parts(&kept.headers) {
+    // The copy has no parts, and an S3 origin computes its own.
+    if checksums::are_of_parts(&kept.headers) || cache.forwards(Some(target.bucket())) {
         checksums::remove(&mut kept.headers);
     }
     let attributes = match replaces {
@@ -80,11 +80,11 @@ pub(super) fn source_key(source: &CopySource) -> S3Result<ObjectKey> {
 /// turn first, so that a waiting copy holds no turn of a reader.
 pub(super) async fn open_source(
     cache: &ObjectCache,
-    source: &ObjectKey,
+    (source, target): (&ObjectKey, &ObjectKey),
     range: Option<ByteRange>,
     headers: &HeaderMap,
 ) -> S3Result<(UploadTurn, ObjectRead)> {
-    let turn = cache.upload_turn().await.map_err(s3_error)?;
+    let turn = cache.upload_turn(target.bucket()).await.map_err(s3_error)?;
     let conditions = copy_conditions(headers);
     match cache.get_if(source, range, &conditions).await {
         Ok(ConditionalRead::Read(read)) => Ok((turn, read)),

@@ -54,6 +54,10 @@ fn origin_error(error: &OriginError, message: String) -> S3Error {
         OriginError::RangeNotSatisfiable { size } => range_not_satisfiable(*size),
         OriginError::AccessDenied(_) => with(S3ErrorCode::AccessDenied, message),
         OriginError::InvalidKey { .. } => with(S3ErrorCode::InvalidArgument, message),
+        OriginError::Rejected { status: 411, .. } => {
+            with(S3ErrorCode::MissingContentLength, message)
+        }
+        OriginError::Rejected { status: 413, .. } => with(S3ErrorCode::EntityTooLarge, message),
         OriginError::Rejected { .. } => with(S3ErrorCode::InvalidRequest, message),
         OriginError::Unsupported(_) => with(S3ErrorCode::NotImplemented, message),
         OriginError::BadUpload(_) => with(S3ErrorCode::IncompleteBody, message),

@@ -15,16 +15,17 @@ use http::header::{CONTENT_ENCODING, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Uri};
 use http_body::{Body as _, Frame};
 use http_body_util::StreamBody;
+use s3s::dto::CopySource;
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, TrailingHeaders};
 
 use super::auth::Keys;
 use super::changes;
 use super::chunked::framed;
-use super::error::{s3_error, with};
+use super::error::{not_implemented, s3_error, with};
 use super::fields::stored_encoding;
 use super::head;
 use super::passable;
-use super::policy::Rights;
+use super::policy::{COPY_SOURCE, Rights};
 use super::query::Query;
 use super::read::X_FLOE_CACHE;
 use super::target::{Domains, Target};
@@ -64,14 +65,54 @@ pub(crate) struct Forwards {
 
 impl Forwards {
     /// False where the operations of `s3s` answer: for a service whose buckets have other names,
-    /// or are not for every key.
+    /// or are not for every key, and for cache-only buckets and copies from them.
     pub(super) fn takes(&self, uri: &Uri, headers: &HeaderMap) -> bool {
         match self.domains.target(uri, headers) {
             Some(Target { bucket: None, .. }) => {
-                self.cache.origin().forwards(None) && !self.keys.has_policies()
+                self.cache.forwards(None) && !self.keys.has_policies()
             }
-            _ => true,
+            Some(Target {
+                bucket: Some(bucket),
+                ..
+            }) => self.cache.forwards(Some(&bucket)) && !self.copies_from_cache_only(headers),
+            None => true,
         }
+    }
+
+    fn copies_from_cache_only(&self, headers: &HeaderMap) -> bool {
+        let sources = headers.get_all(COPY_SOURCE).iter();
+        let mut sources =
+            sources.filter_map(|source| CopySource::parse(source.to_str().ok()?).ok());
+        sources.any(|source| match source {
+            CopySource::Bucket { bucket, .. } => !self.cache.forwards(Some(&bucket)),
+            _ => false,
+        })
+    }
+
+    /// With cache-only buckets, a copy must certainly be one from the origin's. Sources in the
+    /// parameters of a presigned request are headers by now.
+    fn reject_uncertain_sources(&self, headers: &HeaderMap) -> S3Result<()> {
+        if !self.cache.has_cache_only() {
+            return Ok(());
+        }
+        for source in headers.get_all(COPY_SOURCE) {
+            let source = source
+                .to_str()
+                .ok()
+                .and_then(|source| CopySource::parse(source).ok());
+            let is_of_origin = match source {
+                Some(CopySource::Bucket { bucket, .. }) => {
+                    !bucket.is_empty() && self.cache.forwards(Some(&bucket))
+                }
+                _ => false,
+            };
+            if !is_of_origin {
+                return Err(not_implemented(
+                    "this copy, whose source may be a cache-only bucket; name the source in the header x-amz-copy-source",
+                ));
+            }
+        }
+        Ok(())
     }
 
     pub(super) async fn call(&self, mut request: S3Request<Body>) -> S3Result<S3Response<Body>> {
@@ -93,8 +134,9 @@ impl Forwards {
             &asked,
             &mut headers,
             request.credentials.is_some(),
-            !self.cache.origin().forwards(None),
+            !self.cache.forwards(None),
         )?;
+        self.reject_uncertain_sources(&headers)?;
         let changed = match (&target.bucket, &target.key) {
             (Some(bucket), Some(key)) => {
                 changes::of_object(&request.method, bucket, key, &asked, &headers)?

@@ -237,7 +237,7 @@ pub(crate) async fn upload_part_copy(
     let target = ObjectKey::new(input.bucket.as_str(), input.key.as_str());
     let number = part_number(input.part_number)?;
     let range = input.copy_source_range.as_deref().map(copied).transpose()?;
-    let (turn, read) = open_source(cache, &source, range, &request.headers).await?;
+    let (turn, read) = open_source(cache, (&source, &target), range, &request.headers).await?;
     if let Some(ByteRange::Inclusive { last, .. }) = range
         && last >= read.meta.size
     {

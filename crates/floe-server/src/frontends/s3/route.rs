@@ -35,13 +35,9 @@ impl S3Route for Route {
         headers: &HeaderMap,
         _: &mut Extensions,
     ) -> bool {
-        match &self.forwards {
-            Some(forwards) => forwards.takes(uri, headers),
-            None => {
-                self.reads.is_read(method, uri, headers)
-                    || self.attributes.is_asked(method, uri, headers)
-            }
-        }
+        self.forwards(uri, headers).is_some()
+            || self.reads.is_read(method, uri, headers)
+            || self.attributes.is_asked(method, uri, headers)
     }
 
     async fn check_access(&self, request: &mut S3Request<Body>) -> S3Result<()> {
@@ -58,8 +54,8 @@ impl S3Route for Route {
     }
 
     async fn call(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {
-        let Some(forwards) = &self.forwards else {
-            let (method, uri, headers) = (&request.method, &request.uri, &request.headers);
+        let (method, uri, headers) = (&request.method, &request.uri, &request.headers);
+        let Some(forwards) = self.forwards(uri, headers) else {
             return match self.attributes.is_asked(method, uri, headers) {
                 true => self.attributes.call(&request).await,
                 false => self.reads.call(&request).await,
@@ -77,6 +73,12 @@ impl S3Route for Route {
 }
 
 impl Route {
+    /// The way to the origin, if it answers the request itself.
+    fn forwards(&self, uri: &Uri, headers: &HeaderMap) -> Option<&Forwards> {
+        let forwards = self.forwards.as_ref();
+        forwards.filter(|forwards| forwards.takes(uri, headers))
+    }
+
     /// True for a read without parameters or headers of S3 that the cache lacks.
     fn is_cached(&self, request: &S3Request<Body>) -> bool {
         let is_read = request.method == Method::GET || request.method == Method::HEAD;

@@ -150,6 +150,11 @@ impl From<Fault> for S3Error {
     }
 }
 
+fn decoded_length(headers: &HeaderMap) -> Option<i64> {
+    let length = headers.get("x-amz-decoded-content-length")?;
+    length.to_str().ok()?.trim().parse().ok()
+}
+
 impl Upload {
     /// Wraps a client's body.
     ///
@@ -157,10 +162,12 @@ impl Upload {
     /// The announced length or hash is invalid, or the length exceeds the limit.
     pub(crate) fn new(
         body: Option<StreamingBlob>,
-        announced: Announced,
+        mut announced: Announced,
         headers: &HeaderMap,
         limit_bytes: u64,
     ) -> S3Result<(Self, UploadBody)> {
+        // Of a body in chunks the library leaves out the length without their framing.
+        announced.length = announced.length.or_else(|| decoded_length(headers));
         let length = match announced.length {
             Some(length) => Some(
                 u64::try_from(length)

@@ -108,6 +108,16 @@ pub(super) fn section() -> Result<Section, String> {
                 Kind::Toml,
                 "Other settings for objects of some buckets and prefixes: a list of tables with `objects`, which is `BUCKET` or `BUCKET/PREFIX`, and any of `consistency`, `ttl_seconds`, `serve_stale`, `negative_ttl_seconds`, `chunk_size`, `fetch_parallelism` and `cache`; `cache = false` stores nothing of them. Of several rules for an object the one with the longest prefix counts. At most 256 rules.",
             ),
+            key(
+                "cache_only",
+                Kind::Toml,
+                "Buckets whose objects are in the cache and nowhere else (docs/s3.md): a list of tables with `bucket`, and any of `capacity`, the most bytes of its objects, beyond which a write removes the oldest ones; `ttl_seconds`, their lifetime; and `lifetimes`, a list of tables with `prefix` and `ttl_seconds` for some of them. Such a bucket hides one of the origin with the same name.",
+            ),
+            key(
+                "names",
+                Kind::Path,
+                "The file with the names of objects in cache-only buckets; without it, `names.floe` in the data directory. Without this file the buckets are empty.",
+            ),
         ],
     )
 }

@@ -1,5 +1,6 @@
 //! Tests of the object cache with an origin whose requests can be held back.
 
+mod cache_only;
 mod flights;
 mod forwards;
 mod law;

@@ -10,7 +10,7 @@ use super::bucket::Bucket;
 use super::path::{self, failed, open_beneath};
 use super::{Shared, file, list};
 use crate::origin::error::OriginError;
-use crate::origin::types::{BucketInfo, ListRequest};
+use crate::origin::types::{BucketInfo, ListRequest, require_bucket_name};
 
 impl Shared {
     pub(super) fn list_buckets(&self) -> Result<Vec<BucketInfo>, OriginError> {
@@ -35,7 +35,7 @@ impl Shared {
     }
 
     pub(super) fn create_bucket(&self, name: &str) -> Result<(), OriginError> {
-        path::require_bucket_name(name)?;
+        require_bucket_name(name)?;
         let create = || {
             let _buckets = self.buckets.write();
             match rustix::fs::statat(&self.root, name, AtFlags::SYMLINK_NOFOLLOW) {

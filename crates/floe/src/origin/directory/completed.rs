@@ -9,7 +9,6 @@ use std::time::UNIX_EPOCH;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::path::forgive_missing;
 use crate::origin::error::OriginError;
@@ -69,7 +68,7 @@ impl Completions {
         let known: Completed = serde_json::from_slice(&json).ok()?;
         let is_same = known.bucket == key.bucket()
             && known.key == key.key()
-            && known.parts == hash_of_parts(request);
+            && known.parts == request.hash_of_parts();
         is_same.then_some(PutResponse { etag: known.etag })
     }
 
@@ -83,7 +82,7 @@ impl Completions {
         let done = Completed {
             bucket: key.bucket().to_owned(),
             key: key.key().to_owned(),
-            parts: hash_of_parts(request),
+            parts: request.hash_of_parts(),
             etag: response.etag.clone(),
         };
         let json =
@@ -121,16 +120,6 @@ impl Completions {
 /// True for the form of ids that this origin gives to uploads.
 pub(super) fn is_id(upload: &str) -> bool {
     hexadecimal::has_digits(upload, 32)
-}
-
-fn hash_of_parts(request: &CompleteRequest) -> String {
-    let mut hash = Sha256::new();
-    for part in &request.parts {
-        hash.update(part.number.to_le_bytes());
-        hash.update((part.etag.len() as u64).to_le_bytes());
-        hash.update(part.etag.as_bytes());
-    }
-    hexadecimal::encode(&hash.finalize())
 }
 
 fn hour() -> u64 {

@@ -128,16 +128,6 @@ fn read_stored(file: &File) -> Stored {
     serde_json::from_slice(&buffer[..read]).unwrap_or_default()
 }
 
-/// Rejects every storage class but `STANDARD`.
-pub(super) fn require_standard(attributes: &Attributes) -> Result<(), OriginError> {
-    match attributes.storage_class.as_deref() {
-        None | Some("STANDARD") => Ok(()),
-        Some(other) => Err(OriginError::Unsupported(format!(
-            "keep objects in the storage class {other:?}; it has STANDARD only"
-        ))),
-    }
-}
-
 /// Stores headers and the entity tag of the bytes as an extended attribute. The file must have
 /// its last bytes and `stamped`, the time of its [`stamp`]. On a file system with coarse times,
 /// tag and checksums are not stored, since they could outlive a write of another program. On one

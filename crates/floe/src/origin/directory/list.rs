@@ -11,6 +11,7 @@ use super::escape;
 use super::file::{content_meta, raw_stat_meta};
 use super::path::{FILE, open_beneath};
 use crate::origin::error::OriginError;
+use crate::origin::page::Pager;
 use crate::origin::types::{ListPage, ListRequest, ListedObject};
 
 /// Lists one page. Only directories that may contain keys of the page are read.
@@ -21,7 +22,7 @@ pub(super) fn list(bucket: &Bucket<'_>, request: &ListRequest) -> Result<ListPag
         let mut files = Walk::new(Some(&bucket.files), Tree::Files);
         let mut escaped = Walk::new(escaped.as_ref(), Tree::Escaped);
         let (mut file, mut other) = (files.next(&pager)?, escaped.next(&pager)?);
-        while !pager.full {
+        while !pager.is_full() {
             let is_file_next = match (&file, &other) {
                 (Some(file), Some(other)) => file.key <= other.key,
                 (Some(_), None) => true,
@@ -42,103 +43,7 @@ pub(super) fn list(bucket: &Bucket<'_>, request: &ListRequest) -> Result<ListPag
             *next = walk.next(&pager)?;
         }
     }
-    Ok(pager.page)
-}
-
-struct Pager<'a> {
-    request: &'a ListRequest,
-    /// The page has only keys after this one.
-    after: String,
-    /// The last common prefix of the page before; keys below it are skipped.
-    folded: Option<String>,
-    page: ListPage,
-    full: bool,
-}
-
-impl<'a> Pager<'a> {
-    /// A continuation is `k` and the last key, or `p` and the last common prefix.
-    fn new(request: &'a ListRequest) -> Result<Self, OriginError> {
-        let mut after = request.start_after.clone().unwrap_or_default();
-        let mut folded = None;
-        if let Some(continuation) = &request.continuation {
-            if let Some(prefix) = continuation.strip_prefix('p') {
-                folded = Some(prefix.to_owned());
-                after = after.max(prefix.to_owned());
-            } else if let Some(key) = continuation.strip_prefix('k') {
-                after = after.max(key.to_owned());
-            } else {
-                return Err(OriginError::Rejected {
-                    status: 400,
-                    message: "the continuation token is not one of this origin's".into(),
-                });
-            }
-        }
-        Ok(Pager {
-            request,
-            after,
-            folded,
-            page: ListPage::default(),
-            full: false,
-        })
-    }
-
-    /// True if the page may have keys that begin with `below`.
-    fn wants_below(&self, below: &[u8]) -> bool {
-        let (prefix, after) = (self.request.prefix.as_bytes(), self.after.as_bytes());
-        let folded = self.folded.as_ref().map(String::as_bytes);
-        (below.starts_with(prefix) || prefix.starts_with(below))
-            && (below > after || after.starts_with(below))
-            && !folded.is_some_and(|folded| below.starts_with(folded))
-    }
-
-    fn wants_key(&self, key: &str) -> bool {
-        key.starts_with(&self.request.prefix) && key > self.after.as_str() && !self.is_folded(key)
-    }
-
-    fn is_folded(&self, path: &str) -> bool {
-        self.folded
-            .as_ref()
-            .is_some_and(|folded| path.starts_with(folded))
-    }
-
-    fn offer(&mut self, object: ListedObject) {
-        if self.page.objects.len() + self.page.common_prefixes.len() == self.request.max_keys {
-            self.full = true;
-            self.page.next = Some(self.continuation());
-            return;
-        }
-        match self.common_prefix(&object.key) {
-            Some(prefix) => {
-                self.folded = Some(prefix.clone());
-                self.page.common_prefixes.push(prefix);
-            }
-            None => {
-                self.after.clone_from(&object.key);
-                self.page.objects.push(object);
-            }
-        }
-    }
-
-    fn common_prefix(&self, key: &str) -> Option<String> {
-        let delimiter = self
-            .request
-            .delimiter
-            .as_deref()
-            .filter(|d| !d.is_empty())?;
-        let behind = key.get(self.request.prefix.len()..)?;
-        let end = self.request.prefix.len() + behind.find(delimiter)? + delimiter.len();
-        key.get(..end).map(str::to_owned)
-    }
-
-    /// Keys and prefixes are in order, so the greater of the two is the last.
-    fn continuation(&self) -> String {
-        let key = self.page.objects.last().map(|object| object.key.as_str());
-        match (key, self.page.common_prefixes.last()) {
-            (Some(key), Some(prefix)) if key < prefix.as_str() => format!("p{prefix}"),
-            (None, Some(prefix)) => format!("p{prefix}"),
-            (key, _) => format!("k{}", key.unwrap_or_default()),
-        }
-    }
+    Ok(pager.into_page())
 }
 
 /// How a directory's names stand for keys.

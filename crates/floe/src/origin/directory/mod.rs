@@ -10,7 +10,6 @@ mod bucket;
 mod buckets;
 mod change;
 mod completed;
-mod digest;
 mod escape;
 mod file;
 mod list;
@@ -34,13 +33,13 @@ use rustix::io::Errno;
 
 use super::backend::Backend;
 use super::config_error::{OriginConfigError, invalid};
-use super::emulated::{check_conditions, clip};
 use super::error::OriginError;
 use super::types::{
     Attributes, BucketInfo, CompleteRequest, DeleteCondition, GetRequest, ListPage, ListRequest,
     ObjectKey, ObjectMeta, OriginBody, OriginRead, PartInfo, PartRequest, PutCondition, PutRequest,
     PutResponse, UploadBody, UploadInfo,
 };
+use super::{check_conditions, clip};
 use bucket::Bucket;
 use change::{Asked, Change};
 use escape::Area;
@@ -365,7 +364,7 @@ impl Backend for DirectoryOrigin {
     }
 
     async fn put(&self, key: &ObjectKey, request: PutRequest) -> Result<PutResponse, OriginError> {
-        file::require_standard(&request.attributes)?;
+        request.attributes.require_standard()?;
         let name = key.clone();
         let staged = self
             .blocking(move |shared| {
@@ -456,7 +455,7 @@ impl Backend for DirectoryOrigin {
         key: &ObjectKey,
         attributes: Attributes,
     ) -> Result<String, OriginError> {
-        file::require_standard(&attributes)?;
+        attributes.require_standard()?;
         let name = key.clone();
         self.blocking(move |shared| {
             shared.check_writable(&name)?;

@@ -47,22 +47,6 @@ pub(super) fn is_bucket(name: &str) -> bool {
         && !name.contains(['/', '\0'])
 }
 
-/// The name of a new bucket must be valid in S3, so that the bucket can move to any other origin.
-pub(super) fn require_bucket_name(name: &str) -> Result<(), OriginError> {
-    let at_the_ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    let inside = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'.' || b == b'-';
-    let bytes = name.as_bytes();
-    let allowed = (3..=63).contains(&bytes.len())
-        && bytes.iter().all(|&byte| inside(byte))
-        && at_the_ends(bytes.first())
-        && at_the_ends(bytes.last())
-        && !name.contains("..");
-    match allowed {
-        true => Ok(()),
-        false => Err(OriginError::InvalidBucketName(name.to_owned())),
-    }
-}
-
 pub(super) fn invalid(key: &str, reason: impl Into<String>) -> OriginError {
     OriginError::InvalidKey {
         key: key.to_owned(),

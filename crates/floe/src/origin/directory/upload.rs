@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use super::bucket::Bucket;
 use super::change::Change;
 use super::completed::{Completions, is_id};
-use super::digest;
 use super::file::{content_meta, meta, stamp, write_attributes};
 use super::path::forgive_missing;
+use crate::origin::digest;
 use crate::origin::error::OriginError;
 use crate::origin::types::{
     Attributes, Headers, ObjectKey, ObjectMeta, PartInfo, PutCondition, PutResponse, UploadInfo,

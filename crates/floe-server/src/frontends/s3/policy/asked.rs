@@ -44,7 +44,7 @@ const OF_CHANGES: [&str; 9] = [
     "x-id",
 ];
 
-const COPY_SOURCE: &str = "x-amz-copy-source";
+pub(crate) const COPY_SOURCE: &str = "x-amz-copy-source";
 
 impl Rights {
     /// Checks a request by its head. The keys in the document of a `DeleteObjects`, and the

@@ -18,6 +18,7 @@ use super::error::denied;
 use super::passable::{aliases, is_stable};
 use crate::metrics::Counter;
 
+pub(crate) use self::asked::COPY_SOURCE;
 pub(crate) use self::config::{ANONYMOUS, validate};
 pub use self::config::{KeyAccess, KeyPolicy};
 

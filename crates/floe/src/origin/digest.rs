@@ -5,12 +5,12 @@ use md5::{Digest, Md5};
 use crate::origin::hexadecimal;
 
 /// The entity tag of an object that was uploaded in one piece.
-pub(super) fn of_bytes(digest: Md5) -> String {
+pub(crate) fn of_bytes(digest: Md5) -> String {
     format!("\"{}\"", hexadecimal::encode(&digest.finalize()))
 }
 
 /// The entity tag of an object whose parts have these; `None` if one is no tag of bytes.
-pub(super) fn of_parts<'a>(tags: impl Iterator<Item = &'a str>) -> Option<String> {
+pub(crate) fn of_parts<'a>(tags: impl Iterator<Item = &'a str>) -> Option<String> {
     let (mut all, mut count) = (Md5::new(), 0);
     for tag in tags {
         all.update(bytes(tag)?);
