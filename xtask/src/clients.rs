@@ -45,6 +45,7 @@ const MORE: Group = Group {
     // The first one decides the versions of the others.
     packages: &[
         "aiobotocore",
+        "awscrt",
         "boto3",
         "moto[server]",
         "minio",

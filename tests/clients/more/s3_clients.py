@@ -346,7 +346,50 @@ def object_store(rig):
         check("deletes of many", not [one for page in obstore.list(store, "rust") for one in page])
 
 
-CLIENTS = [minio_py, s3fs, pyarrow, duckdb, s3cmd, s5cmd, object_store, rclone]
+def aws_crt(rig):
+    """AWS CRT"""
+    # As LMCache's store of key-value caches in S3 uses it: HEAD, then GETs or PUTs of chunks
+    # that the library splits.
+    from awscrt import auth, io as crt, s3
+    from awscrt.http import HttpHeaders, HttpRequest
+
+    bootstrap = crt.ClientBootstrap(group := crt.EventLoopGroup(2), crt.DefaultHostResolver(group))
+    credentials = auth.AwsCredentialsProvider.new_static(*FLOE_KEYS)
+    client = s3.S3Client(bootstrap=bootstrap, region="us-east-1", tls_mode=s3.S3RequestTlsMode.DISABLED)
+
+    def send(kind, method, key, body=None, **more):
+        headers = HttpHeaders([("Host", host(rig))])
+        if body is not None:
+            headers.add("Content-Length", str(len(body)))
+            headers.add("Content-Type", "application/octet-stream")
+        request = HttpRequest(method, f"/{BUCKET}/{key}", headers, body_stream=body and io.BytesIO(body))
+        got, seen = {}, []
+        s3.S3Request(
+            client=client, type=kind, request=request, credential_provider=credentials,
+            region="us-east-1", on_body=lambda chunk, offset, **_: got.update({offset: chunk}),
+            on_headers=lambda status_code, headers, **_: seen.append((status_code, dict(headers))), **more,
+        ).finished_future.result(60)
+        return b"".join(got[offset] for offset in sorted(got)), *seen[-1]
+
+    def head(key):
+        return send(s3.S3RequestType.DEFAULT, "HEAD", key, operation_name="HeadObject")
+
+    for name, body in (("small", SMALL), ("big", BIG)):
+        key = f"crt/model%40{name}"
+        send(s3.S3RequestType.PUT_OBJECT, "PUT", key, body)
+        _, status, headers = head(key)
+        lower = {name.lower(): value for name, value in headers.items()}
+        check(f"{name} has its size", status == 200 and int(lower["content-length"]) == len(body), headers)
+        for turn in ("first", "second"):
+            check(f"  {turn} read", send(s3.S3RequestType.GET_OBJECT, "GET", key)[0] == body)
+    try:
+        head("crt/none")
+        raise Failure("a missing object is there")
+    except Exception as error:
+        check("a missing object", getattr(error, "status_code", 404) == 404, error)
+
+
+CLIENTS = [aws_crt, minio_py, s3fs, pyarrow, duckdb, s3cmd, s5cmd, object_store, rclone]
 
 
 def main():

@@ -76,6 +76,32 @@ async fn an_s3_origin_sees_nothing_of_them() {
 }
 
 #[tokio::test]
+async fn uploads_in_parts_have_the_announced_size() {
+    let (rig, _) = beside_s3().await;
+    let begun = rig.send("POST", "/kept/m?uploads", &[], "").await;
+    let id = begun.tags("UploadId")[0].to_owned();
+    let part = format!("/kept/m?partNumber=1&uploadId={id}");
+    let sent = rig.send("PUT", &part, &[], "12345").await;
+    let tag = sent.header("etag").to_owned();
+    let whole = format!("/kept/m?uploadId={id}");
+    let parts = format!("<Part><PartNumber>1</PartNumber><ETag>{tag}</ETag></Part>");
+    let parts = format!("<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>");
+    // As the AWS CRT sends it.
+    let size = |size| [("x-amz-mp-object-size", size)];
+    for (announced, code) in [("6", "InvalidRequest"), ("five", "InvalidArgument")] {
+        let refused = rig
+            .send("POST", &whole, &size(announced), parts.clone())
+            .await;
+        assert_eq!(refused.code(), code, "{}", refused.text());
+    }
+    for _ in 0..2 {
+        let done = rig.send("POST", &whole, &size("5"), parts.clone()).await;
+        assert_eq!(done.status, 200, "{}", done.text());
+    }
+    assert_eq!(rig.get("/kept/m", &[]).await.text(), "12345");
+}
+
+#[tokio::test]
 async fn copies_go_into_them_out_of_them_and_between_them() {
     let root = tempfile::tempdir().unwrap();
     std::fs::create_dir(root.path().join("bucket")).unwrap();

@@ -36,6 +36,9 @@ const FRAMES: &[&str] = &["x-amz-decoded-content-length", "x-amz-trailer"];
 /// Asks to ignore locks, which no object has.
 const UNLOCKS: &[&str] = &["x-amz-bypass-governance-retention"];
 
+/// Announces the size of the object that an upload becomes.
+pub(super) const OBJECT_SIZE: &str = "x-amz-mp-object-size";
+
 const METADATA: &str = "x-amz-meta-";
 
 const SOURCE: &[&str] = &[
@@ -55,6 +58,7 @@ fn honoured(operation: &str) -> &'static [&'static [&'static str]] {
         "PutObject" => &[CHECKSUMS, FRAMES, OBJECT],
         "UploadPart" => &[CHECKSUMS, FRAMES],
         "CreateMultipartUpload" => &[OBJECT, &["x-amz-checksum-algorithm"]],
+        "CompleteMultipartUpload" => &[&[OBJECT_SIZE]],
         "CopyObject" => &[
             SOURCE,
             OBJECT,

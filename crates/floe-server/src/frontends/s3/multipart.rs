@@ -7,6 +7,7 @@ use floe::origin::{
     UploadedPart,
 };
 use futures::StreamExt;
+use http::HeaderMap;
 use s3s::dto::{
     Checksum, CommonPrefix, CompletedPart, Initiator, ListMultipartUploadsInput,
     ListMultipartUploadsOutput, ListPartsInput, ListPartsOutput, MultipartUpload, Part,
@@ -18,6 +19,7 @@ use super::checksums;
 use super::copy::{open_source, source_key};
 use super::error::{invalid_argument, s3_error, with};
 use super::fields::{etag, part_number};
+use super::kept::OBJECT_SIZE;
 use super::list::{Text, owner, timestamp};
 
 /// Most entries of a page, as in S3.
@@ -79,6 +81,40 @@ pub(super) fn announced(part: &CompletedPart) -> Checksum {
         checksum_sha1: part.checksum_sha1.clone(),
         checksum_sha256: part.checksum_sha256.clone(),
         ..Checksum::default()
+    }
+}
+
+/// The size that [`OBJECT_SIZE`] announces.
+pub(super) fn announced_size(headers: &HeaderMap) -> S3Result<Option<u64>> {
+    let Some(size) = headers.get(OBJECT_SIZE) else {
+        return Ok(None);
+    };
+    let size = size.to_str().ok().and_then(|size| size.trim().parse().ok());
+    size.map(Some)
+        .ok_or_else(|| invalid_argument(format!("{OBJECT_SIZE} is no number of bytes")))
+}
+
+/// Compares the announced size with that of the parts.
+///
+/// # Errors
+/// They differ. A part that the origin does not have is left to the completion.
+pub(super) fn check_size(
+    kept: &[PartInfo],
+    parts: &[UploadedPart],
+    announced: Option<u64>,
+) -> S3Result<()> {
+    let sizes = parts.iter().map(|part| {
+        let mut kept = kept.iter();
+        kept.find(|kept| kept.number == part.number)
+            .map(|kept| kept.size)
+    });
+    let size: Option<u64> = sizes.sum();
+    match (announced, size) {
+        (Some(announced), Some(size)) if announced != size => Err(with(
+            S3ErrorCode::InvalidRequest,
+            format!("{OBJECT_SIZE} is {announced}, and the parts have {size} bytes"),
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -20,6 +20,7 @@ use super::checksums;
 use super::copy;
 use super::error::{invalid_argument, not_implemented, s3_error};
 use super::fields::{attributes, etag, part_number};
+use super::kept::OBJECT_SIZE;
 use super::list;
 use super::multipart;
 use super::policy::Rights;
@@ -259,6 +260,7 @@ impl S3 for Writes {
         &self,
         request: S3Request<CompleteMultipartUploadInput>,
     ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
+        let size = multipart::announced_size(&request.headers)?;
         let input = request.input;
         let condition = put_condition(input.if_match, input.if_none_match)?;
         let named = input.multipart_upload.and_then(|upload| upload.parts);
@@ -278,9 +280,13 @@ impl S3 for Writes {
             })
             .collect::<S3Result<Vec<_>>>()?;
         let key = ObjectKey::new(input.bucket.as_str(), input.key.as_str());
-        let kept = match announced.iter().any(|sums| *sums != Checksum::default()) {
+        let has_sums = announced.iter().any(|sums| *sums != Checksum::default());
+        let kept = match has_sums || size.is_some() {
             true => match self.cache.list_parts(&key, &input.upload_id).await {
                 Ok(kept) => kept,
+                Err(ObjectError::Origin(OriginError::Unsupported(_))) if size.is_some() => {
+                    return Err(not_implemented(OBJECT_SIZE));
+                }
                 // Not every origin lists parts, and a completed upload has none.
                 Err(ObjectError::Origin(
                     OriginError::Unsupported(_) | OriginError::NoSuchUpload(_),
@@ -289,6 +295,7 @@ impl S3 for Writes {
             },
             false => Vec::new(),
         };
+        multipart::check_size(&kept, &parts, size)?;
         let headers = multipart::checksums_of(&kept, &parts, &announced)?;
         let checksums = checksums::of(&headers).unwrap_or_default();
         let complete = CompleteRequest {
