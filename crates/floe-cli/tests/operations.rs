@@ -57,6 +57,7 @@ fn every_metric_of_the_page_is_rendered() {
     command.env("FLOE_TINY_SIZE", "32MiB");
     command.env("FLOE_DEVICE_PATHS", "a.floe,b.floe");
     command.env("FLOE_TINY_PATHS", "c.floe,d.floe");
+    command.env("FLOE_OBJECT_CACHE_ONLY", "[{ bucket = 'kept' }]");
     let serving = Serving::spawn(&mut command);
     let metrics = String::from_utf8(get(serving.admin, "/metrics").1).unwrap();
     let mut seen = 0;
@@ -308,6 +309,10 @@ const PROOFS: &[(&str, &str)] = &[
         "floe/src/origin/directory/tests.rs:parts_become_an_object_in_order_or_not_at_all floe-server/tests/frontends/s3_directory.rs:checksums_of_parts_make_that_of_the_whole",
     ),
     (
+        "| `x-amz-mp-object-size` |",
+        "floe-server/tests/frontends/s3_cache_only.rs:uploads_in_parts_have_the_announced_size",
+    ),
+    (
         "| conditions of PUT,",
         "floe-server/tests/frontends/s3_directory.rs:writes_and_deletes_keep_their_conditions floe/src/origin/directory/tests.rs:conditional_writes_are_atomic floe-server/tests/frontends/s3_write.rs:conditional_puts",
     ),
@@ -414,6 +419,10 @@ const PROOFS: &[(&str, &str)] = &[
     (
         "`s3.access_log` names",
         "floe-server/tests/frontends/s3_access_log.rs:reads_have_the_same_lines_on_both_ways floe-server/src/frontends/s3/access_log/tests.rs:a_path_that_cannot_be_written_is_named floe-cli/tests/reloading.rs:sighup_opens_the_access_log_again",
+    ),
+    (
+        "| `floe_cache_only_objects`",
+        "floe/src/object/tests/cache_only.rs:objects_are_read_as_written_replaced_and_deleted",
     ),
     (
         "| `floe_origin_requests_total`",
