@@ -8,8 +8,8 @@ use parking_lot::RwLock;
 
 use super::background::Background;
 use super::budget::Budget;
-use super::cache_only::CacheOnly;
-use super::config::{Consistency, ObjectConfig};
+use super::cache_only::{CacheOnly, NamesError};
+use super::config::{Consistency, ObjectConfig, ObjectConfigError};
 use super::error::ObjectError;
 use super::events::Events;
 use super::flight::Flights;
@@ -18,7 +18,7 @@ use super::rules::{Policy, Rules};
 use super::stats::{Counters, count};
 use super::version::{Moment, ObjectVersion, metadata_key, name_hash};
 use crate::error::CacheError;
-use crate::origin::{ObjectKey, Origin};
+use crate::origin::{ObjectKey, Origin, RequestConfig};
 use crate::store::epoch::WriteEpochs;
 use crate::store::marks::Marks;
 use crate::store::{Store, ValueReader};
@@ -28,6 +28,31 @@ pub(super) struct CacheOnlyOrigin {
     pub(super) buckets: CacheOnly,
     /// They, behind the limits of an origin.
     pub(super) origin: Origin,
+}
+
+impl CacheOnlyOrigin {
+    /// Opens the cache-only buckets, if the settings name some.
+    ///
+    /// # Errors
+    /// The names of their objects cannot be opened.
+    pub(super) fn open(
+        store: &Store,
+        clock: &Clock,
+        config: &ObjectConfig,
+    ) -> Result<Option<Self>, ObjectConfigError> {
+        if config.cache_only.is_empty() {
+            return Ok(None);
+        }
+        let path = Some(config.names.as_path()).filter(|path| !path.as_os_str().is_empty());
+        let chunk_size = config.chunk_size.bytes();
+        let buckets = CacheOnly::open(store, clock, &config.cache_only, path, chunk_size)
+            .map_err(|error| config.wrong_names(&error))?;
+        let backend = Arc::new(buckets.clone());
+        // Unreachable error: these limits are valid.
+        let origin = Origin::from_backend(backend, RequestConfig::default(), clock.clone())
+            .map_err(|error| config.wrong_names(&NamesError::Damaged(error.to_string())))?;
+        Ok(Some(CacheOnlyOrigin { buckets, origin }))
+    }
 }
 
 /// The state of an [`ObjectCache`](super::ObjectCache).

@@ -59,13 +59,12 @@ pub use warm::{Cached, Warmed};
 
 use crate::origin::{
     BucketInfo, CompleteRequest, DeleteCondition, ForwardAnswer, ForwardRequest, ListPage,
-    ListRequest, Origin, OriginError, PartInfo, PartRequest, PutRequest, PutResponse,
-    RequestConfig, UploadInfo, UploadTurn,
+    ListRequest, Origin, OriginError, PartInfo, PartRequest, PutRequest, PutResponse, UploadInfo,
+    UploadTurn,
 };
 use crate::store::Store;
 use background::Background;
 use budget::Budget;
-use cache_only::{CacheOnly, NamesError};
 use events::Events;
 use flight::Flights;
 use inner::{CacheOnlyOrigin, Inner};
@@ -118,10 +117,7 @@ impl ObjectCache {
     ) -> Result<Self, ObjectConfigError> {
         config.validate()?;
         config.check_fits(store.value_bytes_max())?;
-        let cache_only = match config.cache_only.is_empty() {
-            true => None,
-            false => Some(open_cache_only(&store, &clock, &config)?),
-        };
+        let cache_only = CacheOnlyOrigin::open(&store, &clock, &config)?;
         Ok(ObjectCache {
             inner: Arc::new(Inner {
                 epochs: store.epochs(),
@@ -616,8 +612,8 @@ impl ObjectCache {
         self.inner.budget.used_bytes()
     }
 
-    /// Whether the origin answers a client's own requests to a bucket, or to the service itself
-    /// (`None`): not if there are cache-only buckets that it does not know.
+    /// True if the origin answers a client's own requests to a bucket, or to the service itself
+    /// (`None`). The service has buckets that the origin does not know if some are cache-only.
     pub fn forwards(&self, bucket: Option<&str>) -> bool {
         match (&self.inner.cache_only, bucket) {
             (Some(_), None) => false,
@@ -687,23 +683,6 @@ impl ObjectCache {
     pub fn config(&self) -> &ObjectConfig {
         &self.inner.config
     }
-}
-
-fn open_cache_only(
-    store: &Store,
-    clock: &Clock,
-    config: &ObjectConfig,
-) -> Result<CacheOnlyOrigin, ObjectConfigError> {
-    let path = Some(config.names.as_path()).filter(|path| !path.as_os_str().is_empty());
-    let chunk_size = config.chunk_size.bytes();
-    let buckets = CacheOnly::open(store, clock, &config.cache_only, path, chunk_size)
-        .map_err(|error| config.wrong_names(&error))?;
-    let requests = RequestConfig::default();
-    let backend = Arc::new(buckets.clone());
-    // Unreachable: these limits are valid.
-    let origin = Origin::from_backend(backend, requests, clock.clone())
-        .map_err(|error| config.wrong_names(&NamesError::Damaged(error.to_string())))?;
-    Ok(CacheOnlyOrigin { buckets, origin })
 }
 
 /// The end of an answer, which its caller must not have before the change has ended: who has it

@@ -17,13 +17,14 @@ pub mod emulated;
 mod error;
 mod forward;
 mod guard;
-pub(crate) mod hexadecimal;
+mod hexadecimal;
 mod kind;
 pub(crate) mod page;
 mod remote;
 mod stats;
 mod turn;
 mod types;
+pub(crate) mod uploads;
 
 use std::fmt;
 use std::path::Path;

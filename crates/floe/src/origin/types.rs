@@ -8,10 +8,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::error::OriginError;
-use super::hexadecimal;
 use super::turn::UploadTurn;
 
 /// `Debug` of a struct, without its body.
@@ -427,19 +425,6 @@ pub struct CompleteRequest {
     pub condition: Option<PutCondition>,
     /// Further headers to store, as in [`PutRequest::late_headers`].
     pub headers: Headers,
-}
-
-impl CompleteRequest {
-    /// A hash of the numbers and tags of the parts, to recognize a repeated request.
-    pub(crate) fn hash_of_parts(&self) -> String {
-        let mut hash = Sha256::new();
-        for part in &self.parts {
-            hash.update(part.number.to_le_bytes());
-            hash.update((part.etag.len() as u64).to_le_bytes());
-            hash.update(part.etag.as_bytes());
-        }
-        hexadecimal::encode(&hash.finalize())
-    }
 }
 
 /// One part of a finished multipart upload.

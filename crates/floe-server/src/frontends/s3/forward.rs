@@ -80,39 +80,22 @@ impl Forwards {
     }
 
     fn copies_from_cache_only(&self, headers: &HeaderMap) -> bool {
-        let sources = headers.get_all(COPY_SOURCE).iter();
-        let mut sources =
-            sources.filter_map(|source| CopySource::parse(source.to_str().ok()?).ok());
-        sources.any(|source| match source {
-            CopySource::Bucket { bucket, .. } => !self.cache.forwards(Some(&bucket)),
-            _ => false,
-        })
+        let mut buckets = source_buckets(headers).flatten();
+        buckets.any(|bucket| !self.cache.forwards(Some(&bucket)))
     }
 
     /// With cache-only buckets, a copy must certainly be one from the origin's. Sources in the
     /// parameters of a presigned request are headers by now.
     fn reject_uncertain_sources(&self, headers: &HeaderMap) -> S3Result<()> {
-        if !self.cache.has_cache_only() {
-            return Ok(());
+        let is_of_origin = |bucket: Option<Box<str>>| {
+            bucket.is_some_and(|bucket| !bucket.is_empty() && self.cache.forwards(Some(&bucket)))
+        };
+        match !self.cache.has_cache_only() || source_buckets(headers).all(is_of_origin) {
+            true => Ok(()),
+            false => Err(not_implemented(
+                "this copy, whose source may be a cache-only bucket; name the source in the header x-amz-copy-source",
+            )),
         }
-        for source in headers.get_all(COPY_SOURCE) {
-            let source = source
-                .to_str()
-                .ok()
-                .and_then(|source| CopySource::parse(source).ok());
-            let is_of_origin = match source {
-                Some(CopySource::Bucket { bucket, .. }) => {
-                    !bucket.is_empty() && self.cache.forwards(Some(&bucket))
-                }
-                _ => false,
-            };
-            if !is_of_origin {
-                return Err(not_implemented(
-                    "this copy, whose source may be a cache-only bucket; name the source in the header x-amz-copy-source",
-                ));
-            }
-        }
-        Ok(())
     }
 
     pub(super) async fn call(&self, mut request: S3Request<Body>) -> S3Result<S3Response<Body>> {
@@ -218,6 +201,17 @@ impl Forwards {
         }
         Ok((Some(ForwardBody { length, pieces }), Some(upload)))
     }
+}
+
+/// The bucket of each source of a copy; `None` for one that names no bucket.
+fn source_buckets(headers: &HeaderMap) -> impl Iterator<Item = Option<Box<str>>> {
+    let sources = headers.get_all(COPY_SOURCE).iter();
+    sources.map(
+        |source| match CopySource::parse(source.to_str().ok()?).ok()? {
+            CopySource::Bucket { bucket, .. } => Some(bucket),
+            _ => None,
+        },
+    )
 }
 
 /// How a client's body came.

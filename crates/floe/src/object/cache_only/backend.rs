@@ -4,31 +4,18 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use futures::StreamExt;
 
 use super::commit::Change;
 use super::row::Row;
 use super::shared::Shared;
-use super::upload::{self, Upload};
-use super::{CacheOnly, body, tables};
+use super::{CacheOnly, body, upload};
+use crate::origin::uploads::PendingUpload;
 use crate::origin::{
     Attributes, Backend, BucketInfo, CompleteRequest, DeleteCondition, GetRequest, ListPage,
     ListRequest, ObjectKey, ObjectMeta, OriginBody, OriginError, OriginRead, PartInfo, PartRequest,
     PutRequest, PutResponse, UploadInfo, check_conditions, clip,
 };
-
-impl CacheOnly {
-    /// Reads the table of names, or lists much of it, outside the async threads.
-    async fn blocking<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Shared) -> Result<T, OriginError> + Send + 'static,
-    ) -> Result<T, OriginError> {
-        let shared = Arc::clone(&self.shared);
-        let done = tokio::task::spawn_blocking(move || work(&shared)).await;
-        done.unwrap_or_else(|error| Err(tables::failed(error)))
-    }
-}
 
 impl Shared {
     /// The bytes of a range. Asked only for chunks that a reader did not find, so an object
@@ -40,10 +27,9 @@ impl Shared {
         range: Range<u64>,
     ) -> Result<OriginBody, OriginError> {
         let first = range.start / row.chunk_size;
-        let last = range.end.saturating_sub(1) / row.chunk_size;
-        let count = usize::try_from(last - first + 1).unwrap_or(usize::MAX);
-        let keys = || row.chunk_keys(name, first).take(count);
-        if keys().any(|key| matches!(self.store.contains(&key), Ok(false))) {
+        let chunks = first..range.end.div_ceil(row.chunk_size);
+        let mut keys = chunks.zip(row.chunk_keys(name, first));
+        if keys.any(|(_, key)| matches!(self.store.contains(&key), Ok(false))) {
             let change = Change::Forget {
                 name: name.clone(),
                 number: row.number,
@@ -51,24 +37,11 @@ impl Shared {
             self.names.change(change).await?;
             return Err(OriginError::NotFound(name.to_string()));
         }
-        let (store, row, received) = (self.store.clone(), row.clone(), range.start);
-        let wanted = range.clone();
-        let pieces = futures::stream::iter(keys().zip(first..).collect::<Vec<_>>());
-        let pieces = pieces.then(move |(key, chunk)| {
-            let (store, len) = (store.clone(), row.chunk_len(chunk));
-            let start = chunk * row.chunk_size;
-            let part = wanted.start.max(start) - start..wanted.end.min(start + len) - start;
-            let expected = wanted.end;
-            async move {
-                let value = store.get(&key).await.ok().flatten();
-                let value = value.filter(|value| value.bytes.len() as u64 == len);
-                let short = OriginError::ShortBody { expected, received };
-                let bytes: Bytes = value.ok_or(short)?.bytes;
-                // Within the chunk, which is in memory.
-                Ok(bytes.slice(part.start as usize..part.end as usize))
-            }
-        });
-        Ok(pieces.boxed())
+        let lost = OriginError::ShortBody {
+            expected: range.end,
+            received: range.start,
+        };
+        Ok(body::read(&self.store, name, row, range, lost).boxed())
     }
 }
 
@@ -154,14 +127,16 @@ impl Backend for CacheOnly {
     async fn list_uploads(&self, bucket: &str) -> Result<Vec<UploadInfo>, OriginError> {
         self.shared.bucket(bucket)?;
         let bucket = bucket.to_owned();
-        self.blocking(move |shared| shared.names.uploads(&bucket))
+        self.shared
+            .blocking(move |shared| shared.names.uploads(&bucket))
             .await
     }
 
     async fn list(&self, bucket: &str, request: ListRequest) -> Result<ListPage, OriginError> {
         self.shared.bucket(bucket)?;
         let bucket = bucket.to_owned();
-        self.blocking(move |shared| shared.names.page(&bucket, &request))
+        self.shared
+            .blocking(move |shared| shared.names.page(&bucket, &request))
             .await
     }
 
@@ -189,7 +164,7 @@ impl Backend for CacheOnly {
         upload: &str,
     ) -> Result<Vec<PartInfo>, OriginError> {
         let infos = part_infos(key.clone(), upload.to_owned());
-        self.blocking(infos).await
+        self.shared.blocking(infos).await
     }
 
     async fn upload_part(
@@ -232,11 +207,7 @@ impl Backend for CacheOnly {
         let id = upload::new_id(now_unix_s);
         let change = Change::Begin {
             id: id.clone(),
-            upload: Upload {
-                bucket: key.bucket().to_owned(),
-                key: key.key().to_owned(),
-                attributes,
-            },
+            upload: PendingUpload::new(key, attributes),
             oldest: upload::id_of_oldest(now_unix_s),
         };
         self.shared.names.change(change).await?;

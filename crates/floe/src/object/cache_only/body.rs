@@ -1,5 +1,6 @@
 //! The bytes of an object in a cache-only bucket, to the store and back.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use super::row::Row;
 use super::shared::Shared;
 use crate::error::CacheError;
 use crate::origin::{BoxError, ObjectKey, OriginError, digest};
+use crate::store::Store;
 use crate::value::{PutOptions, PutOutcome};
 
 /// Chunks that no name has yet. Dropping it removes them, unless they have one since.
@@ -143,25 +145,27 @@ pub(super) async fn write<E: Into<BoxError>>(
     Ok(written)
 }
 
-/// Reads all chunks of a row.
+/// Reads a range of a row's bytes, which ends with `lost` at a chunk that is gone.
 pub(super) fn read(
-    shared: &Arc<Shared>,
+    store: &Store,
     name: &ObjectKey,
     row: &Row,
+    range: Range<u64>,
+    lost: OriginError,
 ) -> impl Stream<Item = Result<Bytes, OriginError>> + Send + use<> {
-    let store = shared.store.clone();
-    let keys = row.chunk_keys(name, 0);
-    let lens: Vec<u64> = (0..row.chunks())
-        .map(|chunk| row.chunk_len(chunk))
-        .collect();
-    let chunks = futures::stream::iter(keys.zip(lens));
-    let lost = || OriginError::InvalidPart("a part was evicted; upload it again".into());
-    chunks.then(move |(key, len)| {
-        let store = store.clone();
+    let (store, row) = (store.clone(), row.clone());
+    let chunks = range.start / row.chunk_size..range.end.div_ceil(row.chunk_size);
+    let keys = row.chunk_keys(name, chunks.start);
+    futures::stream::iter(chunks.zip(keys)).then(move |(chunk, key)| {
+        let (store, lost, len) = (store.clone(), lost.clone(), row.chunk_len(chunk));
+        let start = chunk * row.chunk_size;
+        let part = range.start.max(start) - start..range.end.min(start + len) - start;
         async move {
             let value = store.get(&key).await.map_err(of_store)?;
             let value = value.filter(|value| value.bytes.len() as u64 == len);
-            Ok(value.ok_or_else(lost)?.bytes)
+            // The part is within the chunk, which is in memory.
+            let part = part.start as usize..part.end as usize;
+            Ok(value.ok_or(lost)?.bytes.slice(part))
         }
     })
 }

@@ -10,7 +10,8 @@ use super::tables::{
     COMPLETED, COUNTERS, IsGone, NAMES, ORDER, PARTS, SIZES, UPLOADS, decoded, failed, part_key,
     table_key,
 };
-use super::upload::{Completed, Upload};
+use super::upload::{decode, encode};
+use crate::origin::uploads::{CompletedUpload, PendingUpload};
 use crate::origin::{DeleteCondition, ObjectKey, OriginError, PutCondition};
 
 /// Most changes of one transaction.
@@ -43,7 +44,7 @@ pub(super) struct Request {
 /// The end of the upload that an object comes from.
 pub(super) struct Ending {
     pub(super) id: String,
-    pub(super) completed: Completed,
+    pub(super) completed: CompletedUpload,
     /// The object has the chunks of the upload's only part.
     pub(super) adopts: bool,
 }
@@ -70,14 +71,14 @@ pub(super) enum Change {
     /// Begins an upload, and ends abandoned ones, whose ids are below `oldest`.
     Begin {
         id: String,
-        upload: Upload,
+        upload: PendingUpload,
         oldest: String,
     },
     /// Keeps a part of an upload.
     Part {
         id: String,
         number: u32,
-        upload: Upload,
+        upload: PendingUpload,
         row: Box<Row>,
     },
     /// Ends an upload without an object.
@@ -375,7 +376,7 @@ impl<'t> Tables<'t> {
         Ok(())
     }
 
-    fn begin(&mut self, id: &str, upload: &Upload, oldest: &str) -> Result<(), Refusal> {
+    fn begin(&mut self, id: &str, upload: &PendingUpload, oldest: &str) -> Result<(), Refusal> {
         let mut abandoned = Vec::new();
         for upload in self.uploads.range(..oldest)?.take(ABANDONED_AT_ONCE) {
             abandoned.push(upload?.0.value().to_owned());
@@ -391,7 +392,7 @@ impl<'t> Tables<'t> {
                 ),
             });
         }
-        self.uploads.insert(id, &*upload.encode())?;
+        self.uploads.insert(id, &*encode(upload))?;
         Ok(())
     }
 
@@ -409,7 +410,7 @@ impl<'t> Tables<'t> {
     /// Ends an upload. Its parts are removed, but for the one that became an object.
     fn end_upload(&mut self, id: &str, kept: Option<&str>) -> Result<(), Refusal> {
         let upload = self.uploads.remove(id)?;
-        let upload = upload.and_then(|json| Upload::decode(json.value()));
+        let upload: Option<PendingUpload> = upload.and_then(|json| decode(json.value()));
         let Some(upload) = upload else {
             return refused(OriginError::NoSuchUpload(id.to_owned()));
         };
@@ -427,8 +428,8 @@ impl<'t> Tables<'t> {
     }
 
     /// Keeps the answer of a completed upload, for a client that missed it.
-    fn keep(&mut self, id: &str, completed: &Completed) -> Result<(), redb::Error> {
-        self.completed.insert(id, &*completed.encode())?;
+    fn keep(&mut self, id: &str, completed: &CompletedUpload) -> Result<(), redb::Error> {
+        self.completed.insert(id, &*encode(completed))?;
         while self.completed.len()? > COMPLETED_MAX {
             self.completed.pop_first()?;
         }

@@ -10,7 +10,8 @@ use super::commit::{Change, Ending};
 use super::row::Row;
 use super::shared::Shared;
 use super::tables;
-use super::upload::{self, Completed, Upload};
+use super::upload::decode;
+use crate::origin::uploads::{CompletedUpload, PendingUpload, is_upload_id};
 use crate::origin::{
     Attributes, CompleteRequest, ObjectKey, OriginError, PutCondition, PutResponse, UploadedPart,
     digest,
@@ -49,13 +50,13 @@ impl Shared {
     }
 
     /// The pending upload of an object.
-    pub(super) fn upload(&self, name: &ObjectKey, id: &str) -> Result<Upload, OriginError> {
+    pub(super) fn upload(&self, name: &ObjectKey, id: &str) -> Result<PendingUpload, OriginError> {
         let unknown = || OriginError::NoSuchUpload(id.to_owned());
-        let json = match upload::is_id(id) {
+        let json = match is_upload_id(id) {
             true => self.names.upload(tables::UPLOADS, id)?,
             false => None,
         };
-        let upload = json.and_then(|json| Upload::decode(&json));
+        let upload: Option<PendingUpload> = json.and_then(|json| decode(&json));
         upload
             .filter(|upload| upload.name() == *name)
             .ok_or_else(unknown)
@@ -110,11 +111,12 @@ impl Shared {
         name: &ObjectKey,
         request: &CompleteRequest,
     ) -> Result<Option<PutResponse>, OriginError> {
-        if !upload::is_id(&request.upload) {
+        if !is_upload_id(&request.upload) {
             return Ok(None);
         }
         let json = self.names.upload(tables::COMPLETED, &request.upload)?;
-        Ok(json.and_then(|json| Completed::answer(&json, name, request)))
+        let known: Option<CompletedUpload> = json.and_then(|json| decode(&json));
+        Ok(known.and_then(|known| known.answer(name, request)))
     }
 
     async fn join(
@@ -124,10 +126,11 @@ impl Shared {
     ) -> Result<PutResponse, OriginError> {
         let upload = self.upload(name, &request.upload)?;
         let parts = {
-            let (shared, name, request) = (Arc::clone(self), name.clone(), request.clone());
-            let found = move || shared.completed_parts(&name, &request.upload, &request.parts);
-            let found = tokio::task::spawn_blocking(found).await;
-            found.unwrap_or_else(|error| Err(tables::failed(error)))?
+            let (name, request) = (name.clone(), request.clone());
+            self.blocking(move |shared| {
+                shared.completed_parts(&name, &request.upload, &request.parts)
+            })
+            .await?
         };
         let tags = request.parts.iter().map(|part| part.etag.as_str());
         let etag = digest::of_parts(tags);
@@ -138,7 +141,11 @@ impl Shared {
             parts => {
                 let sizes = parts.iter().map(|part| part.meta.size);
                 let row = self.new_row(name, sizes.sum(), attributes)?;
-                let sources = parts.iter().map(|part| body::read(self, name, part));
+                let lost = OriginError::InvalidPart("a part was evicted; upload it again".into());
+                let whole = |part: &Row| 0..part.meta.size;
+                let sources = parts
+                    .iter()
+                    .map(|part| body::read(&self.store, name, part, whole(part), lost.clone()));
                 let sources: Vec<_> = sources.collect();
                 let bytes = futures::stream::iter(sources).flatten().boxed();
                 body::write(self, name, row, bytes).await?
@@ -147,7 +154,7 @@ impl Shared {
         written.set_content_etag(etag.clone());
         let ending = Ending {
             id: request.upload.clone(),
-            completed: Completed::new(name, request, etag),
+            completed: CompletedUpload::new(name, request, etag),
             adopts: parts.len() == 1,
         };
         let condition = request.condition.clone();

@@ -73,28 +73,30 @@ impl CacheOnly {
         path: Option<&Path>,
         chunk_size: u64,
     ) -> Result<Self, NamesError> {
-        let capacities: HashMap<String, u64> = buckets
-            .iter()
-            .map(|bucket| (bucket.bucket.clone(), bucket.capacity.bytes()))
-            .collect();
+        let named = buckets.iter();
+        let named = named.map(|bucket| (bucket.bucket.as_str().into(), bucket.clone()));
+        let buckets: Arc<HashMap<Box<str>, CacheOnlyBucket>> = Arc::new(named.collect());
         let judge = Judge {
             store: store.clone(),
             marks: store.marks(),
             clock: clock.clone(),
         };
-        let capacity_of = move |bucket: &str| capacities.get(bucket).copied().unwrap_or_default();
+        let limited = Arc::clone(&buckets);
+        let capacity_of = move |name: &str| {
+            limited
+                .get(name)
+                .map_or(0, |bucket| bucket.capacity.bytes())
+        };
         let is_gone = move |name: &ObjectKey, row: &Row| judge.is_gone(name, row);
         let (names, removed) = Names::open(path, Box::new(capacity_of), Arc::new(is_gone))?;
         tokio::spawn(remove_chunks(store.clone(), removed));
-        let named = buckets.iter();
-        let named = named.map(|bucket| (bucket.bucket.as_str().into(), bucket.clone()));
         Ok(CacheOnly {
             shared: Arc::new(Shared {
                 store: store.clone(),
                 marks: store.marks(),
                 clock: clock.clone(),
                 names,
-                buckets: named.collect(),
+                buckets,
                 chunk_size,
                 opened: UNIX_EPOCH + Duration::from_secs(clock.unix_seconds()),
             }),

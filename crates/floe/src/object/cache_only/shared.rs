@@ -10,6 +10,7 @@ use super::commit::Change;
 use super::config::CacheOnlyBucket;
 use super::names::Names;
 use super::row::Row;
+use super::tables;
 use crate::origin::{Attributes, ObjectKey, ObjectMeta, OriginError, PutCondition};
 use crate::store::Store;
 use crate::store::marks::Marks;
@@ -22,12 +23,22 @@ pub(super) struct Shared {
     pub(super) marks: Arc<Marks>,
     pub(super) clock: Clock,
     pub(super) names: Names,
-    pub(super) buckets: HashMap<Box<str>, CacheOnlyBucket>,
+    pub(super) buckets: Arc<HashMap<Box<str>, CacheOnlyBucket>>,
     pub(super) chunk_size: u64,
     pub(super) opened: SystemTime,
 }
 
 impl Shared {
+    /// Reads much of the table of names outside the async threads.
+    pub(super) async fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Shared) -> Result<T, OriginError> + Send + 'static,
+    ) -> Result<T, OriginError> {
+        let shared = Arc::clone(self);
+        let done = tokio::task::spawn_blocking(move || work(&shared)).await;
+        done.unwrap_or_else(|error| Err(tables::failed(error)))
+    }
+
     pub(super) fn find(&self, name: &ObjectKey) -> Result<Row, OriginError> {
         let missing = || OriginError::NotFound(name.to_string());
         let row = self.names.find(name)?.ok_or_else(missing)?;

@@ -14,11 +14,11 @@ pub(super) const NAMES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new
 pub(super) const ORDER: TableDefinition<'_, (&str, u64), &str> = TableDefinition::new("order");
 /// Bucket to its objects and their bytes.
 pub(super) const SIZES: TableDefinition<'_, &str, (u64, u64)> = TableDefinition::new("sizes");
-/// Id to [`Upload`](super::upload::Upload) as JSON. Ids begin with the time of creation.
+/// Id to [`PendingUpload`](crate::origin::uploads::PendingUpload) as JSON. Ids begin with the time of creation.
 pub(super) const UPLOADS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("uploads");
 /// Id and number of the part to [`Row`].
 pub(super) const PARTS: TableDefinition<'_, (&str, u32), &[u8]> = TableDefinition::new("parts");
-/// Id to [`Completed`](super::upload::Completed) as JSON.
+/// Id to [`CompletedUpload`](crate::origin::uploads::CompletedUpload) as JSON.
 pub(super) const COMPLETED: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("completed");
 /// The last number of a row, and the version of the tables.
 pub(super) const COUNTERS: TableDefinition<'_, &str, u64> = TableDefinition::new("counters");

@@ -1,4 +1,5 @@
-//! Cache-only buckets: the newest object or none, whatever is evicted, expires or restarts.
+//! Reads of cache-only buckets find the newest object or none, after evictions, expiry and
+//! restarts.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -8,12 +8,11 @@ use std::sync::{Arc, Weak};
 use std::time::UNIX_EPOCH;
 
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 
 use super::path::forgive_missing;
 use crate::origin::error::OriginError;
-use crate::origin::hexadecimal;
 use crate::origin::types::{CompleteRequest, ObjectKey, PutResponse};
+use crate::origin::uploads::{CompletedUpload, is_upload_id};
 
 /// Hours after which an answer is forgotten.
 const KEPT_HOURS: u64 = 24;
@@ -22,15 +21,6 @@ const KEPT_HOURS: u64 = 24;
 pub(super) struct Completions {
     directory: PathBuf,
     running: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Completed {
-    bucket: String,
-    key: String,
-    /// The hash of their numbers and tags.
-    parts: String,
-    etag: Option<String>,
 }
 
 impl Completions {
@@ -58,18 +48,15 @@ impl Completions {
 
     /// The answer to a request that has completed its upload before.
     pub(super) fn find(&self, key: &ObjectKey, request: &CompleteRequest) -> Option<PutResponse> {
-        if !is_id(&request.upload) {
+        if !is_upload_id(&request.upload) {
             return None;
         }
         let hours = std::fs::read_dir(&self.directory).ok()?;
         let json = hours
             .flatten()
             .find_map(|hour| std::fs::read(hour.path().join(&request.upload)).ok())?;
-        let known: Completed = serde_json::from_slice(&json).ok()?;
-        let is_same = known.bucket == key.bucket()
-            && known.key == key.key()
-            && known.parts == request.hash_of_parts();
-        is_same.then_some(PutResponse { etag: known.etag })
+        let known: CompletedUpload = serde_json::from_slice(&json).ok()?;
+        known.answer(key, request)
     }
 
     /// Keeps the answer to a request, durably.
@@ -79,12 +66,7 @@ impl Completions {
         request: &CompleteRequest,
         response: &PutResponse,
     ) -> Result<(), OriginError> {
-        let done = Completed {
-            bucket: key.bucket().to_owned(),
-            key: key.key().to_owned(),
-            parts: request.hash_of_parts(),
-            etag: response.etag.clone(),
-        };
+        let done = CompletedUpload::new(key, request, response.etag.clone());
         let json =
             serde_json::to_vec(&done).map_err(|error| OriginError::BadUpload(error.to_string()))?;
         let hour = hour();
@@ -115,11 +97,6 @@ impl Completions {
             }
         }));
     }
-}
-
-/// True for the form of ids that this origin gives to uploads.
-pub(super) fn is_id(upload: &str) -> bool {
-    hexadecimal::has_digits(upload, 32)
 }
 
 fn hour() -> u64 {

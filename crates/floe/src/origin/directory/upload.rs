@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use md5::{Digest, Md5};
 use rustix::fs::RenameFlags;
-use serde::{Deserialize, Serialize};
 
 use super::bucket::Bucket;
 use super::change::Change;
-use super::completed::{Completions, is_id};
+use super::completed::Completions;
 use super::file::{content_meta, meta, stamp, write_attributes};
 use super::path::forgive_missing;
 use crate::origin::digest;
@@ -21,6 +20,7 @@ use crate::origin::types::{
     Attributes, Headers, ObjectKey, ObjectMeta, PartInfo, PutCondition, PutResponse, UploadInfo,
     UploadedPart,
 };
+use crate::origin::uploads::{PendingUpload, is_upload_id};
 
 /// Age of an unfinished write that counts as abandoned.
 const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
@@ -39,14 +39,6 @@ pub(super) struct Staged {
     digest: Md5,
     /// The entity tag, if it is not that of [`digest`](Self::digest).
     of_parts: Option<Option<String>>,
-}
-
-/// The object of a multipart upload.
-#[derive(Serialize, Deserialize)]
-struct About {
-    bucket: String,
-    key: String,
-    attributes: Attributes,
 }
 
 impl Staging {
@@ -79,11 +71,7 @@ impl Staging {
         let upload = format!("{:032x}", rand::random::<u128>());
         let directory = self.directory.join("uploads").join(&upload);
         std::fs::create_dir(&directory)?;
-        let about = About {
-            bucket: key.bucket().to_owned(),
-            key: key.key().to_owned(),
-            attributes,
-        };
+        let about = PendingUpload::new(key, attributes);
         let json = serde_json::to_vec(&about)
             .map_err(|error| OriginError::BadUpload(error.to_string()))?;
         std::fs::write(directory.join("about.json"), json)?;
@@ -187,11 +175,11 @@ impl Staging {
             };
             let (Ok(upload), Ok(about)) = (
                 entry.file_name().into_string(),
-                serde_json::from_slice::<About>(&json),
+                serde_json::from_slice::<PendingUpload>(&json),
             ) else {
                 continue;
             };
-            if about.bucket == bucket {
+            if about.is_in(bucket) {
                 let begun = std::fs::metadata(entry.path().join("about.json"));
                 uploads.push(UploadInfo {
                     key: about.key,
@@ -233,18 +221,18 @@ impl Staging {
 
     /// The upload's directory. An id is untrusted: only ids of the form that
     /// this type creates are looked up.
-    fn about(&self, key: &ObjectKey, upload: &str) -> Result<(PathBuf, About), OriginError> {
-        let unknown = || OriginError::NoSuchUpload(upload.to_owned());
-        if !is_id(upload) {
+    fn about(&self, key: &ObjectKey, id: &str) -> Result<(PathBuf, PendingUpload), OriginError> {
+        let unknown = || OriginError::NoSuchUpload(id.to_owned());
+        if !is_upload_id(id) {
             return Err(unknown());
         }
-        let directory = self.directory.join("uploads").join(upload);
+        let directory = self.directory.join("uploads").join(id);
         let json = std::fs::read(directory.join("about.json")).map_err(|_| unknown())?;
-        let about: About = serde_json::from_slice(&json).map_err(|_| unknown())?;
-        if about.bucket != key.bucket() || about.key != key.key() {
-            return Err(unknown());
+        let about: PendingUpload = serde_json::from_slice(&json).map_err(|_| unknown())?;
+        match about.name() == *key {
+            true => Ok((directory, about)),
+            false => Err(unknown()),
         }
-        Ok((directory, about))
     }
 }
 
