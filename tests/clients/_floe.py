@@ -73,12 +73,15 @@ class Rig:
     """An origin with one bucket, Floe in front of it, and clients of both.
 
     The origin is an S3 server, or a folder, which then has no client. With "cache-only" the
-    bucket is in the cache alone, beside an empty folder."""
+    bucket is in the cache alone, beside an empty folder. With `users`, the policies of IAM by
+    user, the S3 server verifies signatures, and clients have the keys of these users."""
 
-    def __init__(self, origin="s3", settings=None):
+    def __init__(self, origin="s3", settings=None, users=None):
         self.folder = tempfile.mkdtemp(prefix="floe-clients-")
         self.settings = settings(self.folder) if settings else ""
         self.origin_server = None
+        self.users = users
+        self.keys = {}
         self.is_cache_only = origin == "cache-only"
         if origin == "s3":
             self._start_origin()
@@ -102,6 +105,26 @@ root = "{self.origin_folder}"
             raise
         self.floe = s3_client(self.endpoint, FLOE_KEYS)
 
+    def _make_users(self):
+        """Makes the users, and one for Floe, and has the server verify signatures from then on."""
+        iam = boto3.client(
+            "iam",
+            endpoint_url=self.origin_endpoint,
+            aws_access_key_id=ORIGIN_KEYS[0],
+            aws_secret_access_key=ORIGIN_KEYS[1],
+            region_name="us-east-1",
+        )
+        everything = [{"Effect": "Allow", "Action": "*", "Resource": "*"}]
+        for name, statements in {"floe": everything, **self.users}.items():
+            document = json.dumps({"Version": "2012-10-17", "Statement": statements})
+            iam.create_user(UserName=name)
+            iam.put_user_policy(UserName=name, PolicyName="own", PolicyDocument=document)
+            key = iam.create_access_key(UserName=name)["AccessKey"]
+            self.keys[name] = (key["AccessKeyId"], key["SecretAccessKey"])
+        verify = urllib.request.Request(f"{self.origin_endpoint}/moto-api/reset-auth", b"0")
+        verify.add_header("Content-Type", "text/plain")
+        urllib.request.urlopen(verify, timeout=10).close()
+
     def _start_origin(self):
         self.origin_server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
         self.origin_server.start()
@@ -109,12 +132,17 @@ root = "{self.origin_folder}"
         self.origin_endpoint = f"http://{host}:{port}"
         self.origin = s3_client(self.origin_endpoint, ORIGIN_KEYS)
         self.origin.create_bucket(Bucket=BUCKET)
+        keys = ORIGIN_KEYS
+        if self.users is not None:
+            self._make_users()
+            keys = self.keys["floe"]
+            self.origin = s3_client(self.origin_endpoint, keys)
         self.origin_config = f"""
 kind = "s3"
 endpoint = "{self.origin_endpoint}"
 allow_http = true
-access_key = "{ORIGIN_KEYS[0]}"
-secret_key = "{ORIGIN_KEYS[1]}"
+access_key = "{keys[0]}"
+secret_key = "{keys[1]}"
 """
 
     def _start_floe(self):
@@ -123,6 +151,13 @@ secret_key = "{ORIGIN_KEYS[1]}"
             sys.exit("name the floe binary as the first argument or in FLOE_BINARY")
         config = os.path.join(self.folder, "floe.toml")
         self.oxcache_path = os.path.join(self.folder, "oxcache.sock")
+        credentials = 'credentials = "client"'
+        if self.users is None:
+            credentials = f"""
+[[s3.keys]]
+access_key = "{FLOE_KEYS[0]}"
+secret_key = "{FLOE_KEYS[1]}"
+"""
         with open(config, "w", encoding="utf-8") as file:
             file.write(
                 f"""
@@ -136,11 +171,7 @@ size = "1GiB"
 [s3]
 listen = "127.0.0.1:0"
 anonymous = false
-
-[[s3.keys]]
-access_key = "{FLOE_KEYS[0]}"
-secret_key = "{FLOE_KEYS[1]}"
-
+{credentials}
 [oxcache]
 path = "{self.oxcache_path}"
 bucket = "{BUCKET}"
@@ -244,11 +275,11 @@ listen = "127.0.0.1:0"
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def run(body, origin="s3", settings=None):
+def run(body, origin="s3", settings=None, users=None):
     """Runs a script's body on a rig and exits with what became of it.
 
     `settings` returns further settings for the rig's folder, where it may make files."""
-    rig = Rig(origin, settings)
+    rig = Rig(origin, settings, users)
     try:
         try:
             body(rig)

@@ -34,6 +34,17 @@ const ANONYMOUS: &[Choice] = &[
     ON_LOOPBACK,
 ];
 
+const CREDENTIALS: &[Choice] = &[
+    Choice {
+        word: "keys",
+        doc: "Those of `s3.keys`; the origin sees requests of Floe alone.",
+    },
+    Choice {
+        word: "client",
+        doc: "The clients' own at the origin, which must be an S3 service.",
+    },
+];
+
 const WITHOUT_PASSWORD: &[Choice] = &[
     ON_LOOPBACK,
     ON_ANY_ADDRESS,
@@ -101,6 +112,22 @@ fn s3() -> Result<Section, String> {
                 Kind::Choice(ANONYMOUS),
                 "Serve requests without a signature. When not set: `loopback` if there are no `s3.keys`, `s3.listen` is a loopback address and the origin is the directory in the data directory, otherwise `false`.",
             ),
+            Key::new(
+                "credentials",
+                Kind::Choice(CREDENTIALS),
+                "Whose keys sign requests. With `client` an S3 origin judges each request by its client's own signature; clients address the origin's host name, by DNS or as a proxy.",
+            ),
+            Key::new(
+                "client_hosts",
+                Kind::List,
+                "With `s3.credentials = \"client\"`: further host names, without ports, by which the origin takes requests that have the bucket in the path.",
+            ),
+            Key::new(
+                "client_credentials_ttl_seconds",
+                Kind::Integer,
+                "With `s3.credentials = \"client\"`: most seconds that a cached object is served to the very request that the origin has accepted for it; 0 asks the origin each time.",
+            )
+            .limits(Limits::between(0, 900)),
             Key::new(
                 "keys",
                 Kind::KeyPairs,

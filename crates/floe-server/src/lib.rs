@@ -32,6 +32,6 @@ pub use frontends::events::EventsConfig;
 pub use frontends::memcached::{self, MemcachedConfig};
 pub use frontends::nbd::{self, NbdConfig};
 pub use frontends::oxcache::{self, OxCacheConfig};
-pub use frontends::s3::{self, AccessKey, KeyAccess, KeyPolicy, S3Config};
+pub use frontends::s3::{self, AccessKey, KeyAccess, KeyPolicy, S3Config, SignedBy};
 pub use net::BindError;
 pub use server::{Caches, Drained, Server};

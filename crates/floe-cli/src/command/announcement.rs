@@ -8,7 +8,7 @@ use floe::origin::OriginKind;
 use floe::tiny::TinyEngine;
 use floe::{Cache, Tiny};
 use floe_core::ByteSize;
-use floe_server::{Address, Addresses, S3Config};
+use floe_server::{Address, Addresses, S3Config, SignedBy};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -268,7 +268,22 @@ impl Announcement<'_> {
             .s3
             .as_ref()
             .map_or("us-east-1", |s3| &s3.region);
-        format!("curl --aws-sigv4 aws:amz:{region}:s3 --user ACCESS:SECRET {url}/{object}")
+        let (at, url) = match self.has_clients_credentials() {
+            // The signature names the origin's host.
+            true => {
+                let endpoint = self.plan.origin.endpoint.as_deref().unwrap_or_default();
+                let host = endpoint.split_once("//").map_or(endpoint, |(_, host)| host);
+                let to = format!("--connect-to ::{} ", local(address));
+                (to, format!("{}://{host}", self.s3_scheme()))
+            }
+            false => (String::new(), url),
+        };
+        format!("curl {at}--aws-sigv4 aws:amz:{region}:s3 --user ACCESS:SECRET {url}/{object}")
+    }
+
+    fn has_clients_credentials(&self) -> bool {
+        let s3 = self.plan.server.s3.as_ref();
+        s3.is_some_and(|s3| s3.credentials == SignedBy::Client)
     }
 
     fn try_memcached(&self, address: SocketAddr) -> String {
@@ -286,6 +301,9 @@ impl Announcement<'_> {
     /// The cost of a hit at the origin, and the setting that lowers it.
     fn price_of_a_hit(&self) -> String {
         let (each, others) = match (self.plan.consistency(), self.plan.origin.kind) {
+            _ if self.has_clients_credentials() => {
+                return "the origin judges each read by its client's own signature".into();
+            }
             (Consistency::Ttl | Consistency::Immutable, _) => return String::new(),
             (Consistency::Events, _) => {
                 return "each hit asks the origin until something arrives at events.listen".into();

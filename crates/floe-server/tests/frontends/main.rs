@@ -7,6 +7,7 @@ mod robustness;
 mod s3_access_log;
 mod s3_auth;
 mod s3_cache_only;
+mod s3_client_credentials;
 mod s3_credentials;
 mod s3_directory;
 mod s3_errors;

@@ -11,11 +11,12 @@ use floe::origin::{
 };
 use floe_device::Clock;
 use floe_server::{AccessKey, KeyAccess, KeyPolicy, ServerConfig};
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
 use http::{HeaderMap, StatusCode};
 use parking_lot::Mutex;
 
 use crate::s3_access_log::Logged;
+use crate::support::origin::forwarded_bytes;
 use crate::support::signer::{Payload, Signer};
 use crate::support::{
     ACCESS_KEY, MemoryOrigin, Reply, Rig, pattern, request, rig_of, rig_on, send,
@@ -52,12 +53,7 @@ impl Backend for Recorder {
         head: ForwardHead,
         body: Option<ForwardBody>,
     ) -> Result<ForwardAnswer, OriginError> {
-        let mut bytes = Bytes::new();
-        if let Some(body) = body {
-            let pieces: Result<Vec<Bytes>, _> = body.pieces.try_collect().await;
-            let pieces = pieces.map_err(|error| OriginError::BadUpload(error.to_string()))?;
-            bytes = pieces.concat().into();
-        }
+        let bytes = forwarded_bytes(body).await?;
         let answer = bytes.len().to_string();
         self.seen.lock().push((head, bytes));
         let mut headers = HeaderMap::new();

@@ -66,7 +66,7 @@ use crate::store::Store;
 use background::Background;
 use budget::Budget;
 use events::Events;
-use flight::Flights;
+use flight::{FlightReader, Flights};
 use inner::{CacheOnlyOrigin, Inner};
 use loads::Loads;
 use metadata::Wanted;
@@ -74,7 +74,7 @@ use parking_lot::RwLock;
 use reader::Reader;
 use rules::Rules;
 use stats::{Counters, count};
-use version::name_hash;
+use version::{ObjectVersion, name_hash};
 
 /// Most bytes of the answer to a change that wait for the client, who must not hold the change
 /// up. Such answers are short documents.
@@ -93,6 +93,23 @@ const MAX_RESTARTS: u32 = 3;
 #[derive(Clone)]
 pub struct ObjectCache {
     inner: Arc<Inner>,
+}
+
+/// A version of an object, in the cache at least in part.
+#[derive(Clone)]
+pub struct CachedVersion(Arc<ObjectVersion>);
+
+impl CachedVersion {
+    /// The version's metadata.
+    pub fn meta(&self) -> &ObjectMeta {
+        &self.0.meta
+    }
+}
+
+impl fmt::Debug for CachedVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CachedVersion").field(self.meta()).finish()
+    }
 }
 
 impl fmt::Debug for ObjectCache {
@@ -177,13 +194,7 @@ impl ObjectCache {
         key: &ObjectKey,
         range: Option<ByteRange>,
     ) -> Result<ObjectRead, ObjectError> {
-        match self.get_if(key, range, &Conditions::default()).await? {
-            ConditionalRead::Read(read) => Ok(read),
-            // Unreachable: there was no condition that could fail.
-            ConditionalRead::NotModified(_) | ConditionalRead::PreconditionFailed(_) => {
-                Err(ObjectError::Changed)
-            }
-        }
+        whole(self.get_if(key, range, &Conditions::default()).await?)
     }
 
     /// [`get`](ObjectCache::get) with conditions, evaluated on the version that is read.
@@ -198,6 +209,57 @@ impl ObjectCache {
     ) -> Result<ConditionalRead, ObjectError> {
         self.restarting(|force| self.try_get(key, range, conditions, force))
             .await
+    }
+
+    /// [`get`](ObjectCache::get) without what the cache knows of the object's version: the
+    /// origin is asked for it, in every mode.
+    ///
+    /// # Errors
+    /// As [`get`](ObjectCache::get).
+    pub async fn get_newest(
+        &self,
+        key: &ObjectKey,
+        range: Option<ByteRange>,
+    ) -> Result<ObjectRead, ObjectError> {
+        let any = Conditions::default();
+        let read = self.restarting(|_| self.try_get(key, range, &any, true));
+        whole(read.await?)
+    }
+
+    /// The version of an object whose metadata the cache has, whatever its age and the mode.
+    pub async fn cached_version(&self, key: &ObjectKey) -> Option<CachedVersion> {
+        let inner = &self.inner;
+        // It must be read first.
+        let moment = inner.moment(key);
+        if inner.cache_only(key.bucket()).is_some() || !moment.policy.cache {
+            return None;
+        }
+        let object = inner.recorded(key, moment).await?.object?;
+        let object = Arc::new(inner.version(key, moment, object));
+        object.meta.has_validator().then_some(CachedVersion(object))
+    }
+
+    /// Reads a version that the caller has found to be the object's current one, for instance
+    /// from an answer of the origin.
+    ///
+    /// # Errors
+    /// [`ObjectError::Changed`] if the cache lacks bytes of it and the origin has another
+    /// version now; otherwise as [`get`](ObjectCache::get).
+    pub async fn get_version(
+        &self,
+        version: &CachedVersion,
+        range: Option<ByteRange>,
+    ) -> Result<ObjectRead, ObjectError> {
+        count(&self.inner.stats.revalidations);
+        count(&self.inner.stats.revalidations_unchanged);
+        let known = Outcome::Metadata;
+        self.read_version(&version.0, range, Vec::new(), known)
+            .await
+    }
+
+    /// False for an object that a rule keeps out of the cache.
+    pub fn keeps(&self, key: &ObjectKey) -> bool {
+        self.inner.policy(key).cache
     }
 
     /// Reads ranges of one version of an object, in the given order, each
@@ -258,24 +320,37 @@ impl ObjectCache {
             }
             Verdict::Proceed => {}
         }
+        let range = range.filter(|_| conditions.range_applies(&object.meta));
+        let read = self.read_version(&object, range, resolved.seats, resolved.outcome);
+        Ok(ConditionalRead::Read(read.await?))
+    }
+
+    /// Reads a version, or a range of it. `known` is the outcome without any bytes.
+    async fn read_version(
+        &self,
+        object: &Arc<ObjectVersion>,
+        range: Option<ByteRange>,
+        seats: Vec<FlightReader>,
+        known: Outcome,
+    ) -> Result<ObjectRead, ObjectError> {
         let size = object.meta.size;
-        let range = match range.filter(|_| conditions.range_applies(&object.meta)) {
+        let range = match range {
             Some(range) => range
                 .resolve(size)
                 .ok_or(ObjectError::RangeNotSatisfiable { size })?,
             None => 0..size,
         };
-        let mut reader = Reader::new(&self.inner, &object, range.clone(), resolved.seats);
+        let mut reader = Reader::new(&self.inner, object, range.clone(), seats);
         let (first, outcome) = reader.first().await?;
-        Ok(ConditionalRead::Read(ObjectRead {
+        Ok(ObjectRead {
             meta: object.meta.clone(),
             range,
             outcome: match first {
                 Some(_) => outcome,
-                None => resolved.outcome,
+                None => known,
             },
             body: reader.into_body(first),
-        }))
+        })
     }
 
     async fn try_get_ranges(
@@ -439,6 +514,13 @@ impl ObjectCache {
         if changes.is_empty() {
             return Ok(origin.forward(request).await?);
         }
+        // A slow client must not keep what it changes out of the cache meanwhile.
+        let ForwardRequest { head, body } = request;
+        let body = match body {
+            Some(body) => Some(origin.begin_body(body).await?),
+            None => None,
+        };
+        let request = ForwardRequest { head, body };
         let (sender, answered) = oneshot::channel();
         let cache = self.clone();
         let change = tokio::spawn(async move {
@@ -682,6 +764,17 @@ impl ObjectCache {
     /// The settings with which the cache was created.
     pub fn config(&self) -> &ObjectConfig {
         &self.inner.config
+    }
+}
+
+/// The object of a read without conditions.
+fn whole(read: ConditionalRead) -> Result<ObjectRead, ObjectError> {
+    match read {
+        ConditionalRead::Read(read) => Ok(read),
+        // Unreachable: there was no condition that could fail.
+        ConditionalRead::NotModified(_) | ConditionalRead::PreconditionFailed(_) => {
+            Err(ObjectError::Changed)
+        }
     }
 }
 

@@ -53,6 +53,17 @@ pub trait Backend: Send + Sync + 'static {
         false
     }
 
+    /// The host name, without a port, that clients address in requests of S3 with their own
+    /// signatures.
+    ///
+    /// # Errors
+    /// [`OriginError::Unsupported`]: a signature made for this origin would not hold there.
+    fn signed_host(&self) -> Result<String, OriginError> {
+        Err(OriginError::Unsupported(
+            "verify the signatures of S3 clients".into(),
+        ))
+    }
+
     /// Sends a client's own request, and returns the answer of any status.
     async fn forward(
         &self,

@@ -5,6 +5,7 @@ use http::{HeaderMap, HeaderName, Method, StatusCode};
 
 use super::error::OriginError;
 use super::stats::OriginOperation;
+use super::turn::UploadTurn;
 use super::types::{OriginBody, UploadBody, debug_fields};
 
 /// Headers of a connection (RFC 9110 §7.6.1).
@@ -18,7 +19,8 @@ const OF_CONNECTION: [HeaderName; 7] = [
     UPGRADE,
 ];
 
-/// A request that an S3 origin receives as its client wrote it, with the origin's signature.
+/// A request that an S3 origin receives as its client wrote it, with the origin's signature or
+/// the client's own.
 pub struct ForwardRequest {
     /// All but the body.
     pub head: ForwardHead,
@@ -29,7 +31,7 @@ pub struct ForwardRequest {
 debug_fields!(ForwardRequest: head);
 
 /// The head of a [`ForwardRequest`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ForwardHead {
     /// The method.
     pub method: Method,
@@ -43,7 +45,24 @@ pub struct ForwardHead {
     pub headers: HeaderMap,
     /// The hash of the body that the signature covers.
     pub payload: PayloadHash,
+    /// Of a request that the client signed for the origin: it is sent with all its headers and
+    /// without another signature, and the answer is passed on whatever it says of credentials.
+    pub signed: Option<SignedTarget>,
 }
+
+// Not the headers and the query: they may have signatures.
+debug_fields!(ForwardHead: method, bucket, key);
+
+/// The parts of a request's target as the client signed them.
+#[derive(Clone)]
+pub struct SignedTarget {
+    /// The host, with the port if the client wrote it.
+    pub host: String,
+    /// The path and the query.
+    pub path_and_query: String,
+}
+
+debug_fields!(SignedTarget: host);
 
 /// A signed statement of a body's bytes (`x-amz-content-sha256`).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +95,8 @@ pub struct ForwardBody {
     pub length: Option<u64>,
     /// The bytes.
     pub pieces: UploadBody,
+    /// Its turn, if the caller has waited for one.
+    pub turn: Option<UploadTurn>,
 }
 
 debug_fields!(ForwardBody: length);

@@ -175,8 +175,12 @@ impl Guard {
             answer.body = self.guarded(answer.body, None, None);
             return Ok(answer);
         };
-        let (pieces, pass) = self.admit(body.pieces, None).await?;
-        let body = ForwardBody { pieces, ..body };
+        let (pieces, pass) = self.admit(body.pieces, body.turn).await?;
+        let body = ForwardBody {
+            length: body.length,
+            pieces,
+            turn: None,
+        };
         let sent = send(head, Some(body));
         let begun = self.clock.now();
         // The frontend limits the pauses of its client.
@@ -242,6 +246,15 @@ impl Guard {
             }
         });
         Ok((body.boxed(), pass))
+    }
+
+    /// Waits for the beginning of a body and for its turn, before anything else waits for it.
+    pub(super) async fn begin(&self, mut body: ForwardBody) -> Result<ForwardBody, OriginError> {
+        if body.turn.is_none() {
+            body.pieces = primed(body.pieces).await;
+            body.turn = Some(self.upload_turn().await?);
+        }
+        Ok(body)
     }
 
     /// Runs an upload, which may take any time while its body makes progress.

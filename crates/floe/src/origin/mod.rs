@@ -37,7 +37,8 @@ pub use config::{OriginConfig, RequestConfig, Secret};
 pub use config_error::OriginConfigError;
 pub use error::OriginError;
 pub use forward::{
-    ForwardAnswer, ForwardBody, ForwardHead, ForwardRequest, PayloadHash, remove_connection_headers,
+    ForwardAnswer, ForwardBody, ForwardHead, ForwardRequest, PayloadHash, SignedTarget,
+    remove_connection_headers,
 };
 pub use kind::OriginKind;
 pub use stats::{LATENCY_BOUNDS_MS, OperationStats, OriginOperation, OriginReason, OriginStats};
@@ -173,6 +174,19 @@ impl Origin {
     /// See [`Backend::forwards`].
     pub fn forwards(&self, bucket: Option<&str>) -> bool {
         self.backend.forwards(bucket)
+    }
+
+    /// See [`Backend::signed_host`].
+    ///
+    /// # Errors
+    /// [`OriginError::Unsupported`]: it takes no such requests.
+    pub fn signed_host(&self) -> Result<String, OriginError> {
+        self.backend.signed_host()
+    }
+
+    /// Waits for the beginning of a forwarded body, and for its turn.
+    pub(crate) async fn begin_body(&self, body: ForwardBody) -> Result<ForwardBody, OriginError> {
+        self.guard.begin(body).await
     }
 
     /// Sends a client's own request. An answer of any status is returned; a request that

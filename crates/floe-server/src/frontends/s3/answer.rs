@@ -52,10 +52,7 @@ impl Answers {
         headers: &HeaderMap,
     ) -> Result<Answered, Unread> {
         let mut answered = self.found(is_head, key, headers).await?;
-        let head = &mut answered.0;
-        if head.status != StatusCode::OK || !wants_checksums(headers) {
-            checksums::remove(&mut head.meta.attributes.headers);
-        }
+        answered.0.leave_checksums_to(headers);
         Ok(answered)
     }
 
@@ -129,6 +126,13 @@ impl Answers {
     }
 }
 
+/// The answer to a GET that has read a version.
+pub(super) fn of_read(read: ObjectRead, is_partial: bool, headers: &HeaderMap) -> Answered {
+    let mut answered = Head::of_read(read, is_partial);
+    answered.0.leave_checksums_to(headers);
+    answered
+}
+
 fn wants_checksums(headers: &HeaderMap) -> bool {
     let mode = headers.get("x-amz-checksum-mode");
     mode.is_some_and(|mode| mode.as_bytes().eq_ignore_ascii_case(b"ENABLED"))
@@ -161,6 +165,13 @@ impl Head {
             part: None,
             length: 0,
             outcome: None,
+        }
+    }
+
+    /// Removes the checksums of the whole object unless it was asked for with them.
+    fn leave_checksums_to(&mut self, headers: &HeaderMap) {
+        if self.status != StatusCode::OK || !wants_checksums(headers) {
+            checksums::remove(&mut self.meta.attributes.headers);
         }
     }
 

@@ -13,6 +13,9 @@ use crate::config::{
     within,
 };
 
+/// Longest life of an acceptance: that of a signature in a header.
+const ACCEPTANCE_SECONDS_MAX: u32 = 900;
+
 /// The S3 frontend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -23,6 +26,15 @@ pub struct S3Config {
     /// `true`, but an error at startup on an address that other machines can reach. Without `anonymous` and without keys the frontend
     /// does not start.
     pub anonymous: Anonymous,
+    /// Whose keys sign requests: `"keys"`, those of `s3.keys`; or `"client"`, the clients' own
+    /// at an S3 origin, which judges each request. Clients then address the origin's host name.
+    pub credentials: SignedBy,
+    /// With `credentials = "client"`: further host names, without ports, by which the origin
+    /// takes requests that have the bucket in the path.
+    pub client_hosts: Vec<String>,
+    /// With `credentials = "client"`: most seconds that a cached object is served to the very
+    /// request that the origin has accepted for it; 0 asks the origin each time.
+    pub client_credentials_ttl_seconds: u32,
     /// The keys that may sign requests.
     pub keys: Vec<AccessKey>,
     /// The rights of these keys.
@@ -61,6 +73,9 @@ impl Default for S3Config {
         S3Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 9000)),
             anonymous: Anonymous::Rejected,
+            credentials: SignedBy::Keys,
+            client_hosts: Vec::new(),
+            client_credentials_ttl_seconds: 60,
             keys: Vec::new(),
             policies: Vec::new(),
             domains: Vec::new(),
@@ -105,23 +120,24 @@ impl Section for S3Config {
         )?;
         self.validate_access()?;
         both_or_none("s3", &self.tls_certificate, &self.tls_key)?;
-        for domain in &self.domains {
-            let labels_are_fine = domain.split('.').all(|label| {
-                !label.is_empty()
-                    && label
-                        .bytes()
-                        .all(|b| b.is_ascii_alphanumeric() || b == b'-')
-            });
-            if !labels_are_fine {
-                return Err(problem(
-                    "s3.domains",
-                    &format!("`{domain}` is not a host name"),
-                    "write names without port and wildcard, such as s3.example.com",
-                ));
-            }
+        let domains = self.domains.iter().map(|name| ("s3.domains", name));
+        let hosts = self.client_hosts.iter();
+        let mut names = domains.chain(hosts.map(|name| ("s3.client_hosts", name)));
+        match names.find(|(_, name)| !is_host_name(name)) {
+            None => Ok(()),
+            Some((setting, name)) => Err(problem(
+                setting,
+                &format!("`{name}` is not a host name"),
+                "write names without port and wildcard, such as s3.example.com",
+            )),
         }
-        Ok(())
     }
+}
+
+fn is_host_name(name: &str) -> bool {
+    let is_of_label = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+    let mut labels = name.split('.');
+    labels.all(|label| !label.is_empty() && label.bytes().all(is_of_label))
 }
 
 impl S3Config {
@@ -131,8 +147,38 @@ impl S3Config {
         policies.any(|policy| policy.key == policy::ANONYMOUS)
     }
 
+    fn validate_credentials(&self) -> Result<(), ServerConfigError> {
+        let is_clients = self.credentials == SignedBy::Client;
+        let unused = match is_clients {
+            true if !self.keys.is_empty() => Some("s3.keys"),
+            true if !self.policies.is_empty() => Some("s3.policies"),
+            false if !self.client_hosts.is_empty() => Some("s3.client_hosts"),
+            _ => None,
+        };
+        if let Some(setting) = unused {
+            return Err(problem(
+                setting,
+                &format!(
+                    "it has no meaning with s3.credentials = \"{}\"",
+                    self.credentials.name()
+                ),
+                "remove it, or choose the other kind of credentials",
+            ));
+        }
+        match self.client_credentials_ttl_seconds {
+            ..=ACCEPTANCE_SECONDS_MAX => Ok(()),
+            seconds => Err(problem(
+                "s3.client_credentials_ttl_seconds",
+                &format!("{seconds} is above {ACCEPTANCE_SECONDS_MAX}, the life of a signature"),
+                "use 60, or 0 to ask the origin each time",
+            )),
+        }
+    }
+
     fn validate_access(&self) -> Result<(), ServerConfigError> {
-        if self.keys.is_empty() && !self.anonymous.is_served() {
+        self.validate_credentials()?;
+        let needs_keys = self.credentials == SignedBy::Keys && !self.anonymous.is_served();
+        if self.keys.is_empty() && needs_keys {
             return Err(problem(
                 "s3.keys",
                 "it is empty, and s3.anonymous is false",
@@ -179,6 +225,24 @@ impl S3Config {
         }
         let is_key = |name: &str| self.keys.iter().any(|key| key.access_key == name);
         policy::validate(&self.policies, is_key, self.anonymous.is_served())
+    }
+}
+
+/// Whose keys sign requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SignedBy {
+    /// Those of `s3.keys`.
+    #[default]
+    Keys,
+    /// The clients' own at the origin.
+    Client,
+}
+
+floe_core::names! {
+    SignedBy {
+        Keys => "keys",
+        Client => "client",
     }
 }
 

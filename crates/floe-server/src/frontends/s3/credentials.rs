@@ -71,6 +71,15 @@ impl Credentials {
         Ok(credentials)
     }
 
+    /// The names of the headers that the signature covers.
+    pub(crate) fn signed_headers(&self) -> impl Iterator<Item = &str> {
+        let names = match self {
+            Credentials::Anonymous => &[][..],
+            Credentials::Header(signed) | Credentials::Presigned(signed) => signed,
+        };
+        names.iter().map(String::as_str)
+    }
+
     pub(crate) fn is_signed(&self) -> bool {
         *self != Credentials::Anonymous
     }

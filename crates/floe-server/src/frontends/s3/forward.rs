@@ -149,6 +149,7 @@ impl Forwards {
             query: sent,
             headers,
             payload,
+            signed: None,
         };
         let answer = self.cache.forward(ForwardRequest { head, body }, changed);
         let answer = answer.await.map_err(|error| match &upload {
@@ -188,6 +189,7 @@ impl Forwards {
             let body = ForwardBody {
                 length: None,
                 pieces,
+                turn: None,
             };
             return Ok((Some(body), Some(upload)));
         }
@@ -199,7 +201,12 @@ impl Forwards {
                 Some(_) => Err(upload.error(ObjectError::Stopped)),
             };
         }
-        Ok((Some(ForwardBody { length, pieces }), Some(upload)))
+        let body = ForwardBody {
+            length,
+            pieces,
+            turn: None,
+        };
+        Ok((Some(body), Some(upload)))
     }
 }
 
@@ -316,7 +323,7 @@ fn remove_framing(headers: &mut HeaderMap) {
     }
 }
 
-fn response(answer: ForwardAnswer, is_head: bool) -> S3Response<Body> {
+pub(super) fn response(answer: ForwardAnswer, is_head: bool) -> S3Response<Body> {
     let has_body = !is_head && answer.status.as_u16() != 304 && answer.status.as_u16() != 204;
     let mut response = S3Response::new(match has_body {
         true => {

@@ -11,6 +11,7 @@ pub(crate) mod auth;
 mod changes;
 mod checksums;
 mod chunked;
+mod client;
 mod condition;
 mod config;
 mod copy;
@@ -55,7 +56,7 @@ use s3s::{Body, S3Error, S3ErrorCode};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::config::ServerConfigError;
+use crate::config::{ServerConfigError, problem};
 use crate::frontend::{Bound, Frontend, Host, Reload, Serving, StartError};
 use crate::metrics::{Collect, FrontendStatistics, RequestMeter, Samples};
 use crate::net::{
@@ -65,6 +66,7 @@ use crate::net::{
 use crate::reload::Reloadable;
 use access_log::{AccessLog, Asked, Opened, Record, RecordedBody};
 use auth::Keys;
+use client::ClientRequests;
 use error::error_response;
 use forward::Forwarded;
 use plain::{PlainReads, Rest};
@@ -74,7 +76,7 @@ use service::service;
 use target::Domains;
 
 pub use condition::conditions;
-pub use config::{AccessKey, S3Config};
+pub use config::{AccessKey, S3Config, SignedBy};
 pub use policy::{KeyAccess, KeyPolicy};
 pub use range::requested_range;
 
@@ -86,6 +88,8 @@ pub(crate) struct S3Frontend {
     domains: Domains,
     keys: Keys,
     plain: PlainReads,
+    /// If clients have their own credentials at the origin.
+    clients: Option<ClientRequests>,
     tls: Option<Tls>,
     clock: Clock,
     limits: Reloadable<Limits>,
@@ -132,7 +136,7 @@ impl Frontend for S3Frontend {
     async fn bind(config: &S3Config, host: &Host) -> Result<Bound<Self>, StartError> {
         let listener = bind_tcp(Self::NAME, config.listen).await?;
         let tls = tls(config)?;
-        let frontend = S3Frontend::new(config, tls, host);
+        let frontend = S3Frontend::new(config, tls, host)?;
         let started = frontend
             .access_log
             .switch_to(Opened::new(&config.access_log)?);
@@ -160,8 +164,15 @@ impl Frontend for S3Frontend {
 
     /// Replaces keys and their policies for later requests, limits for later connections and
     /// requests, and the certificate for later connections. Turning TLS on or
-    /// off requires a restart.
+    /// off requires a restart, as does the choice of whose credentials count.
     fn reload(self: Arc<Self>, config: &S3Config) -> Result<Reload, ServerConfigError> {
+        if self.clients.is_some() != (config.credentials == SignedBy::Client) {
+            return Err(problem(
+                "s3.credentials",
+                "it cannot change while the server runs, nor do keys and policies with it",
+                "restart the server",
+            ));
+        }
         let (config, new_tls) = (config.clone(), tls(config)?);
         let log = Opened::new(&config.access_log)?;
         Ok(Box::new(move || {
@@ -210,19 +221,23 @@ impl Collect for S3Frontend {
             &[],
             self.access_log.dropped(),
         );
+        if let Some(clients) = &self.clients {
+            clients.collect(samples);
+        }
     }
 }
 
 impl S3Frontend {
-    fn new(config: &S3Config, tls: Option<Tls>, host: &Host) -> Self {
+    fn new(config: &S3Config, tls: Option<Tls>, host: &Host) -> Result<Self, ServerConfigError> {
         let keys = Keys::new(config);
         let upload_limit_bytes = Arc::new(AtomicU64::new(config.max_upload_size.bytes()));
         let cache = host.objects.clone();
         let statistics = FrontendStatistics::default();
         let access_log = AccessLog::new();
         let plain = PlainReads::new(config, &keys, host, &statistics, &access_log);
-        S3Frontend {
+        Ok(S3Frontend {
             plain,
+            clients: ClientRequests::open(config, host, &upload_limit_bytes)?,
             domains: Domains::new(&config.domains),
             service: service(config, cache, keys.clone(), Arc::clone(&upload_limit_bytes)),
             keys,
@@ -235,7 +250,7 @@ impl S3Frontend {
             clock: host.clock.clone(),
             access_log,
             statistics,
-        }
+        })
     }
 
     async fn connection(
@@ -271,6 +286,10 @@ impl S3Frontend {
     ) where
         T: AsyncRead + SendKept + Unpin + Send + 'static,
     {
+        if self.clients.is_some() {
+            // The short way knows no origin that judges.
+            return Box::pin(self.all_requests(stream, client, false, shutdown, activity)).await;
+        }
         let limits = self.limits.get();
         let next_id = || self.request_id();
         let rest = self.plain.serve(
@@ -406,6 +425,9 @@ impl S3Frontend {
             },
         };
         let request = Request::from_parts(head, body);
+        if let Some(clients) = &self.clients {
+            return clients.call(request).await;
+        }
         match self.service.call(request).await {
             Ok(response) => response,
             Err(error) => {

@@ -13,7 +13,7 @@ use super::target::Target;
 
 /// Headers besides S3's own that a request to S3 may have. Others have no meaning there, and are
 /// left out.
-const SENT: [&str; 24] = [
+pub(super) const SENT: [&str; 24] = [
     "accept",
     "accept-encoding",
     "accept-language",
@@ -93,6 +93,32 @@ pub(super) fn admit(
     signed: bool,
     has_mapped_buckets: bool,
 ) -> S3Result<()> {
+    reject_unknown(method, target, query, headers)?;
+    if has_mapped_buckets {
+        require_own_bucket(method, target, query)?;
+    }
+    if !signed {
+        require_plain(method, target, query, headers)?;
+    }
+    let not_sent: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| !name.as_str().starts_with("x-amz-") && !SENT.contains(&name.as_str()))
+        .cloned()
+        .collect();
+    for name in not_sent {
+        headers.remove(name);
+    }
+    Ok(())
+}
+
+/// Rejects requests whose effects are not known: extensions of S3, and changes of other things
+/// than objects and buckets.
+pub(super) fn reject_unknown(
+    method: &Method,
+    target: &Target,
+    query: &Query,
+    headers: &HeaderMap,
+) -> S3Result<()> {
     let is_known = [
         Method::DELETE,
         Method::GET,
@@ -114,20 +140,6 @@ pub(super) fn admit(
     reject_extensions(headers)?;
     if let Some(key) = target.key.as_deref().filter(|_| !method.is_safe()) {
         require_own_path(key)?;
-    }
-    if has_mapped_buckets {
-        require_own_bucket(method, target, query)?;
-    }
-    if !signed {
-        require_plain(method, target, query, headers)?;
-    }
-    let not_sent: Vec<HeaderName> = headers
-        .keys()
-        .filter(|name| !name.as_str().starts_with("x-amz-") && !SENT.contains(&name.as_str()))
-        .cloned()
-        .collect();
-    for name in not_sent {
-        headers.remove(name);
     }
     Ok(())
 }

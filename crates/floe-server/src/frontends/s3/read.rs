@@ -15,7 +15,7 @@ use s3s::{Body, S3Request, S3Response, S3Result};
 
 use super::answer::{Answered, Answers, Unread, describe};
 use super::error::{invalid_argument, not_implemented, precondition_failed};
-use super::kept::reject_dropped;
+use super::kept::{is_everywhere, reject_dropped};
 use super::query::Query;
 use super::target::Domains;
 
@@ -86,13 +86,13 @@ impl Reads {
         let is_head = request.method == Method::HEAD;
         let key = ObjectKey::new(bucket, key);
         let answer = self.answers.answer(is_head, &key, headers).await?;
-        let mut response = response(answer);
+        let mut response = answer_of(answer);
         response.headers.extend(overrides);
         Ok(response)
     }
 }
 
-fn response((head, body): Answered) -> S3Response<Body> {
+pub(super) fn answer_of((head, body): Answered) -> S3Response<Body> {
     let mut response = S3Response::new(match body {
         Some(body) => {
             let frames = body.map(|piece| piece.map(Frame::data));
@@ -131,6 +131,18 @@ fn content_range(range: &Range<u64>, size: u64) -> HeaderValue {
         .unwrap_or_else(|_| HeaderValue::from_static("bytes */*"))
 }
 
+/// True for a read without parameters or headers of S3 that the cache lacks.
+pub(super) fn asks_for_bytes(query: &Query, headers: &HeaderMap) -> bool {
+    let mut names = headers.keys().map(|name| name.as_str());
+    query.iter().all(|(name, _)| is_of_any_read(name))
+        && names.all(|name| !name.starts_with("x-amz-") || is_everywhere(name))
+}
+
+/// Parameters of a read that do not select what is read.
+fn is_of_any_read(name: &str) -> bool {
+    name == "x-id" || name.starts_with("response-") || is_everywhere(&name.to_ascii_lowercase())
+}
+
 /// Rejects parameters for versions or parts, which a cache of whole objects can
 /// neither honour nor ignore.
 pub(super) fn reject_versions_and_parts(query: &Query) -> S3Result<()> {
@@ -147,7 +159,7 @@ pub(super) fn reject_versions_and_parts(query: &Query) -> S3Result<()> {
 }
 
 /// The `response-…` parameters, by which a signed request sets headers of its response.
-fn overridden_headers(query: &Query, signed: bool) -> S3Result<HeaderMap> {
+pub(super) fn overridden_headers(query: &Query, signed: bool) -> S3Result<HeaderMap> {
     let mut headers = HeaderMap::new();
     for (parameter, value) in query.iter() {
         let name = match parameter {

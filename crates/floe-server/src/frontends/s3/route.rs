@@ -9,9 +9,8 @@ use super::answer::Unread;
 use super::attributes::ObjectAttributes;
 use super::auth::Access;
 use super::forward::Forwards;
-use super::kept::is_everywhere;
 use super::query::Query;
-use super::read::Reads;
+use super::read::{Reads, asks_for_bytes};
 
 /// Marks a request for whose object the cache has been asked.
 #[derive(Clone, Copy)]
@@ -82,17 +81,7 @@ impl Route {
     /// True for a read without parameters or headers of S3 that the cache lacks.
     fn is_cached(&self, request: &S3Request<Body>) -> bool {
         let is_read = request.method == Method::GET || request.method == Method::HEAD;
-        let query = Query::of(&request.uri);
-        let mut names = request.headers.keys().map(|name| name.as_str());
         let object = self.reads.domains.object(&request.uri, &request.headers);
-        is_read
-            && object.is_some()
-            && query.iter().all(|(name, _)| is_of_any_read(name))
-            && names.all(|name| !name.starts_with("x-amz-") || is_everywhere(name))
+        is_read && object.is_some() && asks_for_bytes(&Query::of(&request.uri), &request.headers)
     }
-}
-
-/// Parameters of a read that do not select what is read.
-fn is_of_any_read(name: &str) -> bool {
-    name == "x-id" || name.starts_with("response-") || is_everywhere(&name.to_ascii_lowercase())
 }

@@ -126,14 +126,14 @@ impl S3Host for Domains {
     }
 }
 
-fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
+pub(super) fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
     match headers.get(http::header::HOST) {
         Some(value) => value.to_str().ok(),
         None => Some(uri.authority().map_or("", |authority| authority.as_str())),
     }
 }
 
-fn without_port(host: &str) -> &str {
+pub(super) fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
         _ => host,

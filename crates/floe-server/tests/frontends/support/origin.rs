@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
 use floe::origin::{
-    Attributes, Backend, BucketInfo, CompleteRequest, GetRequest, ListPage, ListRequest,
-    ListedObject, ObjectKey, ObjectMeta, OriginError, OriginRead, PartRequest, PutRequest,
-    PutResponse, UploadBody,
+    Attributes, Backend, BucketInfo, CompleteRequest, ForwardBody, GetRequest, ListPage,
+    ListRequest, ListedObject, ObjectKey, ObjectMeta, OriginError, OriginRead, PartRequest,
+    PutRequest, PutResponse, UploadBody,
 };
 use futures::StreamExt;
 use parking_lot::Mutex;
@@ -110,6 +110,14 @@ async fn collect(mut body: UploadBody, length: Option<u64>) -> Result<Bytes, Ori
             Err(OriginError::BadUpload("another length".into()))
         }
         _ => Ok(bytes.freeze()),
+    }
+}
+
+/// The bytes of a forwarded body.
+pub(crate) async fn forwarded_bytes(body: Option<ForwardBody>) -> Result<Bytes, OriginError> {
+    match body {
+        Some(body) => collect(body.pieces, body.length).await,
+        None => Ok(Bytes::new()),
     }
 }
 

@@ -65,6 +65,7 @@ fn request() -> ForwardRequest {
             query: None,
             headers: HeaderMap::new(),
             payload: PayloadHash::Unsigned,
+            signed: None,
         },
         body: None,
     }

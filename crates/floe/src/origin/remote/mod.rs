@@ -236,6 +236,17 @@ impl Backend for RemoteOrigin {
         self.s3.is_some() && (bucket.is_some() || self.config.buckets.is_empty())
     }
 
+    fn signed_host(&self) -> Result<String, OriginError> {
+        let unsupported = |what: &str| Err(OriginError::Unsupported(what.to_owned()));
+        match &self.s3 {
+            None => unsupported("verify the signatures of S3 clients; only an S3 service does"),
+            Some(_) if !self.config.buckets.is_empty() => unsupported(
+                "verify clients' own signatures under the names of origin.buckets; remove them",
+            ),
+            Some(s3) => s3.signed_host(),
+        }
+    }
+
     async fn forward(
         &self,
         mut head: ForwardHead,
@@ -254,7 +265,9 @@ impl Backend for RemoteOrigin {
                 ));
             }
         };
-        self.map_sources(&mut head.headers)?;
+        if head.signed.is_none() {
+            self.map_sources(&mut head.headers)?;
+        }
         s3.forward(head, bucket, body).await
     }
 

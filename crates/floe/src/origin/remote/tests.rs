@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::origin::{ForwardRequest, Origin, PayloadHash, RequestConfig, Secret};
+use crate::origin::{ForwardRequest, Origin, PayloadHash, RequestConfig, Secret, SignedTarget};
 
 /// Sends its responses in order and records the requests.
 struct Server {
@@ -553,6 +553,7 @@ fn forwarded(method: http::Method, key: &str) -> ForwardHead {
         query: Some("tagging&x=%41+b".into()),
         headers: HeaderMap::new(),
         payload: PayloadHash::Unsigned,
+        signed: None,
     }
 }
 
@@ -577,6 +578,7 @@ async fn requests_and_answers_are_forwarded_as_they_are() {
     let body = ForwardBody {
         length: Some(5),
         pieces: pieces.boxed(),
+        turn: None,
     };
     let request = ForwardRequest {
         head,
@@ -618,6 +620,62 @@ async fn requests_and_answers_are_forwarded_as_they_are() {
     let error = origin.forward(ForwardRequest { head, body: None }).await;
     assert!(matches!(error, Err(OriginError::Unsupported(_))));
     assert!(server.seen.lock().is_empty());
+}
+
+#[tokio::test]
+async fn requests_that_clients_signed_are_sent_as_they_are() {
+    let refusal = "<Error><Code>SignatureDoesNotMatch</Code></Error>";
+    let server = serve(vec![response("403 Forbidden", &[], refusal)]).await;
+    let mut config = config(OriginKind::S3, &server);
+    config.access_key = Some("OURS".into());
+    config.secret_key = Some(Secret::new("our secret"));
+    let origin = Origin::open(&config, Clock::real()).unwrap();
+    assert_eq!(origin.signed_host().unwrap(), "127.0.0.1");
+    let mut head = forwarded(http::Method::GET, "a+b/");
+    head.headers
+        .insert("authorization", HeaderValue::from_static("theirs"));
+    head.signed = Some(SignedTarget {
+        host: "public.s3.example.com".into(),
+        path_and_query: "/a+b%2f//?x=%41+b&y".into(),
+    });
+    let answer = origin
+        .forward(ForwardRequest { head, body: None })
+        .await
+        .unwrap();
+    // What it says of credentials is for the client.
+    assert_eq!(answer.status, 403);
+    let pieces: Vec<Bytes> = answer.body.try_collect().await.unwrap();
+    assert_eq!(pieces.concat(), refusal.as_bytes());
+    let seen = server.seen.lock().pop().unwrap().to_lowercase();
+    let mut lines: Vec<&str> = seen.trim_end().lines().collect();
+    lines.sort_unstable();
+    let sent = [
+        "authorization: theirs",
+        "get /a+b%2f//?x=%41+b&y http/1.1",
+        "host: public.s3.example.com",
+    ];
+    assert_eq!(lines, sent);
+
+    // No signature of a client holds under other names or paths.
+    config.buckets.insert("public".into(), "private".into());
+    let mapped = Origin::open(&config, Clock::real()).unwrap();
+    assert!(
+        mapped
+            .signed_host()
+            .unwrap_err()
+            .to_string()
+            .contains("origin.buckets")
+    );
+    config.buckets.clear();
+    config.endpoint = config.endpoint.map(|endpoint| endpoint + "/below");
+    let below = Origin::open(&config, Clock::real()).unwrap();
+    assert!(
+        below
+            .signed_host()
+            .unwrap_err()
+            .to_string()
+            .contains("origin.endpoint")
+    );
 }
 
 #[tokio::test]

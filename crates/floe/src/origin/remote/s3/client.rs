@@ -25,6 +25,7 @@ use super::sign::{PATH, Signer, X_AMZ_CONTENT_SHA256};
 use crate::origin::config::OriginConfig;
 use crate::origin::config_error::OriginConfigError;
 use crate::origin::error::OriginError;
+use crate::origin::forward::SignedTarget;
 use crate::origin::remote::open;
 use crate::origin::remote::redirect::Redirects;
 use crate::origin::remote::service::{ERROR_BODY_BYTES_MAX, innermost};
@@ -147,6 +148,40 @@ impl S3Client {
             .map_err(|error| invalid(error.to_string()))
     }
 
+    /// The host name of the endpoint.
+    ///
+    /// # Errors
+    /// The endpoint has a path, which no client's signature covers.
+    pub(in crate::origin::remote) fn signed_host(&self) -> Result<String, OriginError> {
+        match self.root.is_empty() {
+            true => Ok(self.authority.host().to_ascii_lowercase()),
+            false => Err(OriginError::Unsupported(
+                "verify clients' own signatures below the path of origin.endpoint; name an \
+                 endpoint without a path"
+                    .into(),
+            )),
+        }
+    }
+
+    /// Sends a request that its client signed for this service.
+    pub(super) async fn send_signed(
+        &self,
+        (method, target, mut headers): (Method, SignedTarget, HeaderMap),
+        body: Body,
+    ) -> Result<Response<Incoming>, OriginError> {
+        let protocol = |error: http::Error| OriginError::Protocol(error.to_string());
+        let uri = Uri::builder()
+            .scheme(self.scheme.clone())
+            .authority(self.authority.clone())
+            .path_and_query(target.path_and_query)
+            .build()
+            .map_err(protocol)?;
+        let host = HeaderValue::try_from(target.host);
+        headers.insert(HOST, host.map_err(|error| protocol(error.into()))?);
+        require_length(&method, &mut headers, &body);
+        self.request(method, uri, headers, body).await
+    }
+
     /// Sends a request, signed unless the client is anonymous or `signs` is false. An answer of
     /// any status is returned.
     pub(super) async fn send(
@@ -164,10 +199,7 @@ impl S3Client {
         let hash = HeaderValue::from_str(payload)
             .map_err(|error| OriginError::Protocol(error.to_string()))?;
         headers.insert(X_AMZ_CONTENT_SHA256, hash);
-        let takes_body = matches!(method, Method::PUT | Method::POST | Method::PATCH);
-        if takes_body && body.is_end_stream() {
-            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
-        }
+        require_length(&method, &mut headers, &body);
         if let Some(credentials) = self.credentials.as_ref().filter(|_| signs) {
             let credential = credentials.get_credential().await;
             let credential = credential.map_err(open::credential_error)?;
@@ -178,11 +210,29 @@ impl S3Client {
             };
             signer.sign(&method, &uri, &mut headers, payload)?;
         }
+        self.request(method, uri, headers, body).await
+    }
+
+    async fn request(
+        &self,
+        method: Method,
+        uri: Uri,
+        headers: HeaderMap,
+        body: Body,
+    ) -> Result<Response<Incoming>, OriginError> {
         let mut request = Request::new(body);
         *request.method_mut() = method;
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
         self.http.request(request).await.map_err(unanswered)
+    }
+}
+
+/// Announces that a request that usually has a body has none.
+fn require_length(method: &Method, headers: &mut HeaderMap, body: &Body) {
+    let takes_body = matches!(*method, Method::PUT | Method::POST | Method::PATCH);
+    if takes_body && body.is_end_stream() {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
     }
 }
 

@@ -35,20 +35,25 @@ impl S3Client {
         bucket: Option<String>,
         body: Option<ForwardBody>,
     ) -> Result<ForwardAnswer, OriginError> {
-        let target = Target {
-            bucket,
-            key: head.key,
-            query: head.query,
-        };
-        let uri = self.uri(&target)?;
         let body = body.map_or_else(no_body, sent);
-        let sent = self.send(
-            (head.method, uri, head.headers),
-            head.payload.as_str(),
-            body,
-            true,
-        );
-        let (mut parts, body) = sent.await?.into_parts();
+        let is_clients = head.signed.is_some();
+        let answer = match head.signed {
+            Some(target) => {
+                self.send_signed((head.method, target, head.headers), body)
+                    .await?
+            }
+            None => {
+                let target = Target {
+                    bucket,
+                    key: head.key,
+                    query: head.query,
+                };
+                let request = (head.method, self.uri(&target)?, head.headers);
+                self.send(request, head.payload.as_str(), body, true)
+                    .await?
+            }
+        };
+        let (mut parts, body) = answer.into_parts();
         remove_connection_headers(&mut parts.headers);
         if parts.status.is_redirection() && parts.headers.contains_key(LOCATION) {
             // A client that followed it would write past the cache.
@@ -59,7 +64,7 @@ impl S3Client {
             )));
         }
         let mut body = body_of(body);
-        if matches!(parts.status.as_u16(), 400 | 403) {
+        if matches!(parts.status.as_u16(), 400 | 403) && !is_clients {
             let document = error_body(&mut body).await?;
             let (code, message) = error_document(&document);
             if OF_CREDENTIALS.contains(&code.as_str()) {

@@ -1,0 +1,126 @@
+//! What a request's signature says, unverified: the access key, and how long it can hold.
+
+use std::time::Duration;
+
+use http::{HeaderMap, Method};
+use sha2::{Digest as _, Sha256};
+use time::PrimitiveDateTime;
+use time::macros::format_description;
+
+use crate::frontends::s3::credentials::Credentials;
+use crate::frontends::s3::query::Query;
+use floe::origin::ForwardHead;
+
+/// SHA-256 of all that the origin receives of a request without a body.
+pub(super) type Digest = [u8; 32];
+
+/// Seconds that S3 accepts a signature in a header after its time.
+const HEADER_SECONDS: u64 = 15 * 60;
+
+/// Seconds by which clocks may differ before a signature certainly has expired.
+const SKEW_SECONDS: u64 = 15 * 60;
+
+/// The signature of a request.
+pub(super) struct Signature {
+    access_key: String,
+    /// When it expires; 0 if the request does not say it.
+    ends_unix_s: u64,
+}
+
+impl Signature {
+    /// None of a request without one.
+    pub(super) fn of(
+        credentials: &Credentials,
+        query: &Query,
+        headers: &HeaderMap,
+    ) -> Option<Self> {
+        let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let (scope, date, seconds) = match credentials {
+            Credentials::Anonymous => return None,
+            Credentials::Header(_) => {
+                let line = header("authorization").unwrap_or_default();
+                let scope = line.split_once("Credential=").map(|(_, rest)| rest);
+                (scope, header("x-amz-date"), Some(HEADER_SECONDS))
+            }
+            Credentials::Presigned(_) => (
+                query.only("X-Amz-Credential"),
+                query.only("X-Amz-Date"),
+                query
+                    .only("X-Amz-Expires")
+                    .and_then(|text| text.parse().ok()),
+            ),
+        };
+        let ends = date.and_then(unix_seconds).zip(seconds);
+        Some(Signature {
+            access_key: scope
+                .and_then(|scope| scope.split('/').next())
+                .unwrap_or_default()
+                .to_owned(),
+            ends_unix_s: ends.map_or(0, |(date, seconds)| date.saturating_add(seconds)),
+        })
+    }
+
+    pub(super) fn access_key(&self) -> String {
+        self.access_key.clone()
+    }
+
+    /// True if it is too old by any clock.
+    pub(super) fn has_expired(&self, now_unix_s: u64) -> bool {
+        self.ends_unix_s.saturating_add(SKEW_SECONDS) < now_unix_s
+    }
+
+    /// What remains of its life.
+    pub(super) fn rest(&self, now_unix_s: u64) -> Duration {
+        Duration::from_secs(self.ends_unix_s.saturating_sub(now_unix_s))
+    }
+}
+
+/// Hashes a request's method, host, path, query and headers.
+pub(super) fn digest(head: &ForwardHead) -> Digest {
+    let mut hash = Sha256::new();
+    let mut add = |part: &[u8]| {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    };
+    add(method_bytes(&head.method));
+    if let Some(signed) = &head.signed {
+        add(signed.host.as_bytes());
+        add(signed.path_and_query.as_bytes());
+    }
+    let mut headers: Vec<(&[u8], &[u8])> = head
+        .headers
+        .iter()
+        .map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()))
+        .collect();
+    // Stable: the values of one header keep their order.
+    headers.sort_by_key(|(name, _)| *name);
+    for (name, value) in headers {
+        add(name);
+        add(value);
+    }
+    hash.finalize().into()
+}
+
+fn method_bytes(method: &Method) -> &[u8] {
+    method.as_str().as_bytes()
+}
+
+/// `20130524T000000Z`.
+fn unix_seconds(text: &str) -> Option<u64> {
+    let format = format_description!("[year][month][day]T[hour][minute][second]Z");
+    let date = PrimitiveDateTime::parse(text, &format).ok()?;
+    u64::try_from(date.assume_utc().unix_timestamp()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_signature_is_read() {
+        assert_eq!(unix_seconds("20130524T000000Z"), Some(1_369_353_600));
+        for text in ["", "20130524", "20130524T000000", "20131324T000000Z"] {
+            assert_eq!(unix_seconds(text), None, "{text}");
+        }
+    }
+}
