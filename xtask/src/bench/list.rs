@@ -121,6 +121,15 @@ pub(super) const BENCHES: &[Bench] = &[
         ..JSON
     },
     Bench {
+        name: "far",
+        about: "Reads in front of an S3 service that answers after 20 ms, by one client on one connection: the time to the first byte, its excess over the origin's own HEAD or GET in the same run (in modes that do not ask, over nothing), and requests to the origin for each read; 64 readers of one cached object at once; resident memory with many connections, beyond that with none",
+        cargo: &["bench", "--workspace", "--bench", "s3", "--"],
+        prepare: Some(s3),
+        full: &["--far", "--json"],
+        quick: &["--far", "--json", "--quick"],
+        ..JSON
+    },
+    Bench {
         name: "nbd",
         about: "Reads and writes of 4 KiB over NBD on a Unix socket by one client: requests per second of the server's processor time, and mean latency at depth 1, the median of seven slices; beside a bare loop that moves the same bytes, and nbdkit's memory plugin and qemu-nbd on a file in memory, if they are installed",
         cargo: &["bench", "--workspace", "--bench", "nbd", "--"],

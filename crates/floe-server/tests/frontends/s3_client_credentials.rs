@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use floe::object::{Consistency, ObjectConfig};
 use floe::origin::{
-    Backend, ForwardAnswer, ForwardBody, ForwardHead, GetRequest, ObjectKey, ObjectMeta, Origin,
-    OriginError, OriginRead, RequestConfig,
+    Attributes, Backend, ForwardAnswer, ForwardBody, ForwardHead, GetRequest, ObjectKey,
+    ObjectMeta, Origin, OriginError, OriginRead, RequestConfig,
 };
 use floe_device::Clock;
 use floe_server::{AccessKey, Anonymous, S3Config, Server, ServerConfig, SignedBy};
@@ -23,6 +23,9 @@ use crate::support::signer::{Payload, Signer};
 use crate::support::{
     ACCESS_KEY, MemoryOrigin, Reply, Rig, SECRET_KEY, pattern, rig_of, rig_with, send,
 };
+
+/// When every object of a [`MemoryOrigin`] was written.
+const DATE: &str = "Sun, 13 Sep 2020 12:26:40 GMT";
 
 /// An S3 service that knows one access key, and believes its name.
 struct Judge {
@@ -122,17 +125,18 @@ impl Backend for Judge {
             Ok(read) if read.range.end - read.range.start < read.meta.size => (206, read),
             Ok(read) => (200, read),
             Err(OriginError::NotModified) => {
-                return Ok(answer(StatusCode::NOT_MODIFIED, ""));
+                let mut found = answer(StatusCode::NOT_MODIFIED, "");
+                found.headers.insert(LAST_MODIFIED, DATE.parse().unwrap());
+                return Ok(found);
             }
             Err(_) => return Ok(answer(StatusCode::NOT_FOUND, "<Code>NoSuchKey</Code>")),
         };
         let mut found = answer(StatusCode::from_u16(status).unwrap(), "");
         found.body = read.body;
-        let time = httpdate::fmt_http_date(read.meta.last_modified.unwrap());
         found
             .headers
             .insert(ETAG, read.meta.etag.unwrap().parse().unwrap());
-        found.headers.insert(LAST_MODIFIED, time.parse().unwrap());
+        found.headers.insert(LAST_MODIFIED, DATE.parse().unwrap());
         Ok(found)
     }
 }
@@ -213,7 +217,7 @@ async fn requests_reach_the_origin_as_their_clients_signed_them() {
     let headers = [
         ("x-amz-acl", "private"),
         ("content-type", "text/x"),
-        ("x-own-header", "1"),
+        ("referer", "http://a.example"),
     ];
     let path = "/bucket/a/b%2Bc//d+e?tagging&x-id=Put";
     let bytes = pattern(3, 100_000);
@@ -360,6 +364,33 @@ async fn an_acceptance_ends_with_the_signature_or_the_setting() {
     }
 }
 
+/// The right to decrypt is the origin's to judge, by an answer with the bytes.
+#[tokio::test]
+async fn objects_under_a_key_of_the_origins_are_not_confirmed_without_their_bytes() {
+    let setup = setup().await;
+    for (scheme, is_confirmed) in [("AES256", true), ("aws:kms", false)] {
+        let attributes = Attributes {
+            headers: vec![("x-amz-server-side-encryption".into(), scheme.into())],
+            ..Attributes::default()
+        };
+        let objects = &setup.judge.objects;
+        objects.store_with("bucket", scheme, "secret".into(), attributes);
+        let mut signer = Signer::known();
+        for _ in 0..2 {
+            let path = format!("/bucket/{scheme}");
+            let reply = setup.signed(&signer, "GET", &path, b"").await;
+            assert_eq!((reply.status, reply.text()), (200, "secret"));
+            signer.time -= std::time::Duration::from_secs(1);
+        }
+        let (head, _) = setup.seen().pop().unwrap();
+        assert_eq!(
+            head.headers.contains_key(IF_NONE_MATCH),
+            is_confirmed,
+            "{scheme}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn what_floe_itself_may_not_read_comes_from_the_origin() {
     let setup = setup_of(true, ObjectConfig::default(), |_| {}).await;
@@ -390,6 +421,17 @@ async fn changes_are_read_at_once_whatever_the_mode() {
     setup.signed(&signer, "PUT", "/bucket/a+b", b"new").await;
     setup.judge.objects.store("bucket", "a b", "new");
     assert_eq!(setup.rig.get(&url, &[]).await.text(), "new");
+    // An escaped plus sign beside it stays one.
+    setup.judge.objects.store("bucket", "a b+c", "old");
+    let url = Signer::known().presign("GET", &setup.host(), "/bucket/a%20b%2Bc", 60);
+    for _ in 0..2 {
+        assert_eq!(setup.rig.get(&url, &[]).await.text(), "old");
+    }
+    setup
+        .signed(&signer, "PUT", "/bucket/a+b%2Bc", b"new")
+        .await;
+    setup.judge.objects.store("bucket", "a b+c", "new");
+    assert_eq!(setup.rig.get(&url, &[]).await.text(), "new");
     // Past the cache: the origin says so, in mode `immutable`, too.
     setup.judge.objects.store("bucket", "a b", "newer");
     let read = setup.read("/bucket/a%20b").await;
@@ -412,18 +454,12 @@ async fn requests_with_two_meanings_are_refused() {
     let forwarded = [("x-forwarded-host", "other")];
     let form = [("content-type", "text/plain, Multipart/related")];
     let source = [("x-amz-rename-source", "/bucket/b")];
+    let sign_for = |host: &str| signer.sign("GET", host, "/k", &[], b"", Payload::Signed);
+    let snowball = "/bucket/k?X-Amz-Meta-Snowball-Auto-Extract=true";
     for (what, request) in [
-        (
-            "another host",
-            signer.sign(
-                "GET",
-                "s3.example.com",
-                "/bucket/k",
-                &[],
-                b"",
-                Payload::Signed,
-            ),
-        ),
+        ("another host", sign_for("s3.example.com")),
+        ("a host in upper case", sign_for("bucket.Floe.test")),
+        ("a host with an odd port", sign_for("bucket.floe.test:")),
         (
             "a host for the server",
             sign("GET", "/bucket/k", &forwarded),
@@ -437,17 +473,40 @@ async fn requests_with_two_meanings_are_refused() {
             "an extension",
             sign("PUT", "/bucket/k", &[("x-minio-source-mtime", "1")]),
         ),
+        ("one in the query", sign("PUT", snowball, &[])),
         (
             "a path out of the bucket",
             sign("PUT", "/bucket/../other/k", &[]),
         ),
+        (
+            "a query without an escape",
+            sign("DELETE", "/bucket/k?uploadId=%zz", &[]),
+        ),
+        (
+            "a query with two ends",
+            sign("POST", "/bucket?delete;x=1", &[]),
+        ),
+        (
+            "a document in chunks",
+            signer.sign(
+                "POST",
+                &host,
+                "/bucket?delete",
+                &[],
+                b"<a/>",
+                Payload::Streamed(2),
+            ),
+        ),
+        ("a signature taken away", {
+            let mut request = sign("GET", "/bucket/k", &[]);
+            let taken = "authorization".parse().unwrap();
+            request.headers_mut().insert("connection", taken);
+            request
+        }),
     ] {
         let reply = send(setup.rig.s3(), request).await;
-        assert!(
-            matches!(reply.status, 400 | 501),
-            "{what}: {}",
-            reply.text()
-        );
+        let text = reply.text();
+        assert!(matches!(reply.status, 400 | 501), "{what}: {text}");
         assert!(setup.seen().is_empty(), "{what}");
     }
     // Without a signature such a header only has no effect.

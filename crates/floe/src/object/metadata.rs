@@ -15,7 +15,7 @@ use super::error::ObjectError;
 use super::fetch::{Run, expect_range};
 use super::flight::FlightReader;
 use super::inner::Inner;
-use super::loads::Loading;
+use super::loads::{Begun, Join, Loading, Pending};
 use super::record::{MetadataRecord, RecordedObject};
 use super::response::Outcome;
 use super::rules::Policy;
@@ -24,6 +24,10 @@ use super::version::{Moment, ObjectVersion, Version, metadata_key};
 
 use crate::origin::{ByteRange, GetRequest, ObjectKey, ObjectMeta, OriginError, OriginRead};
 use crate::value::PutOptions;
+
+/// Time in which a request for the metadata of an object waits for further callers while an
+/// earlier one is under way.
+const GATHERING_TIME: Duration = Duration::from_millis(1);
 
 /// The bytes that a request needs besides the metadata.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +53,7 @@ struct Load {
     previous: Option<RecordedObject>,
     wanted: Wanted,
     seats: oneshot::Sender<Vec<FlightReader>>,
+    begun: Arc<Begun>,
 }
 
 impl Inner {
@@ -139,8 +144,12 @@ impl Inner {
         force: bool,
     ) -> Result<Resolved, ObjectError> {
         // In `etag` mode each request needs a response that the origin gave
-        // after the request began, so it must not join an earlier one.
-        let may_join = moment.policy.consistency != Consistency::Etag && !force;
+        // after the request began, so it must not join one that is sent.
+        let join = match moment.policy.consistency {
+            Consistency::Etag => Join::Unsent,
+            _ if force => Join::Unsent,
+            _ => Join::Any,
+        };
         let (seats, seats_taken) = oneshot::channel();
         let load = Load {
             key: key.clone(),
@@ -148,8 +157,9 @@ impl Inner {
             previous: previous.clone(),
             wanted,
             seats,
+            begun: Arc::default(),
         };
-        let (loading, outcome) = self.join_or_begin_load(load, may_join);
+        let (loading, outcome) = self.join_or_begin_load(load, join);
         let object = loading.await?;
         let unchanged = previous.is_some_and(|previous| same(&previous.meta, &object.meta));
         Ok(Resolved {
@@ -164,34 +174,42 @@ impl Inner {
         })
     }
 
-    fn join_or_begin_load(self: &Arc<Self>, mut load: Load, may_join: bool) -> (Loading, Outcome) {
+    fn join_or_begin_load(self: &Arc<Self>, mut load: Load, join: Join) -> (Loading, Outcome) {
         let id = (load.key.clone(), load.moment);
         let mut shard = self.loads.shard(&load.key).lock();
-        match shard.get(&id) {
-            Some(loading) if may_join => {
+        let earlier = match shard.get(&id) {
+            Some(pending) if pending.admits(join) => {
                 count(&self.stats.metadata_joined);
-                return (loading.clone(), Outcome::Joined);
+                return (pending.loading.clone(), Outcome::Joined);
             }
             // The first chunk is being fetched: request only metadata, then join that flight.
-            Some(_) => load.wanted = Wanted::Metadata,
-            None => {}
-        }
+            Some(pending) => {
+                load.wanted = Wanted::Metadata;
+                Some(pending.loading.clone())
+            }
+            None => None,
+        };
         let (result_sender, result_receiver) = oneshot::channel();
         let loading = result_receiver
             .map(|result| result.unwrap_or(Err(ObjectError::Stopped)))
             .boxed()
             .shared();
-        let listed = !shard.contains_key(&id);
-        if listed {
-            shard.insert(id.clone(), loading.clone());
-        }
+        let pending = Pending {
+            loading: loading.clone(),
+            begun: Arc::clone(&load.begun),
+        };
+        shard.insert(id.clone(), pending);
         drop(shard);
-        let listing = listed.then(|| Listing {
+        let listing = Listing {
             cache: Arc::clone(self),
             id,
-        });
+            begun: Arc::clone(&load.begun),
+        };
         let cache = Arc::clone(self);
         self.background.spawn(async move {
+            if join == Join::Unsent {
+                cache.gather(earlier).await;
+            }
             let result = cache.ask(load).await;
             // Removed from the list before the result is sent, so that no later
             // caller joins it.
@@ -200,6 +218,19 @@ impl Inner {
             let _ = result_sender.send(result);
         });
         (loading, Outcome::Miss)
+    }
+
+    /// Waits for callers that one request can serve: those that run at the same time, and, while
+    /// an earlier request is under way, those of a short time.
+    async fn gather(&self, earlier: Option<Loading>) {
+        match earlier {
+            Some(earlier) => tokio::select! {
+                biased;
+                _ = earlier => {}
+                () = self.clock.sleep(GATHERING_TIME) => {}
+            },
+            None => tokio::task::yield_now().await,
+        }
     }
 
     async fn ask(self: &Arc<Self>, load: Load) -> Result<Arc<ObjectVersion>, ObjectError> {
@@ -238,6 +269,7 @@ impl Inner {
                 range: Some(range.clone()),
                 ..GetRequest::default()
             };
+            load.begun.set();
             match self.origin.get(&load.key, request).await {
                 Ok(read) => {
                     let read = expect_range(read, &range)?;
@@ -257,7 +289,12 @@ impl Inner {
             },
             None => GetRequest::default(),
         };
-        let object = match (self.origin.head(&load.key, request).await, &load.previous) {
+        let object = match (
+            self.origin
+                .validate(&load.key, request, || load.begun.set())
+                .await,
+            &load.previous,
+        ) {
             (Ok(meta), Some(previous)) if same(&meta, &previous.meta) => {
                 count(&self.stats.revalidations_unchanged);
                 let renewed = RecordedObject {
@@ -497,10 +534,16 @@ fn same(one: &ObjectMeta, other: &ObjectMeta) -> bool {
 struct Listing {
     cache: Arc<Inner>,
     id: (ObjectKey, Moment),
+    begun: Arc<Begun>,
 }
 
 impl Drop for Listing {
     fn drop(&mut self) {
-        self.cache.loads.shard(&self.id.0).lock().remove(&self.id);
+        let mut shard = self.cache.loads.shard(&self.id.0).lock();
+        // A later request may have taken its place.
+        let is_own = |pending: &Pending| Arc::ptr_eq(&pending.begun, &self.begun);
+        if shard.get(&self.id).is_some_and(is_own) {
+            shard.remove(&self.id);
+        }
     }
 }

@@ -155,13 +155,26 @@ impl Origin {
         key: &ObjectKey,
         request: GetRequest,
     ) -> Result<ObjectMeta, OriginError> {
+        self.validate(key, request, || {}).await
+    }
+
+    /// [`head`](Origin::head), which calls `begins` before each request that it sends.
+    pub(crate) async fn validate(
+        &self,
+        key: &ObjectKey,
+        request: GetRequest,
+        begins: impl Fn(),
+    ) -> Result<ObjectMeta, OriginError> {
         let validates = request.if_none_match.is_some() || request.if_modified_since.is_some();
         let purpose = match validates {
             true => Purpose(OriginOperation::Head, OriginReason::Validation),
             false => OriginOperation::Head.into(),
         };
         self.guard
-            .run(purpose, || self.backend.head(key, request.clone()))
+            .run(purpose, || {
+                begins();
+                self.backend.head(key, request.clone())
+            })
             .await
     }
 

@@ -1,14 +1,16 @@
 //! Floe, nginx and Varnish in front of the same objects: reads of cached objects over HTTP.
 //!
 //! `cargo bench -p floe-eval --bench s3 -- --floe PATH [--quick] [--json] [--folder PATH]
-//! [--only NAME]`; `cargo xtask bench s3` builds Floe and says where it is. The load is that
-//! of `wrk`.
+//! [--only NAME] [--far]`; `cargo xtask bench s3` builds Floe and says where it is. The load is that
+//! of `wrk`. With `--far` Floe is measured alone, in front of an S3 service that is 20 ms away.
 //!
 //! Every peer is asked in turns, in short slices, so that a disturbance hits all. What is
 //! counted of each is the processor time of its processes, not that of the load or of the
 //! origin. A response of another length or status ends the run.
 
+mod far;
 mod load;
+mod origin;
 mod peer;
 
 use std::fs;
@@ -27,6 +29,7 @@ struct Arguments {
     only: Vec<String>,
     quick: bool,
     json: bool,
+    far: bool,
 }
 
 impl Arguments {
@@ -45,6 +48,7 @@ impl Arguments {
             only: values("--only").collect(),
             quick: has("--quick"),
             json: has("--json"),
+            far: has("--far"),
         })
     }
 }
@@ -55,6 +59,13 @@ fn main() -> Result<(), AnyError> {
     let folder = tempfile::Builder::new()
         .prefix("s3-")
         .tempdir_in(&arguments.folder)?;
+    if arguments.far {
+        let show = |row| match arguments.json {
+            true => println!("{row}"),
+            false => println!("{row:#}"),
+        };
+        return far::run(&arguments.floe, folder.path(), arguments.quick, show);
+    }
     let bucket = folder.path().join("origin/bucket");
     for case in CASES {
         fs::create_dir_all(bucket.join(case.object(0)).with_file_name(""))?;

@@ -25,9 +25,15 @@ pub(crate) struct Peer {
 }
 
 /// A program with its children, ended when dropped.
-struct Program {
+pub(crate) struct Program {
     child: Child,
     address: SocketAddr,
+}
+
+impl Program {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
 }
 
 impl Drop for Program {
@@ -68,20 +74,10 @@ pub(crate) fn start_all(
             continue;
         }
         let address = free_address()?;
-        let mut command = Command::new(floe);
+        let mut command = serving(floe, mode, address);
         command
-            .args([
-                "serve",
-                "--memcached-listen",
-                "off",
-                "--admin-listen",
-                "off",
-            ])
-            .args(["--log-level", "warn", "--s3-anonymous=true"])
-            .args(["--device-size", "1GiB", "--tiny-enabled=false"])
-            .args(["--object-consistency", mode])
             .args(*more)
-            .args(["--s3-listen", &address.to_string(), "--data-dir"])
+            .arg("--data-dir")
             .arg(folder.join(format!("floe-{number}")))
             .arg("--origin-root")
             .arg(folder.join("origin"));
@@ -105,6 +101,18 @@ pub(crate) fn start_all(
         None => {}
     }
     Ok(peers)
+}
+
+/// A command that serves S3 without signatures in a mode of consistency.
+pub(crate) fn serving(floe: &Path, mode: &str, s3: SocketAddr) -> Command {
+    let mut command = Command::new(floe);
+    command
+        .args(["serve", "--memcached-listen", "off"])
+        .args(["--admin-listen", "off", "--log-level", "warn"])
+        .args(["--device-size", "1GiB", "--tiny-enabled=false"])
+        .args(["--object-consistency", mode, "--s3-anonymous=true"])
+        .args(["--s3-listen", &s3.to_string()]);
+    command
 }
 
 /// nginx with `proxy_cache`, from the page cache and revalidating each request. Its origin is
@@ -224,12 +232,12 @@ fn varnish(folder: &Path, peers: &[Peer]) -> Result<Peer, AnyError> {
     })
 }
 
-fn free_address() -> Result<SocketAddr, AnyError> {
+pub(crate) fn free_address() -> Result<SocketAddr, AnyError> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
 
 /// Starts a program, and waits until it listens.
-fn start(command: &mut Command, address: SocketAddr) -> Result<Program, AnyError> {
+pub(crate) fn start(command: &mut Command, address: SocketAddr) -> Result<Program, AnyError> {
     let name = command.get_program().to_string_lossy().into_owned();
     command.stdin(Stdio::null()).stdout(Stdio::null());
     let child = command.spawn();

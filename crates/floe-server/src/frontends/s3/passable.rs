@@ -169,7 +169,13 @@ pub(super) fn reject_removal(headers: &HeaderMap) -> S3Result<()> {
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .map(|name| name.trim().to_ascii_lowercase());
-    match named.find(|name| name.starts_with("x-amz-") || SENT.contains(&&**name)) {
+    let has_meaning = |name: &String| {
+        let name = name.as_str();
+        name.starts_with("x-amz-")
+            || SENT.contains(&name)
+            || matches!(name, "authorization" | "host" | "referer")
+    };
+    match named.find(has_meaning) {
         None => Ok(()),
         Some(name) => Err(invalid_argument(format!("Connection must not name {name}"))),
     }

@@ -54,12 +54,16 @@ impl Hosts {
         let host = target::host(uri, headers).unwrap_or_default();
         let name = target::without_port(host);
         let is_named = self.names.iter().any(|one| one.eq_ignore_ascii_case(name));
-        match is_named || self.domains.names_bucket(host) {
+        // Servers differ in names that are not in lower case, and in ports that are none.
+        let port = host.get(name.len()..).unwrap_or_default();
+        let is_plain = !host.bytes().any(|byte| byte.is_ascii_uppercase())
+            && (port.is_empty() || port[1..].parse::<u16>().is_ok());
+        match is_plain && (is_named || self.domains.names_bucket(host)) {
             true => Ok(host),
             false => Err(with(
                 S3ErrorCode::InvalidRequest,
                 format!(
-                    "The request names the host `{name}`, and the origin verifies its signature: \
+                    "The request names the host `{host}`, and the origin verifies its signature: \
                      address the origin's own host name, or list this one in s3.client_hosts"
                 ),
             )),

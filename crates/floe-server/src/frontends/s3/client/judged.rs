@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use floe::object::ObjectMeta;
 use http::HeaderMap;
-use http::header::{ETAG, HeaderName, LAST_MODIFIED};
+use http::header::{ETAG, LAST_MODIFIED};
 
 /// Longest entity tag to remember.
 const ETAG_BYTES_MAX: usize = 256;
@@ -21,15 +21,18 @@ pub(super) fn is_usable(tag: &str) -> bool {
     !tag.starts_with("W/") && tag.len() <= ETAG_BYTES_MAX
 }
 
+fn last_modified(headers: &HeaderMap) -> Option<SystemTime> {
+    let text = headers.get(LAST_MODIFIED)?.to_str().ok()?;
+    httpdate::parse_http_date(text).ok()
+}
+
 impl Judged {
     /// The version of an answer with an object.
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
-        let text = |name: HeaderName| headers.get(name)?.to_str().ok();
-        let etag = text(ETAG)?;
-        let last_modified = text(LAST_MODIFIED);
+        let etag = headers.get(ETAG)?.to_str().ok()?;
         is_usable(etag).then(|| Judged {
             etag: etag.to_owned(),
-            last_modified: last_modified.and_then(|text| httpdate::parse_http_date(text).ok()),
+            last_modified: last_modified(headers),
         })
     }
 
@@ -39,10 +42,12 @@ impl Judged {
         let said = Judged::of(headers);
         let judged = Judged {
             etag,
-            last_modified: said.as_ref().and_then(|said| said.last_modified),
+            last_modified: last_modified(headers),
         };
         let is_other = said.is_some_and(|said| said.etag != judged.etag);
-        (!is_other && judged.is(meta)).then_some(judged)
+        // Metadata can change under the same tag: only the time tells it.
+        let is_timed = judged.last_modified.is_some() || meta.last_modified.is_none();
+        (!is_other && is_timed && judged.is(meta)).then_some(judged)
     }
 
     /// True if it is this version.

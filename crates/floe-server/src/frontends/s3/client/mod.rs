@@ -15,10 +15,10 @@ mod signature;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use floe::object::{ObjectCache, ObjectKey};
+use floe::object::ObjectCache;
 use floe::origin::{ForwardBody, ForwardRequest};
 use floe_device::Clock;
-use http::header::CONTENT_LENGTH;
+use http::header::{CONTENT_LENGTH, HeaderName};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response};
 use http_body::Body as _;
@@ -35,10 +35,13 @@ use super::credentials::Credentials;
 use super::error::{denied, error_response, s3_error};
 use super::forward::response;
 use super::target::Domains;
-use super::upload::{Announced, Upload, collected};
+use super::upload::{Announced, Fault, Upload, collected};
 use crate::config::{ServerConfigError, problem};
 use crate::frontend::Host;
 use crate::metrics::Samples;
+
+const X_AMZ_DECODED_CONTENT_LENGTH: HeaderName =
+    HeaderName::from_static("x-amz-decoded-content-length");
 
 /// Answers requests that their clients signed for the origin.
 pub(super) struct ClientRequests {
@@ -97,6 +100,7 @@ impl ClientRequests {
         let logged = request.extensions().get::<Verified>().cloned();
         let mut access_key = None;
         let (parts, body) = request.into_parts();
+        let is_preflight = parts.method == Method::OPTIONS;
         let answer = match self.asked(parts) {
             Ok(asked) => {
                 access_key = asked.signature.as_ref().map(Signature::access_key);
@@ -113,9 +117,10 @@ impl ClientRequests {
         *response.headers_mut() = answer.headers;
         *response.extensions_mut() = answer.extensions;
         let status = response.status();
-        // Any other name may be a forger's.
+        // Any other name may be a forger's, and preflights are answered without a look at it.
         if let (Some(logged), Some(access_key)) = (logged, access_key)
             && (status.is_success() || status.as_u16() == 304)
+            && !is_preflight
         {
             logged.set(&access_key);
         }
@@ -146,9 +151,13 @@ impl ClientRequests {
         let (parts, query) = (&asked.parts, &asked.query);
         let changed = match (&asked.target.bucket, &asked.target.key) {
             (Some(bucket), Some(key)) => {
-                let headers = asked.meant_headers()?;
-                let changed = changes::of_object(&parts.method, bucket, key, query, &headers)?;
-                spaced(changed, parts.uri.path())
+                let changed =
+                    |key: &str| changes::of_object(&parts.method, bucket, key, query, &asked.meant);
+                let mut objects = changed(key)?;
+                if let Some(spaced) = &asked.spaced_key {
+                    objects.extend(changed(spaced)?);
+                }
+                objects
             }
             (Some(bucket), None) if parts.method == Method::POST && query.has("delete") => {
                 let document = collected(body).await?;
@@ -185,13 +194,22 @@ impl ClientRequests {
         if body.is_end_stream() {
             return Ok((None, None));
         }
-        let length = headers.get(CONTENT_LENGTH);
-        let length = length.and_then(|length| length.to_str().ok()?.trim().parse().ok());
+        let number = |name: &HeaderName| -> Option<u64> {
+            headers.get(name)?.to_str().ok()?.trim().parse().ok()
+        };
+        let length = number(&CONTENT_LENGTH).or_else(|| body.size_hint().exact());
         let announced = Announced {
-            length,
+            length: length.and_then(|length| i64::try_from(length).ok()),
             ..Announced::default()
         };
-        let limit_bytes = self.upload_limit_bytes.load(Relaxed);
+        let mut limit_bytes = self.upload_limit_bytes.load(Relaxed);
+        if let Some(decoded) = number(&X_AMZ_DECODED_CONTENT_LENGTH) {
+            if decoded > limit_bytes {
+                return Err(Fault::TooLarge.into());
+            }
+            // Chunks of 8 KiB or more, each with its length and signature, and a trailer.
+            limit_bytes = limit_bytes.saturating_add(limit_bytes / 64 + (64 << 10));
+        }
         let unchecked = HeaderMap::new();
         let (upload, pieces) = Upload::new(Some(body.into()), announced, &unchecked, limit_bytes)?;
         let body = ForwardBody {
@@ -201,17 +219,4 @@ impl ClientRequests {
         };
         Ok((Some(body), Some(upload)))
     }
-}
-
-/// Adds the keys that a server finds which takes a plus sign in a path for a space.
-fn spaced(mut changed: Vec<ObjectKey>, path: &str) -> Vec<ObjectKey> {
-    if path.contains('+') {
-        let spaced = changed.iter().map(|key| {
-            let name = key.key().replace('+', " ");
-            ObjectKey::new(key.bucket(), name)
-        });
-        let spaced: Vec<ObjectKey> = spaced.collect();
-        changed.extend(spaced);
-    }
-    changed
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use floe::object::{ByteRange, ObjectCache, ObjectError, ObjectKey, ObjectRead};
+use floe::object::{ByteRange, ObjectCache, ObjectError, ObjectKey, ObjectMeta, ObjectRead};
 use floe::origin::{ForwardAnswer, ForwardHead, ForwardRequest, OriginError};
 use floe_core::Tick;
 use floe_device::Clock;
@@ -125,8 +125,9 @@ impl Reads {
         let begun = (self.clock.now(), self.clock.unix_seconds());
         let cached = self.cache.cached_version(&read.key).await;
         let tag = cached.as_ref().and_then(|cached| {
-            let tag = cached.meta().etag.as_deref().filter(|tag| is_usable(tag))?;
-            HeaderValue::from_str(tag).ok()
+            let meta = cached.meta();
+            let tag = meta.etag.as_deref().filter(|tag| is_usable(tag))?;
+            HeaderValue::from_str(tag).ok().filter(|_| !needs_key(meta))
         });
         let mut head = asked.head.clone();
         if let Some(tag) = &tag {
@@ -198,6 +199,13 @@ impl Reads {
             self.accepted.insert(digest, judged, now, rest);
         }
     }
+}
+
+/// True for an object that the origin decrypts with a key of its own, for which a reader needs
+/// a right: an answer without the bytes may be given without it.
+fn needs_key(meta: &ObjectMeta) -> bool {
+    let mut headers = meta.attributes.headers.iter();
+    headers.any(|(name, value)| name == "x-amz-server-side-encryption" && value != "AES256")
 }
 
 fn served(found: ObjectRead, asked: &Asked, read: Read) -> S3Response<Body> {

@@ -23,8 +23,8 @@ const SKEW_SECONDS: u64 = 15 * 60;
 /// The signature of a request.
 pub(super) struct Signature {
     access_key: String,
-    /// When it expires; 0 if the request does not say it.
-    ends_unix_s: u64,
+    /// When it expires, if the request says it.
+    ends_unix_s: Option<u64>,
 }
 
 impl Signature {
@@ -56,7 +56,7 @@ impl Signature {
                 .and_then(|scope| scope.split('/').next())
                 .unwrap_or_default()
                 .to_owned(),
-            ends_unix_s: ends.map_or(0, |(date, seconds)| date.saturating_add(seconds)),
+            ends_unix_s: ends.map(|(date, seconds)| date.saturating_add(seconds)),
         })
     }
 
@@ -66,12 +66,14 @@ impl Signature {
 
     /// True if it is too old by any clock.
     pub(super) fn has_expired(&self, now_unix_s: u64) -> bool {
-        self.ends_unix_s.saturating_add(SKEW_SECONDS) < now_unix_s
+        let ends = self.ends_unix_s;
+        ends.is_some_and(|ends| ends.saturating_add(SKEW_SECONDS) < now_unix_s)
     }
 
-    /// What remains of its life.
+    /// The rest of its life; nothing if it is not known.
     pub(super) fn rest(&self, now_unix_s: u64) -> Duration {
-        Duration::from_secs(self.ends_unix_s.saturating_sub(now_unix_s))
+        let ends = self.ends_unix_s.unwrap_or_default();
+        Duration::from_secs(ends.saturating_sub(now_unix_s))
     }
 }
 

@@ -58,6 +58,8 @@ impl S3Client {
         if parts.status.is_redirection() && parts.headers.contains_key(LOCATION) {
             // A client that followed it would write past the cache.
             let to = parts.headers[LOCATION].to_str().unwrap_or_default();
+            // The query may have a signature.
+            let to = to.split('?').next().unwrap_or_default();
             return Err(OriginError::Protocol(format!(
                 "it redirects to {to}; name the bucket's own endpoint and region in origin.endpoint \
                  and origin.region"

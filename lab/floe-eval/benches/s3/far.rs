@@ -1,0 +1,330 @@
+//! Floe in front of an S3 service that is 20 ms away: hits and misses over the origin's own
+//! latency, requests to it, and the memory of many connections.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::Barrier;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::AnyError;
+use crate::origin::{FarOrigin, content};
+use crate::peer::{Program, free_address, serving, start};
+
+/// The way to the origin and back.
+const DISTANCE: Duration = Duration::from_millis(20);
+
+const MODES: [&str; 4] = ["etag", "events", "ttl", "immutable"];
+
+const IDLE_CONNECTIONS: usize = 10_000;
+const ACTIVE_CONNECTIONS: usize = 1_000;
+
+/// A connection that sends one request after the other.
+struct Client {
+    stream: BufReader<TcpStream>,
+    address: SocketAddr,
+}
+
+impl Client {
+    fn connect(address: SocketAddr) -> Result<Self, AnyError> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        Ok(Client {
+            stream: BufReader::with_capacity(1 << 10, stream),
+            address,
+        })
+    }
+
+    fn send(
+        &mut self,
+        method: &str,
+        object: &str,
+        range: Option<(u64, u64)>,
+    ) -> Result<(), AnyError> {
+        let range = range.map(|(from, to)| format!("Range: bytes={from}-{}\r\n", to - 1));
+        let text = format!(
+            "{method} /bucket/{object} HTTP/1.1\r\nHost: {}\r\n{}\r\n",
+            self.address,
+            range.unwrap_or_default()
+        );
+        Ok(self.stream.get_mut().write_all(text.as_bytes())?)
+    }
+
+    /// Reads the head of an answer; the length of its body.
+    fn head(&mut self) -> Result<usize, AnyError> {
+        let mut line = String::new();
+        self.stream.read_line(&mut line)?;
+        if !line.starts_with("HTTP/1.1 20") {
+            return Err(format!("answered {line:?}").into());
+        }
+        let mut length = 0;
+        loop {
+            line.clear();
+            self.stream.read_line(&mut line)?;
+            if line.trim_end().is_empty() {
+                return Ok(length);
+            }
+            if let Some(text) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                length = text.trim().parse()?;
+            }
+        }
+    }
+
+    /// The time until the first byte of the body, and the body.
+    fn get(
+        &mut self,
+        object: &str,
+        range: Option<(u64, u64)>,
+    ) -> Result<(Duration, Vec<u8>), AnyError> {
+        let begun = Instant::now();
+        self.send("GET", object, range)?;
+        let mut body = vec![0; self.head()?];
+        let (first, rest) = body.split_at_mut(1);
+        self.stream.read_exact(first)?;
+        let latency = begun.elapsed();
+        self.stream.read_exact(rest)?;
+        let from = range.map_or(0, |(from, _)| from);
+        if body != content(from..from + body.len() as u64) {
+            return Err(format!("other bytes of {object}").into());
+        }
+        Ok((latency, body))
+    }
+
+    fn head_latency(&mut self, object: &str) -> Result<Duration, AnyError> {
+        let begun = Instant::now();
+        self.send("HEAD", object, None)?;
+        self.head()?;
+        Ok(begun.elapsed())
+    }
+}
+
+/// A server in front of the origin.
+struct Floe {
+    program: Program,
+    s3: SocketAddr,
+    events: SocketAddr,
+}
+
+impl Floe {
+    fn start(floe: &Path, folder: &Path, origin: &FarOrigin, mode: &str) -> Result<Self, AnyError> {
+        let (s3, events) = (free_address()?, free_address()?);
+        let mut command = serving(floe, mode, s3);
+        command
+            .args(["--origin-kind", "s3", "--origin-allow-http=true"])
+            .args(["--origin-anonymous=true", "--origin-endpoint"])
+            .arg(format!("http://{}", origin.address))
+            .args(["--s3-max-connections", "12000", "--data-dir"])
+            .arg(folder.join(format!("far-{mode}")));
+        if mode == "events" {
+            command.args(["--events-listen", &events.to_string()]);
+        }
+        Ok(Floe {
+            program: start(&mut command, s3)?,
+            s3,
+            events,
+        })
+    }
+
+    /// Says that notifications arrive.
+    fn notify(&self) -> Result<(), AnyError> {
+        let body = r#"{"Records":[]}"#;
+        let mut stream = TcpStream::connect(self.events)?;
+        write!(
+            stream,
+            "POST / HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+            self.events,
+            body.len()
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        match answer.starts_with("HTTP/1.1 2") {
+            true => Ok(()),
+            false => Err(format!("the notification: {answer}").into()),
+        }
+    }
+
+    /// Resident bytes.
+    fn resident(&self) -> Result<u64, AnyError> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.program.pid()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.ok_or("no VmRSS")?.trim().trim_end_matches(" kB");
+        Ok(kib.parse::<u64>()? << 10)
+    }
+}
+
+fn median(mut latencies: Vec<Duration>) -> f64 {
+    latencies.sort_unstable();
+    latencies[latencies.len() / 2].as_secs_f64() * 1e6
+}
+
+/// Measures all, and shows each row.
+pub(crate) fn run(
+    floe: &Path,
+    folder: &Path,
+    quick: bool,
+    mut show: impl FnMut(Value),
+) -> Result<(), AnyError> {
+    let origin = FarOrigin::start(DISTANCE)?;
+    let rounds = if quick { 10 } else { 200 };
+    for mode in MODES {
+        let server = Floe::start(floe, folder, &origin, mode)?;
+        if mode == "events" {
+            server.notify()?;
+        }
+        let mut client = Client::connect(server.s3)?;
+        let mut direct = Client::connect(origin.address)?;
+        hits(mode, &mut client, &mut direct, &origin, rounds, &mut show)?;
+        match mode {
+            "etag" => {
+                bursts(&server, &origin, rounds / 10, &mut show)?;
+                misses(&mut client, &mut direct, rounds, &mut show)?;
+            }
+            "immutable" => connections(&server, quick, &mut show)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Hits beside the origin's own HEADs, in turns.
+fn hits(
+    mode: &str,
+    client: &mut Client,
+    direct: &mut Client,
+    origin: &FarOrigin,
+    rounds: usize,
+    show: &mut impl FnMut(Value),
+) -> Result<(), AnyError> {
+    for _ in 0..2 {
+        client.get("4096-hit", None)?;
+    }
+    // Metadata and bytes are stored behind the answer.
+    std::thread::sleep(Duration::from_millis(200));
+    let (mut of_origin, mut of_floe, mut asked) = (Vec::new(), Vec::new(), 0);
+    for _ in 0..rounds {
+        of_origin.push(direct.head_latency("4096-hit")?);
+        let before = origin.requests();
+        of_floe.push(client.get("4096-hit", None)?.0);
+        asked += origin.requests() - before;
+    }
+    let (of_origin, of_floe) = (median(of_origin), median(of_floe));
+    let reference = if mode == "etag" { of_origin } else { 0.0 };
+    show(json!({
+        "figure": format!("hit of 4 KiB, {mode}"),
+        "p50_us": of_floe.round(),
+        "origin_p50_us": of_origin.round(),
+        "over_origin_us": (of_floe - reference).round(),
+        "origin_requests_each": asked as f64 / rounds as f64,
+    }));
+    Ok(())
+}
+
+/// Readers of one cached object at once.
+fn bursts(
+    server: &Floe,
+    origin: &FarOrigin,
+    rounds: usize,
+    show: &mut impl FnMut(Value),
+) -> Result<(), AnyError> {
+    const READERS: usize = 64;
+    let barrier = Barrier::new(READERS);
+    let before = origin.heads.load(Relaxed);
+    let latencies: Vec<Duration> = std::thread::scope(|scope| {
+        let reader = || -> Result<Vec<Duration>, AnyError> {
+            let mut client = Client::connect(server.s3)?;
+            let mut latencies = Vec::new();
+            for _ in 0..rounds {
+                barrier.wait();
+                latencies.push(client.get("4096-hit", None)?.0);
+                barrier.wait();
+            }
+            Ok(latencies)
+        };
+        let readers: Vec<_> = (0..READERS).map(|_| scope.spawn(reader)).collect();
+        let joined = readers.into_iter().map(|reader| {
+            let result = reader.join();
+            result.unwrap_or_else(|_| Err("a reader panicked".into()))
+        });
+        let latencies: Vec<Vec<Duration>> = joined.collect::<Result<_, AnyError>>()?;
+        Ok::<_, AnyError>(latencies.concat())
+    })?;
+    let heads = origin.heads.load(Relaxed) - before;
+    show(json!({
+        "figure": "64 hits of one object at once, etag",
+        "p50_us": median(latencies).round(),
+        "origin_requests_each": heads as f64 / (rounds * READERS) as f64,
+        "origin_requests_per_burst": heads as f64 / rounds as f64,
+    }));
+    Ok(())
+}
+
+/// First bytes of misses beside those of the origin.
+fn misses(
+    client: &mut Client,
+    direct: &mut Client,
+    rounds: usize,
+    show: &mut impl FnMut(Value),
+) -> Result<(), AnyError> {
+    const GIB: u64 = 1 << 30;
+    for (name, size, range) in [
+        ("miss of 4 KiB", 4096, false),
+        ("miss of 4 KiB within 1 GiB", GIB, true),
+        ("miss of 4 KiB within 100 GiB", 100 * GIB, true),
+    ] {
+        let (mut of_origin, mut of_floe) = (Vec::new(), Vec::new());
+        for round in 0..rounds as u64 {
+            let object = format!("{size}-{round}");
+            let from = size / 3 + round * 8192;
+            let range = range.then_some((from, from + 4096));
+            of_origin.push(direct.get(&object, range)?.0);
+            of_floe.push(client.get(&object, range)?.0);
+        }
+        let (of_origin, of_floe) = (median(of_origin), median(of_floe));
+        show(json!({
+            "figure": name,
+            "p50_us": of_floe.round(),
+            "origin_p50_us": of_origin.round(),
+            "over_origin_us": (of_floe - of_origin).round(),
+        }));
+    }
+    Ok(())
+}
+
+/// Resident memory with many connections.
+fn connections(server: &Floe, quick: bool, show: &mut impl FnMut(Value)) -> Result<(), AnyError> {
+    let parts = if quick { 10 } else { 1 };
+    let mib = |bytes: u64| (bytes as f64 / f64::from(1 << 20) * 10.0).round() / 10.0;
+    Client::connect(server.s3)?.get("65536-active", None)?;
+    let before = server.resident()?;
+    let mut idle = Vec::new();
+    for _ in 0..IDLE_CONNECTIONS / parts {
+        let mut client = Client::connect(server.s3)?;
+        client.get("4096-hit", None)?;
+        idle.push(client);
+    }
+    let with_idle = server.resident()?;
+    let mut active = Vec::new();
+    for _ in 0..ACTIVE_CONNECTIONS / parts {
+        let mut client = Client::connect(server.s3)?;
+        client.send("GET", "65536-active", None)?;
+        active.push(client);
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    let with_active = server.resident()?;
+    for client in &mut active {
+        let mut body = vec![0; client.head()?];
+        client.stream.read_exact(&mut body)?;
+    }
+    show(json!({
+        "figure": format!("{} idle connections", idle.len()),
+        "resident_mib_more": mib(with_idle.saturating_sub(before)),
+    }));
+    show(json!({
+        "figure": format!("and {} with an answer of 64 KiB under way", active.len()),
+        "resident_mib_more": mib(with_active.saturating_sub(before)),
+    }));
+    Ok(())
+}
