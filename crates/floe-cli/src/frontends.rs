@@ -149,6 +149,7 @@ fn s3() -> Result<Section, String> {
                 Kind::Text,
                 "The region that GetBucketLocation returns.",
             ),
+            threads(),
             count(
                 "max_connections",
                 "Most open connections. A further one replaces the connection that has been idle longest; if none is idle, it waits.",

@@ -97,13 +97,30 @@ pub(crate) async fn next_connection<A: Acceptor>(
     }
 }
 
+/// The places of a frontend's connections, for all its threads.
+#[derive(Clone)]
+pub(crate) struct Places {
+    limit: Arc<Limit>,
+    crowd: Arc<Crowd>,
+    clock: Clock,
+}
+
+impl Places {
+    pub(crate) fn new(limit: &Arc<Limit>, clock: &Clock) -> Self {
+        Places {
+            limit: Arc::clone(limit),
+            crowd: Crowd::new(clock.clone()),
+            clock: clock.clone(),
+        }
+    }
+}
+
 /// Serves each connection in its own task until a shutdown. While all `places`
 /// are in use, one more connection is accepted and waits; further ones wait in
 /// the listener's queue.
 pub(crate) async fn accept<A, F, S>(
     listener: A,
-    places: Arc<Limit>,
-    clock: Clock,
+    places: Places,
     shutdown: Shutdown,
     counters: Arc<ConnectionCounters>,
     serve: F,
@@ -112,21 +129,20 @@ pub(crate) async fn accept<A, F, S>(
     F: Fn(A::Stream, A::Peer, Arc<Activity>) -> S + Send + 'static,
     S: Future<Output = ()> + Send + 'static,
 {
-    let crowd = Crowd::new(clock.clone());
     loop {
         let count_failure = || counters.accept_errors.add(1);
         let (stream, peer) = tokio::select! {
             biased;
             () = shutdown.drain.cancelled() => return,
-            accepted = next_connection(&listener, &clock, count_failure) => accepted,
+            accepted = next_connection(&listener, &places.clock, count_failure) => accepted,
         };
         let slot = tokio::select! {
             biased;
             () = shutdown.drain.cancelled() => return,
-            slot = slot(&places, &crowd, &counters) => slot,
+            slot = slot(&places, &counters) => slot,
         };
         counters.opened.add(1);
-        let member = crowd.join();
+        let member = places.crowd.join();
         let connection = serve(stream, peer, Arc::clone(&member.activity));
         let abort = shutdown.abort.clone();
         let counters = Arc::clone(&counters);
@@ -145,15 +161,15 @@ pub(crate) async fn accept<A, F, S>(
 }
 
 /// Waits for a free slot, and evicts idle connections meanwhile.
-async fn slot(places: &Arc<Limit>, crowd: &Crowd, counters: &ConnectionCounters) -> Held {
-    if let Some(slot) = places.try_hold(1) {
+async fn slot(places: &Places, counters: &ConnectionCounters) -> Held {
+    if let Some(slot) = places.limit.try_hold(1) {
         return slot;
     }
     counters.waits.add(1);
     tokio::select! {
         biased;
-        slot = Arc::clone(places).hold(1) => slot,
-        never = crowd.evict() => match never {},
+        slot = Arc::clone(&places.limit).hold(1) => slot,
+        never = places.crowd.evict() => match never {},
     }
 }
 

@@ -60,6 +60,11 @@ impl Listeners {
         })
     }
 
+    /// Threads for the TCP listeners.
+    pub(crate) fn threads(&self) -> usize {
+        self.tcp.len()
+    }
+
     pub(crate) fn addresses(&self) -> Vec<Address> {
         let tcp = self.tcp.first();
         let tcp = tcp.and_then(|listener| listener.local_addr().ok());

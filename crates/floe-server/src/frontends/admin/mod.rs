@@ -23,7 +23,7 @@ use tokio::sync::Semaphore;
 
 use crate::frontend::{Bound, Frontend, Host, Serving, StartError};
 use crate::metrics::{Collect, ConnectionCounters, Samples, collect_volumes};
-use crate::net::{self, Activity, HttpLimits, Pace, Service, Shutdown, bind_tcp};
+use crate::net::{self, Activity, HttpLimits, Pace, Places, Service, Shutdown, bind_tcp};
 
 pub use config::AdminConfig;
 
@@ -71,10 +71,11 @@ impl Frontend for AdminFrontend {
         let host = self.host.clone();
         let router = router(Arc::new(MetricsState { metrics, host }), pages);
         let counters = Arc::new(ConnectionCounters::default());
+        let places = connections.saturating_add(HEALTH_CONNECTIONS);
+        let places = Places::new(&Limit::new(places as usize), &clock);
         Service::shared(net::accept(
             listener,
-            Limit::new(connections.saturating_add(HEALTH_CONNECTIONS) as usize),
-            clock.clone(),
+            places,
             shutdown.clone(),
             Arc::clone(&counters),
             move |stream, _, activity| {

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::frontend::{Address, Bound, Frontend, Host, Serving, StartError};
 use crate::metrics::{Collect, ConnectionCounters, Samples};
-use crate::net::{self, Activity, Service, UnixSocket};
+use crate::net::{self, Activity, Places, Service, UnixSocket};
 use objects::Objects;
 use volumes::Volumes;
 
@@ -97,8 +97,7 @@ impl Frontend for ControlFrontend {
         };
         Service::shared(net::accept(
             socket,
-            Limit::new(CLIENTS_MAX),
-            self.clock.clone(),
+            Places::new(&Limit::new(CLIENTS_MAX), &self.clock),
             serving.shutdown,
             Arc::clone(&self.counters),
             move |stream, _, activity| {

@@ -26,7 +26,7 @@ use tokio::sync::Semaphore;
 
 use crate::frontend::{Bound, Frontend, Host, Serving, StartError};
 use crate::metrics::{Collect, ConnectionCounters, Counter, Samples};
-use crate::net::{self, HttpLimits, Pace, Service, bind_tcp};
+use crate::net::{self, HttpLimits, Pace, Places, Service, bind_tcp};
 
 pub use config::EventsConfig;
 
@@ -92,10 +92,10 @@ impl Frontend for EventsFrontend {
             .with_state(Arc::clone(&self.state));
         let clock = self.state.clock.clone();
         let counters = Arc::new(ConnectionCounters::default());
+        let places = Limit::new(self.config.max_connections as usize);
         Service::shared(net::accept(
             listener,
-            Limit::new(self.config.max_connections as usize),
-            clock.clone(),
+            Places::new(&places, &clock),
             shutdown.clone(),
             Arc::clone(&counters),
             move |stream, _, activity| {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::config::ServerConfigError;
 use crate::frontend::{Address, Bound, Frontend, Host, Reload, Serving, StartError};
 use crate::metrics::{Collect, Samples};
-use crate::net::{self, Service, UnixSocket};
+use crate::net::{self, Places, Service, UnixSocket};
 
 pub use config::OxCacheConfig;
 pub(crate) use frontend::OxCacheFrontend;
@@ -38,8 +38,7 @@ impl Frontend for OxCacheFrontend {
         let connections = shutdown.clone();
         Service::shared(net::accept(
             socket,
-            Arc::clone(&self.connections),
-            self.clock.clone(),
+            Places::new(&self.connections, &self.clock),
             shutdown,
             Arc::clone(&self.statistics.connections),
             move |stream, _, activity| {

@@ -18,10 +18,12 @@ use super::condition::conditions;
 use super::error::{precondition_failed, range_not_satisfiable, s3_error};
 use super::passable::is_stable;
 use super::range::requested_range;
+use crate::net::Home;
 
 /// Answers reads of objects.
 pub(crate) struct Answers {
     cache: ObjectCache,
+    home: Home,
 }
 
 /// A head, and the body of a GET.
@@ -40,6 +42,7 @@ impl Answers {
     pub(super) fn new(cache: &ObjectCache) -> Self {
         Answers {
             cache: cache.clone(),
+            home: Home::here(),
         }
     }
 
@@ -51,7 +54,9 @@ impl Answers {
         key: &ObjectKey,
         headers: &HeaderMap,
     ) -> Result<Answered, Unread> {
-        let mut answered = self.found(is_head, key, headers).await?;
+        let found = self.home.run(self.found(is_head, key, headers));
+        let mut answered = found.await?;
+        answered.1 = answered.1.map(|body| self.home.stream(body));
         answered.0.leave_checksums_to(headers);
         Ok(answered)
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::policy::{self, KeyPolicy};
 use crate::config::{
     Anonymous, Exposed, Section, ServerConfigError, both_or_none, is_loopback, positive, problem,
-    within,
+    validate_threads, within,
 };
 
 /// Longest life of an acceptance: that of a signature in a header.
@@ -44,6 +44,8 @@ pub struct S3Config {
     pub domains: Vec<String>,
     /// The region that `GetBucketLocation` returns.
     pub region: String,
+    /// Threads that serve connections; 0 is one per core.
+    pub threads: u32,
     /// Most open connections. A further one replaces the connection that has
     /// been idle longest; if none is idle, it waits.
     pub max_connections: u32,
@@ -80,6 +82,7 @@ impl Default for S3Config {
             policies: Vec::new(),
             domains: Vec::new(),
             region: "us-east-1".into(),
+            threads: 0,
             max_connections: 4096,
             max_streams_per_connection: 128,
             max_header_size: ByteSize::kib(64),
@@ -104,6 +107,7 @@ impl Section for S3Config {
     }
 
     fn validate(&self) -> Result<(), ServerConfigError> {
+        validate_threads("s3.threads", self.threads)?;
         positive("s3.max_connections", self.max_connections)?;
         positive(
             "s3.max_streams_per_connection",

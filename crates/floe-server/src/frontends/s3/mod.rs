@@ -38,6 +38,7 @@ mod write;
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -54,14 +55,15 @@ use hyper::body::Incoming;
 use s3s::service::S3Service;
 use s3s::{Body, S3Error, S3ErrorCode};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
+use tokio_util::task::TaskTracker;
 
-use crate::config::{ServerConfigError, problem};
+use crate::config::{ServerConfigError, problem, thread_count};
 use crate::frontend::{Bound, Frontend, Host, Reload, Serving, StartError};
 use crate::metrics::{Collect, FrontendStatistics, RequestMeter, Samples};
 use crate::net::{
-    self, Activity, Greeting, HttpLimits, Pace, PacedBody, SendKept, Service, Shutdown, TimedBody,
-    Tls, UploadPace, bind_tcp,
+    self, Activity, Greeting, Home, HttpLimits, Listeners, Pace, PacedBody, Places, SendKept,
+    Service, Shutdown, ThreadListeners, TimedBody, Tls, UploadPace,
 };
 use crate::reload::Reloadable;
 use access_log::{AccessLog, Asked, Opened, Record, RecordedBody};
@@ -92,6 +94,7 @@ pub(crate) struct S3Frontend {
     clients: Option<ClientRequests>,
     tls: Option<Tls>,
     clock: Clock,
+    home: Home,
     limits: Reloadable<Limits>,
     connections: Arc<Limit>,
     upload_limit_bytes: Arc<AtomicU64>,
@@ -130,11 +133,13 @@ type PacedResponse = Response<PacedBody<RecordedBody<Body>>>;
 
 impl Frontend for S3Frontend {
     type Config = S3Config;
-    type Listeners = TcpListener;
+    type Listeners = Listeners;
     const NAME: &'static str = "s3";
 
     async fn bind(config: &S3Config, host: &Host) -> Result<Bound<Self>, StartError> {
-        let listener = bind_tcp(Self::NAME, config.listen).await?;
+        let threads = thread_count(config.threads);
+        let listen = Some(config.listen);
+        let listeners = Listeners::bind(Self::NAME, listen, Path::new(""), threads).await?;
         let tls = tls(config)?;
         let frontend = S3Frontend::new(config, tls, host)?;
         let started = frontend
@@ -144,22 +149,32 @@ impl Frontend for S3Frontend {
             frontend: Self::NAME,
             source,
         })?;
-        Ok(Bound::tcp(frontend, listener))
+        Ok(Bound {
+            frontend,
+            addresses: listeners.addresses(),
+            listeners,
+        })
     }
 
-    fn serve(self: Arc<Self>, listener: TcpListener, serving: Serving) -> Service {
+    fn serve(self: Arc<Self>, listeners: Listeners, serving: Serving) -> Service {
+        let places = Places::new(&self.connections, &self.clock);
         let shutdown = serving.shutdown;
-        let connections = shutdown.clone();
-        Service::shared(net::accept(
-            listener,
-            Arc::clone(&self.connections),
-            self.clock.clone(),
-            shutdown,
-            Arc::clone(&self.statistics.connections),
-            move |stream, client, activity| {
+        let of_threads = shutdown.clone();
+        let accept = move |(): (), listeners: ThreadListeners, tasks: TaskTracker| async move {
+            let shutdown = Shutdown {
+                tasks,
+                ..of_threads
+            };
+            let connections = shutdown.clone();
+            let counters = Arc::clone(&self.statistics.connections);
+            let serve = move |stream, client, activity| {
                 Arc::clone(&self).connection(stream, client, connections.clone(), activity)
-            },
-        ))
+            };
+            let listener = listeners.tcp().await;
+            net::accept(listener, places, shutdown, counters, serve).await;
+        };
+        let threads = std::iter::repeat_n((), listeners.threads());
+        listeners.serve(threads, &shutdown, accept)
     }
 
     /// Replaces keys and their policies for later requests, limits for later connections and
@@ -248,6 +263,7 @@ impl S3Frontend {
             // Ids of different runs differ, so that logs can be distinguished.
             next_request_id: AtomicU64::new(host.clock.unix_seconds() << 32),
             clock: host.clock.clone(),
+            home: Home::here(),
             access_log,
             statistics,
         })
@@ -426,9 +442,9 @@ impl S3Frontend {
         };
         let request = Request::from_parts(head, body);
         if let Some(clients) = &self.clients {
-            return clients.call(request).await;
+            return self.home.run(clients.call(request)).await;
         }
-        match self.service.call(request).await {
+        match self.home.run(self.service.call(request)).await {
             Ok(response) => response,
             Err(error) => {
                 let source: Box<dyn std::error::Error + Send + Sync> = error.into();

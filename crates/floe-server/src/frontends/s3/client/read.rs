@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use floe::object::{ByteRange, ObjectCache, ObjectError, ObjectKey, ObjectMeta, ObjectRead};
+use floe::object::{
+    ByteRange, CachedVersion, ObjectCache, ObjectError, ObjectKey, ObjectMeta, ObjectRead,
+};
 use floe::origin::{ForwardAnswer, ForwardHead, ForwardRequest, OriginError};
 use floe_core::Tick;
 use floe_device::Clock;
@@ -25,6 +27,7 @@ use crate::frontends::s3::passable::is_stable;
 use crate::frontends::s3::range::requested_range;
 use crate::frontends::s3::read::{answer_of, asks_for_bytes, overridden_headers};
 use crate::metrics::{Counter, Samples};
+use crate::net::Home;
 
 /// Conditions of the client's own. The origin evaluates them.
 const CONDITIONS: [HeaderName; 5] = [
@@ -47,6 +50,7 @@ pub(super) struct Read {
 pub(super) struct Reads {
     cache: ObjectCache,
     clock: Clock,
+    home: Home,
     accepted: Accepted,
     /// Answers with the cached version, which the origin confirmed for this request.
     confirmed: Counter,
@@ -90,6 +94,7 @@ impl Reads {
         Reads {
             cache: host.objects.clone(),
             clock: host.clock.clone(),
+            home: Home::here(),
             accepted: Accepted::new(Duration::from_secs(u64::from(ttl_seconds))),
             confirmed: Counter::default(),
             remembered: Counter::default(),
@@ -119,7 +124,7 @@ impl Reads {
         let digest = digest(&asked.head);
         if let Some(found) = self.remembered(&digest, &read).await {
             self.remembered.add(1);
-            return Ok(served(found, &asked, read));
+            return Ok(self.served(found, &asked, read));
         }
         // Acceptances and versions hold as of this moment.
         let begun = (self.clock.now(), self.clock.unix_seconds());
@@ -135,29 +140,29 @@ impl Reads {
         }
         let mut answer = self.ask(head).await?;
         if answer.status.as_u16() == 304 {
-            let (Some(cached), Some(_)) = (cached, tag) else {
+            let (Some(cached), Some(_)) = (&cached, tag) else {
                 return Err(s3_error(ObjectError::from(OriginError::Protocol(
                     "a 304 to a read without a condition".into(),
                 ))));
             };
             let judged = Judged::not_modified(cached.meta(), &answer.headers);
             if let Some(judged) = judged
-                && let Ok(found) = self.cache.get_version(&cached, read.range).await
+                && let Ok(found) = self.cache.get_version(cached, read.range).await
             {
                 self.confirmed.add(1);
                 self.accept(digest, judged, begun, &asked);
-                return Ok(served(found, &asked, read));
+                return Ok(self.served(found, &asked, read));
             }
             answer = self.ask(asked.head.clone()).await?;
         }
         let status = if read.range.is_some() { 206 } else { 200 };
         let judged = Judged::of(&answer.headers).filter(|_| answer.status.as_u16() == status);
         if let Some(judged) = judged
-            && let Some(found) = self.fetched(&judged, &read).await
+            && let Some(found) = self.fetched(&judged, cached, &read).await
         {
             self.fetched.add(1);
             self.accept(digest, judged, begun, &asked);
-            return Ok(served(found, &asked, read));
+            return Ok(self.served(found, &asked, read));
         }
         self.forwarded.add(1);
         Ok(response(answer, false))
@@ -182,9 +187,25 @@ impl Reads {
     }
 
     /// The judged version, read through the cache with Floe's own credentials.
-    async fn fetched(&self, judged: &Judged, read: &Read) -> Option<ObjectRead> {
+    async fn fetched(
+        &self,
+        judged: &Judged,
+        cached: Option<CachedVersion>,
+        read: &Read,
+    ) -> Option<ObjectRead> {
+        if let Some(cached) = cached.filter(|cached| judged.is(cached.meta())) {
+            return self.cache.get_version(&cached, read.range).await.ok();
+        }
         let found = self.cache.get_newest(&read.key, read.range).await.ok()?;
         judged.is(&found.meta).then_some(found)
+    }
+
+    fn served(&self, mut found: ObjectRead, asked: &Asked, read: Read) -> S3Response<Body> {
+        found.body = self.home.stream(found.body);
+        let answered = of_read(found, read.range.is_some(), &asked.parts.headers);
+        let mut response = answer_of(answered);
+        response.headers.extend(read.overrides);
+        response
     }
 
     fn accept(
@@ -206,11 +227,4 @@ impl Reads {
 fn needs_key(meta: &ObjectMeta) -> bool {
     let mut headers = meta.attributes.headers.iter();
     headers.any(|(name, value)| name == "x-amz-server-side-encryption" && value != "AES256")
-}
-
-fn served(found: ObjectRead, asked: &Asked, read: Read) -> S3Response<Body> {
-    let answered = of_read(found, read.range.is_some(), &asked.parts.headers);
-    let mut response = answer_of(answered);
-    response.headers.extend(read.overrides);
-    response
 }
