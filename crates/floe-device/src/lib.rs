@@ -38,6 +38,7 @@ pub mod sim;
 mod sim_config;
 pub mod sim_media;
 mod spans;
+pub mod thread;
 pub mod upkeep;
 mod virtual_clock;
 pub mod virtual_time;

@@ -12,6 +12,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use floe_core::Tick;
 use floe_device::Clock;
+use floe_device::thread::waits_of_this_thread;
 use futures::StreamExt;
 use parking_lot::{Mutex, RwLock};
 use rand::{RngExt, SeedableRng};
@@ -30,8 +31,15 @@ use crate::limit::Limit;
 /// fewer if the body is shorter.
 const PRIMED_BYTES: usize = 16 << 10;
 
-/// A confirmation that takes longer than this held up a thread.
+/// A confirmation that takes longer than this may have held up a thread.
 const CONFIRMATION_LIMIT: Duration = Duration::from_millis(2);
+
+/// One that takes longer than this has, for all that is known.
+const CONFIRMATION_LIMIT_MAX: Duration = Duration::from_millis(20);
+
+/// Confirmations after one that may have held up a thread of which the kernel is asked
+/// whether the thread waited, or only lost its processor.
+const WATCHED_CONFIRMATIONS: u64 = 4096;
 
 /// After one that held up a thread, so many times that time passes without confirmations: they
 /// hold up a thread for at most 2 % of its time, and a thread that only lost its processor is
@@ -49,6 +57,8 @@ pub(super) struct Guard {
     uploads: Arc<Limit>,
     counters: Arc<Counters>,
     jitter: Mutex<Xoshiro256PlusPlus>,
+    /// Confirmations that are still to be watched.
+    watched: AtomicU64,
     /// No confirmations before this time, in nanoseconds of the clock.
     confirms_from: AtomicU64,
 }
@@ -61,6 +71,7 @@ impl Guard {
             uploads: Limit::new(config.max_uploads),
             counters: Arc::new(Counters::default()),
             jitter: Mutex::new(Xoshiro256PlusPlus::seed_from_u64(seed)),
+            watched: AtomicU64::new(0),
             confirms_from: AtomicU64::new(0),
             config: RwLock::new(Arc::new(config)),
             clock,
@@ -101,10 +112,17 @@ impl Guard {
         if begun.0 < self.confirms_from.load(Relaxed) {
             return false;
         }
+        let watched = self.watched.load(Relaxed);
+        let waits = (watched > 0).then(waits_of_this_thread).flatten();
         let is_confirmed = confirm();
         let now = self.clock.now().0;
         let latency = Duration::from_nanos(now.saturating_sub(begun.0));
-        if latency > CONFIRMATION_LIMIT {
+        if latency <= CONFIRMATION_LIMIT {
+            if watched > 0 {
+                // Another thread may count at the same time: the number is no promise.
+                self.watched.store(watched - 1, Relaxed);
+            }
+        } else if self.has_waited(waits, latency) {
             let pause = (latency * CONFIRMATION_PAUSES).as_nanos() as u64;
             self.confirms_from.store(now + pause, Relaxed);
         }
@@ -114,6 +132,16 @@ impl Guard {
             self.counters.attempt(purpose, latency, unchanged);
         }
         is_confirmed
+    }
+
+    /// True if a slow confirmation kept a thread waiting; `waits` is the count before it.
+    fn has_waited(&self, waits: Option<u64>, latency: Duration) -> bool {
+        self.watched.store(WATCHED_CONFIRMATIONS, Relaxed);
+        match (waits, waits_of_this_thread()) {
+            (Some(before), Some(after)) => after > before,
+            // The next one will tell.
+            _ => latency > CONFIRMATION_LIMIT_MAX,
+        }
     }
 
     /// Runs a request that must not be retried.
@@ -498,12 +526,20 @@ mod tests {
         let guard = Guard::new(RequestConfig::default(), Clock::real());
         assert!(guard.confirm(|| true));
         assert!(!guard.confirm(|| false));
-        assert!(guard.confirm(|| {
+        let slow = || {
             std::thread::sleep(CONFIRMATION_LIMIT);
             true
+        };
+        // One that only computes is slow, as in a thread that lost its processor.
+        guard.watched.store(2, Relaxed);
+        assert!(guard.confirm(|| {
+            let until = std::time::Instant::now() + CONFIRMATION_LIMIT;
+            while std::time::Instant::now() < until {}
+            true
         }));
+        assert!(guard.confirm(slow));
         assert!(!guard.confirm(|| unreachable!("it holds up another thread")));
         let heads = guard.stats().operation(OriginOperation::Head).clone();
-        assert_eq!(heads.negative, 2);
+        assert_eq!(heads.negative, 3);
     }
 }

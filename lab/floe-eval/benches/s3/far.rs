@@ -168,6 +168,7 @@ pub(crate) fn run(
     mut show: impl FnMut(Value),
 ) -> Result<(), AnyError> {
     let origin = FarOrigin::start(DISTANCE)?;
+    let near = FarOrigin::start(Duration::ZERO)?;
     let rounds = if quick { 10 } else { 200 };
     for mode in MODES {
         let server = Floe::start(floe, folder, &origin, mode)?;
@@ -176,7 +177,8 @@ pub(crate) fn run(
         }
         let mut client = Client::connect(server.s3)?;
         let mut direct = Client::connect(origin.address)?;
-        hits(mode, &mut client, &mut direct, &origin, rounds, &mut show)?;
+        let mut peers = [&mut direct, &mut Client::connect(near.address)?];
+        hits(mode, &mut client, &mut peers, &origin, rounds, &mut show)?;
         match mode {
             "etag" => {
                 bursts(&server, &origin, rounds / 10, &mut show)?;
@@ -189,11 +191,11 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Hits beside the origin's own HEADs, in turns.
+/// Hits beside the origin's own HEADs, in turns, and a bare server that answers at once.
 fn hits(
     mode: &str,
     client: &mut Client,
-    direct: &mut Client,
+    [direct, near]: &mut [&mut Client; 2],
     origin: &FarOrigin,
     rounds: usize,
     show: &mut impl FnMut(Value),
@@ -203,12 +205,14 @@ fn hits(
     }
     // Metadata and bytes are stored behind the answer.
     std::thread::sleep(Duration::from_millis(200));
-    let (mut of_origin, mut of_floe, mut asked) = (Vec::new(), Vec::new(), 0);
+    let (mut of_origin, mut of_floe, mut of_near) = (Vec::new(), Vec::new(), Vec::new());
+    let mut asked = 0;
     for _ in 0..rounds {
         of_origin.push(direct.head_latency("4096-hit")?);
         let before = origin.requests();
         of_floe.push(client.get("4096-hit", None)?.0);
         asked += origin.requests() - before;
+        of_near.push(near.get("4096-hit", None)?.0);
     }
     let (of_origin, of_floe) = (median(of_origin), median(of_floe));
     let reference = if mode == "etag" { of_origin } else { 0.0 };
@@ -217,6 +221,7 @@ fn hits(
         "p50_us": of_floe.round(),
         "origin_p50_us": of_origin.round(),
         "over_origin_us": (of_floe - reference).round(),
+        "bare_server_p50_us": median(of_near).round(),
         "origin_requests_each": asked as f64 / rounds as f64,
     }));
     Ok(())
