@@ -460,7 +460,7 @@ fn control() -> Result<Section, String> {
 fn admin() -> Result<Section, String> {
     Section::adopt(
         "admin",
-        "Metrics, health and statistics over HTTP.",
+        "Metrics, health and statistics over HTTP, and commands with `admin.token`.",
         &AdminConfig::default(),
         &[],
         vec![
@@ -476,8 +476,14 @@ fn admin() -> Result<Section, String> {
             Key::new(
                 "public",
                 Kind::Bool,
-                "Allow other machines to reach `admin.listen`, although the frontend has no authentication.",
+                "Allow other machines to reach `admin.listen`, although metrics, health and statistics need no password.",
             ),
+            Key::new(
+                "token",
+                Kind::Text,
+                "The secret of the commands of `floe cache` over HTTP, which clients send in `Authorization: Bearer …`. Empty turns these commands off.",
+            )
+            .secret(),
         ],
     )
 }

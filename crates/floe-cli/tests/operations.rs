@@ -286,7 +286,7 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "Metrics and health have",
-        "floe-server/src/frontends/tests.rs:allowed_open_frontends_are_listed floe-cli/tests/configuration.rs:frontends_open_to_other_machines_cause_a_warning",
+        "floe-server/src/frontends/tests.rs:allowed_open_frontends_are_listed floe-server/tests/frontends/admin.rs:commands_without_the_token_or_from_a_browser_are_refused floe-cli/tests/configuration.rs:frontends_open_to_other_machines_cause_a_warning",
     ),
     (
         "In front of an S3 service",

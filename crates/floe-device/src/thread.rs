@@ -1,4 +1,4 @@
-//! What the kernel knows of the calling thread.
+//! Facts that the kernel knows of the calling thread.
 
 use std::mem::MaybeUninit;
 

@@ -15,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+mod commands;
 mod config;
 mod frontend;
 pub mod frontends;

@@ -58,7 +58,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
         &[
             &["config", "metrics", "reload"],
             &["net"],
-            &["frontend"],
+            &["commands", "frontend"],
             &["frontends"],
             &["server"],
         ],

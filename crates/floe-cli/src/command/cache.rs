@@ -288,14 +288,7 @@ impl<'a> Warming<'a> {
     }
 
     fn batches(&mut self, bucket: &str, keys: VecDeque<String>) -> Result<(), Failure> {
-        let mut left: VecDeque<WarmObject> = keys
-            .into_iter()
-            .map(|key| WarmObject {
-                key,
-                position: 0,
-                etag: None,
-            })
-            .collect();
+        let mut left: VecDeque<WarmObject> = keys.into_iter().map(WarmObject::from).collect();
         while !left.is_empty() {
             let objects = take_batch(&mut left, WARM_OBJECTS, |object| object.key.len());
             let begun = Instant::now();
@@ -317,11 +310,7 @@ impl<'a> Warming<'a> {
                 } else if object.is_done {
                     self.report.objects += 1;
                 } else {
-                    left.push_front(WarmObject {
-                        key: object.key,
-                        position: object.position,
-                        etag: object.etag,
-                    });
+                    left.push_front(WarmObject::from(&object));
                 }
             }
             self.report.fetched_bytes += fetched;

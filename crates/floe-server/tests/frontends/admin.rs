@@ -191,3 +191,98 @@ async fn pages_leave_connections_for_health() {
         assert_eq!(page(&rig, path).await.status, 200, "{path}");
     }
 }
+
+/// Posts a command with a token and further headers.
+async fn command(
+    rig: &Rig,
+    name: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> crate::support::Reply {
+    let mut all = vec![("content-type", "application/json")];
+    all.extend_from_slice(headers);
+    let path = format!("/cache/{name}");
+    let body = body.to_owned();
+    send(rig.admin(), request(rig.admin(), "POST", &path, &all, body)).await
+}
+
+/// The objects of the lines of a response.
+fn lines(reply: &crate::support::Reply) -> Vec<serde_json::Value> {
+    let lines = reply.text().lines();
+    lines
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+const TOKEN: &str = "a token of the tests";
+const BEARER: (&str, &str) = ("authorization", "Bearer a token of the tests");
+
+async fn commanded_rig() -> Rig {
+    let rig = rig_with(|config| config.admin.as_mut().unwrap().token = TOKEN.into()).await;
+    for key in ["a/1", "a/2", "b"] {
+        rig.origin.store("bucket", key, pattern(1, 1000));
+    }
+    rig
+}
+
+#[tokio::test]
+async fn commands_list_warm_and_purge_objects() {
+    let rig = commanded_rig().await;
+    let all = r#"{"bucket":"bucket","prefix":"a/"}"#;
+    let states = async || {
+        let listed = command(&rig, "ls", &[BEARER], all).await;
+        assert_eq!(listed.header("content-type"), "application/x-ndjson");
+        let lines = lines(&listed).into_iter();
+        let states = lines.map(|line| (line["key"].clone(), line["state"].clone()));
+        states.collect::<Vec<_>>()
+    };
+    let of = |state: &str| vec![("a/1".into(), state.into()), ("a/2".into(), state.into())];
+    assert_eq!(states().await, of("none"));
+    let warmed = lines(&command(&rig, "warm", &[BEARER], all).await);
+    assert_eq!(warmed.len(), 2);
+    assert!(warmed.iter().all(|object| object["is_done"] == true));
+    assert_eq!(warmed[0]["fetched_bytes"], 1000);
+    assert_eq!(states().await, of("whole"));
+    let after = r#"{"bucket":"bucket","after":"a/2"}"#;
+    let after = lines(&command(&rig, "ls", &[BEARER], after).await);
+    assert_eq!((after.len(), &after[0]["key"]), (1, &"b".into()));
+    let sets = r#"{"sets":[{"set":"prefix","bucket":"bucket","prefix":"a/"}]}"#;
+    let purged = command(&rig, "purge", &[BEARER], sets).await;
+    assert_eq!((purged.status, purged.text()), (200, r#"{"purged":1}"#));
+    assert_eq!(states().await, of("none"));
+    let absent = command(&rig, "ls", &[BEARER], r#"{"bucket":"absent"}"#).await;
+    assert!(lines(&absent)[0]["error"].is_string());
+}
+
+#[tokio::test]
+async fn commands_without_the_token_or_from_a_browser_are_refused() {
+    let rig = commanded_rig().await;
+    let wrong = ("authorization", "Bearer another");
+    let web = ("origin", "http://127.0.0.1:9100");
+    let sets = r#"{"sets":[{"set":"all"}]}"#;
+    for (name, headers, body, status) in [
+        ("purge", &[][..], sets, 403),
+        ("purge", &[wrong], sets, 403),
+        ("purge", &[BEARER, web], sets, 403),
+        ("ls", &[], r#"{"bucket":"bucket"}"#, 403),
+        ("purge", &[BEARER], "junk", 400),
+        ("purge", &[BEARER], r#"{"sets":[],"more":1}"#, 400),
+        ("purge", &[BEARER], &"x".repeat(70_000), 413),
+        ("nothing", &[BEARER], "{}", 404),
+    ] {
+        let reply = command(&rig, name, headers, body).await;
+        assert_eq!(reply.status, status, "{name} {headers:?} {}", reply.text());
+    }
+    let got = request(rig.admin(), "GET", "/cache/purge", &[BEARER], "");
+    assert_eq!(send(rig.admin(), got).await.status, 405);
+    let form = ("content-type", "text/plain");
+    let form = request(rig.admin(), "POST", "/cache/purge", &[form, BEARER], sets);
+    assert_eq!(send(rig.admin(), form).await.status, 415);
+    // Without a token in the settings there are no commands.
+    let off = rig_with(|_| {}).await;
+    for headers in [&[][..], &[("authorization", "Bearer ")], &[BEARER]] {
+        let reply = command(&off, "purge", headers, sets).await;
+        assert_eq!(reply.status, 403);
+        assert!(reply.text().contains("admin.token"));
+    }
+}

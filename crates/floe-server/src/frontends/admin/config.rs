@@ -1,5 +1,6 @@
 //! `[admin]`.
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
@@ -7,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::{Exposed, Section, ServerConfigError, is_loopback, positive, problem};
 
 /// Metrics, health and statistics over HTTP.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdminConfig {
     /// Address and port; port 0 selects a free one.
@@ -18,6 +19,17 @@ pub struct AdminConfig {
     pub max_connections: u32,
     /// Allow other machines to reach `listen`, although it has no authentication.
     pub public: bool,
+    /// The secret of the commands of `floe cache` over HTTP, in `Authorization: Bearer …`.
+    /// Without one they are off.
+    pub token: String,
+}
+
+impl fmt::Debug for AdminConfig {
+    /// Hides the token.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let AdminConfig { listen, public, .. } = self;
+        write!(f, "AdminConfig({listen}, public: {public})")
+    }
 }
 
 impl Default for AdminConfig {
@@ -26,6 +38,7 @@ impl Default for AdminConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 9100)),
             max_connections: 64,
             public: false,
+            token: String::new(),
         }
     }
 }

@@ -1,6 +1,7 @@
-//! Metrics, health and statistics over HTTP, for operators and their tools.
+//! Metrics, health, statistics and commands over HTTP, for operators and their tools.
 
 mod collect;
+mod commands;
 mod config;
 
 use std::future::Future;
@@ -25,6 +26,8 @@ use crate::frontend::{Bound, Frontend, Host, Serving, StartError};
 use crate::metrics::{Collect, ConnectionCounters, Samples, collect_volumes};
 use crate::net::{self, Activity, HttpLimits, Pace, Places, Service, Shutdown, bind_tcp};
 
+use commands::Commands;
+
 pub use config::AdminConfig;
 
 /// Connections beyond the limit, for small pages only.
@@ -38,7 +41,8 @@ const HELP: &str = "Floe\n\n\
     /stats    the same as JSON\n\
     /health   200 while the process lives\n\
     /ready    200 while requests are taken, 503 during a shutdown\n\
-    /version  the version that runs\n";
+    /version  the version that runs\n\n\
+    With admin.token, POST JSON to /cache/ls, warm or purge\n";
 
 /// The frontend for operators.
 pub(crate) struct AdminFrontend {
@@ -69,7 +73,8 @@ impl Frontend for AdminFrontend {
         let pages = Arc::new(Semaphore::new(connections as usize));
         let clock = self.host.clock.clone();
         let host = self.host.clone();
-        let router = router(Arc::new(MetricsState { metrics, host }), pages);
+        let commands = Commands::new(&host, &self.config.token);
+        let router = router(Arc::new(MetricsState { metrics, host }), pages, commands);
         let counters = Arc::new(ConnectionCounters::default());
         let places = connections.saturating_add(HEALTH_CONNECTIONS);
         let places = Places::new(&Limit::new(places as usize), &clock);
@@ -144,7 +149,7 @@ fn connection(
     net::serve_http(stream, service, limits, pace, shutdown, counters, activity)
 }
 
-fn router(state: Arc<MetricsState>, pages: Arc<Semaphore>) -> Router {
+fn router(state: Arc<MetricsState>, pages: Arc<Semaphore>, commands: Arc<Commands>) -> Router {
     Router::new()
         .route("/metrics", get(metrics))
         .route("/stats", get(stats))
@@ -154,6 +159,7 @@ fn router(state: Arc<MetricsState>, pages: Arc<Semaphore>) -> Router {
         .route("/health", get(async || "ok\n"))
         .route("/ready", get(ready))
         .route("/version", get(version))
+        .merge(commands::routes(commands))
         .fallback(async || (StatusCode::NOT_FOUND, HELP))
         .with_state(state)
 }

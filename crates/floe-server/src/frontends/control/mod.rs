@@ -5,7 +5,6 @@
 //! clients and waiting are bounded. Must not depend on: other frontends.
 
 mod config;
-mod objects;
 mod protocol;
 #[cfg(test)]
 mod tests;
@@ -24,10 +23,10 @@ use tokio::io::{
 use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 
+use crate::commands::{Objects, Page};
 use crate::frontend::{Address, Bound, Frontend, Host, Serving, StartError};
 use crate::metrics::{Collect, ConnectionCounters, Samples};
 use crate::net::{self, Activity, Places, Service, UnixSocket};
-use objects::Objects;
 use volumes::Volumes;
 
 pub use config::ControlConfig;
@@ -132,18 +131,24 @@ impl Collect for ControlFrontend {
 impl ControlFrontend {
     async fn carry_out(&self, request: Request) -> Reply {
         match request {
-            Request::Purge { sets } => self.objects.purge(sets).await,
+            Request::Purge { sets } => {
+                let purged = self.objects.purge(sets).await;
+                purged.map_or_else(Reply::from, |sets| Reply::Purged { sets })
+            }
             Request::Cached {
                 bucket,
                 prefix,
                 after,
                 most,
-            } => self.objects.cached(&bucket, prefix, after, most).await,
+            } => match self.objects.cached(&bucket, prefix, after, most).await {
+                Ok(Page { objects, is_last }) => Reply::Cached { objects, is_last },
+                Err(failed) => failed.into(),
+            },
             Request::Warm {
                 bucket,
                 objects,
                 most_bytes,
-            } => self.objects.warm(&bucket, objects, most_bytes).await,
+            } => Reply::Warmed(self.objects.warm(&bucket, objects, most_bytes).await),
             request => match &self.volumes {
                 Some(volumes) => volumes.carry_out(request).await,
                 None => Reply::Failed {

@@ -10,6 +10,9 @@ use floe::volume::{DirtyData, Mode, Resized, ScrubReport, Usage, VolumeStatus};
 use floe_core::ByteSize;
 use serde::{Deserialize, Serialize};
 
+use crate::commands::Failed;
+pub use crate::commands::{CachedObject, CachedState, WarmObject, WarmedObject};
+
 /// Most bytes of a request, its end of line included.
 pub const REQUEST_BYTES_MAX: usize = 64 << 10;
 
@@ -125,61 +128,11 @@ pub enum Reply {
     },
 }
 
-/// An object of the origin, and what is cached of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CachedObject {
-    /// Its key.
-    pub key: String,
-    /// Its bytes.
-    pub size: u64,
-    /// Bytes of the cached version that are in the cache.
-    pub cached_bytes: u64,
-    /// How much is cached.
-    pub state: CachedState,
-    /// When the origin confirmed the cached version, seconds since 1970.
-    pub validated_unix_s: Option<u64>,
-}
-
-/// How much of an object is cached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CachedState {
-    /// No byte, or nothing that can be found without the origin.
-    None,
-    /// Some of its bytes.
-    Part,
-    /// All of its bytes.
-    Whole,
-    /// Another version than the origin lists.
-    Stale,
-}
-
-/// An object to warm.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WarmObject {
-    /// Its key.
-    pub key: String,
-    /// The byte to begin with.
-    pub position: u64,
-    /// The entity tag of the version whose bytes before it are warm.
-    pub etag: Option<String>,
-}
-
-/// An object that a request warmed, or not yet.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WarmedObject {
-    /// Its key.
-    pub key: String,
-    /// The first byte that is left.
-    pub position: u64,
-    /// The version's entity tag.
-    pub etag: Option<String>,
-    /// Bytes that this request fetched.
-    pub fetched_bytes: u64,
-    /// Nothing is left.
-    pub is_done: bool,
-    /// Why it cannot be warmed.
-    pub error: Option<String>,
+impl From<Failed> for Reply {
+    fn from(failed: Failed) -> Self {
+        let Failed { is_usage, message } = failed;
+        Reply::Failed { is_usage, message }
+    }
 }
 
 /// The state of a volume.

@@ -642,7 +642,7 @@ async fn requests_that_clients_signed_are_sent_as_they_are() {
         .forward(ForwardRequest { head, body: None })
         .await
         .unwrap();
-    // What it says of credentials is for the client.
+    // Its word on credentials is for the client.
     assert_eq!(answer.status, 403);
     let pieces: Vec<Bytes> = answer.body.try_collect().await.unwrap();
     assert_eq!(pieces.concat(), refusal.as_bytes());

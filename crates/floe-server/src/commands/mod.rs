@@ -1,15 +1,22 @@
-//! The commands of cached objects: purge them, look at them, warm them.
+//! The commands of cached objects: purge them, look at them, warm them. Frontends of
+//! operators give them a form.
+
+mod messages;
+mod stream;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use floe::object::{ObjectCache, ObjectError, ObjectKey, Purge};
-use floe::origin::{ListRequest, ListedObject, OriginError};
+use floe::object::{ObjectCache, ObjectKey, Purge};
+use floe::origin::{ListRequest, ListedObject};
 use floe_device::Clock;
 use futures::StreamExt as _;
 use tokio::sync::Semaphore;
 
-use super::protocol::{CachedObject, CachedState, Reply, WarmObject, WarmedObject};
+pub use messages::{CachedObject, CachedState, WarmObject, WarmedObject};
+
+pub(crate) use messages::Failed;
+pub(crate) use stream::Selection;
 
 /// Most objects of a page.
 const PAGE_OBJECTS_MAX: usize = 500;
@@ -20,7 +27,15 @@ const WARM_PARALLELISM: usize = 4;
 /// How long a request warms objects before it reports.
 const WARM_TIME: Duration = Duration::from_secs(1);
 
-pub(super) struct Objects {
+/// A page of the origin's objects, with what is cached of each.
+pub(crate) struct Page {
+    pub(crate) objects: Vec<CachedObject>,
+    /// There is no further page.
+    pub(crate) is_last: bool,
+}
+
+/// Carries out the commands.
+pub(crate) struct Objects {
     cache: ObjectCache,
     clock: Clock,
     /// Pages are looked up one after the other, and their objects too, so that they take
@@ -29,7 +44,7 @@ pub(super) struct Objects {
 }
 
 impl Objects {
-    pub(super) fn new(cache: ObjectCache, clock: Clock) -> Self {
+    pub(crate) fn new(cache: ObjectCache, clock: Clock) -> Self {
         Objects {
             cache,
             clock,
@@ -37,26 +52,21 @@ impl Objects {
         }
     }
 
-    pub(super) async fn purge(&self, purges: Vec<Purge>) -> Reply {
-        match self.cache.purge(&purges).await {
-            Ok(()) => {
-                tracing::info!(?purges, "objects were purged");
-                Reply::Purged {
-                    sets: purges.len() as u64,
-                }
-            }
-            Err(error) => failed(&error),
-        }
+    /// Purges sets of objects; returns their number.
+    pub(crate) async fn purge(&self, purges: Vec<Purge>) -> Result<u64, Failed> {
+        self.cache.purge(&purges).await?;
+        tracing::info!(?purges, "objects were purged");
+        Ok(purges.len() as u64)
     }
 
     /// A page of the origin's objects, with what is cached of each.
-    pub(super) async fn cached(
+    pub(crate) async fn cached(
         &self,
         bucket: &str,
         prefix: String,
         after: Option<String>,
         most: usize,
-    ) -> Reply {
+    ) -> Result<Page, Failed> {
         // The semaphore is never closed.
         let _page = self.page.acquire().await;
         let mut request = ListRequest {
@@ -72,7 +82,7 @@ impl Objects {
                     request.continuation = page.next;
                 }
                 Ok(page) => break page,
-                Err(error) => return failed(&error),
+                Err(error) => return Err(error.into()),
             }
         };
         let is_last = page.next.is_none();
@@ -80,7 +90,7 @@ impl Objects {
         for listed in page.objects {
             objects.push(self.look_at(bucket, listed).await);
         }
-        Reply::Cached { objects, is_last }
+        Ok(Page { objects, is_last })
     }
 
     async fn look_at(&self, bucket: &str, listed: ListedObject) -> CachedObject {
@@ -111,7 +121,12 @@ impl Objects {
     }
 
     /// Warms objects for a second, or until so many bytes were fetched.
-    pub(super) async fn warm(&self, bucket: &str, objects: Vec<WarmObject>, most: u64) -> Reply {
+    pub(crate) async fn warm(
+        &self,
+        bucket: &str,
+        objects: Vec<WarmObject>,
+        most: u64,
+    ) -> Vec<WarmedObject> {
         let end = self.clock.now() + WARM_TIME;
         let fetched = AtomicU64::new(0);
         let warm = |object: WarmObject| {
@@ -154,14 +169,6 @@ impl Objects {
         let warmed = futures::stream::iter(objects)
             .map(warm)
             .buffered(WARM_PARALLELISM);
-        Reply::Warmed(warmed.collect().await)
-    }
-}
-
-fn failed(error: &ObjectError) -> Reply {
-    let is_usage = matches!(error, ObjectError::Origin(OriginError::NoSuchBucket(_)));
-    Reply::Failed {
-        is_usage,
-        message: error.to_string(),
+        warmed.collect().await
     }
 }
