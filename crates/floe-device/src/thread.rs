@@ -26,10 +26,13 @@ mod tests {
     fn a_thread_that_sleeps_waits() {
         let before = waits_of_this_thread().unwrap();
         std::thread::sleep(Duration::from_millis(1));
-        let slept = waits_of_this_thread().unwrap();
-        assert!(slept > before);
-        let until = Instant::now() + Duration::from_millis(1);
-        while Instant::now() < until {}
-        assert_eq!(waits_of_this_thread().unwrap(), slept);
+        assert!(waits_of_this_thread().unwrap() > before);
+        // A fault of memory may let it wait, but not each time.
+        assert!((0..10).any(|_| {
+            let before = waits_of_this_thread();
+            let until = Instant::now() + Duration::from_millis(1);
+            while Instant::now() < until {}
+            waits_of_this_thread() == before
+        }));
     }
 }

@@ -530,16 +530,23 @@ mod tests {
             std::thread::sleep(CONFIRMATION_LIMIT);
             true
         };
-        // One that only computes is slow, as in a thread that lost its processor.
-        guard.watched.store(2, Relaxed);
-        assert!(guard.confirm(|| {
-            let until = std::time::Instant::now() + CONFIRMATION_LIMIT;
-            while std::time::Instant::now() < until {}
-            true
-        }));
+        // One that only computes is slow, as in a thread that lost its processor. The kernel may
+        // find a reason to let it wait all the same, but not each time.
+        let is_spared = || {
+            guard.watched.store(2, Relaxed);
+            guard.confirms_from.store(0, Relaxed);
+            assert!(guard.confirm(|| {
+                let until = std::time::Instant::now() + CONFIRMATION_LIMIT;
+                while std::time::Instant::now() < until {}
+                true
+            }));
+            guard.confirms_from.load(Relaxed) == 0
+        };
+        assert!((0..10).any(|_| is_spared()));
+        let counted = || guard.stats().operation(OriginOperation::Head).negative;
+        let before = counted();
         assert!(guard.confirm(slow));
         assert!(!guard.confirm(|| unreachable!("it holds up another thread")));
-        let heads = guard.stats().operation(OriginOperation::Head).clone();
-        assert_eq!(heads.negative, 3);
+        assert_eq!(counted(), before + 1);
     }
 }
