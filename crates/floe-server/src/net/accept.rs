@@ -155,7 +155,9 @@ pub(crate) async fn accept<A, F, S>(
                 () = member.activity.evicted() => counters.evicted.add(1),
             }
             counters.closed.add(1);
-            drop((member, slot));
+            // In this order: a thread that waits for a place finds it before another is asked.
+            drop(slot);
+            drop(member);
         });
     }
 }

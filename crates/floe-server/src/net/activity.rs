@@ -180,6 +180,8 @@ pub(super) struct Member {
 impl Drop for Member {
     fn drop(&mut self) {
         self.crowd.members.lock().by_id.remove(&self.id);
+        // Its place went to one that waited. Another may still wait, for the next to go.
+        self.crowd.changed.notify_waiters();
     }
 }
 

@@ -39,6 +39,27 @@ fn the_longest_idle_is_asked_and_a_busy_one_declines() {
     });
 }
 
+/// Two threads wait for a place, and one connection leaves.
+#[test]
+fn another_is_asked_for_the_thread_that_still_waits() {
+    virtual_time::run(1, |clock| async move {
+        let crowd = Crowd::new(clock.clone());
+        let first = crowd.join();
+        clock.sleep(Duration::from_secs(1)).await;
+        let other = crowd.join();
+        let mut waiting = Box::pin(crowd.evict());
+        let mut still_waiting = Box::pin(crowd.evict());
+        assert!(futures::poll!(&mut waiting).is_pending());
+        assert!(futures::poll!(&mut still_waiting).is_pending());
+        assert!(first.activity.evicted().now_or_never().is_some());
+        assert!(other.activity.evicted().now_or_never().is_none());
+        drop(waiting);
+        drop(first);
+        assert!(futures::poll!(&mut still_waiting).is_pending());
+        assert!(other.activity.evicted().now_or_never().is_some());
+    });
+}
+
 #[test]
 fn permits_are_kept_until_the_connection_is_idle() {
     virtual_time::run(1, |clock| async move {
