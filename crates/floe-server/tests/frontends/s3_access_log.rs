@@ -25,7 +25,10 @@ impl Logged {
     }
 
     pub(crate) fn give(&self, config: &mut ServerConfig) {
-        config.s3.as_mut().unwrap().access_log = self.path();
+        let s3 = config.s3.as_mut().unwrap();
+        s3.access_log = self.path();
+        // Lines of several threads have no order.
+        s3.threads = 1;
     }
 
     /// A server with this log, and one object.

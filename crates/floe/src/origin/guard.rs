@@ -138,7 +138,8 @@ impl Guard {
     fn has_waited(&self, waits: Option<u64>, latency: Duration) -> bool {
         self.watched.store(WATCHED_CONFIRMATIONS, Relaxed);
         match (waits, waits_of_this_thread()) {
-            (Some(before), Some(after)) => after > before,
+            // A kernel that still says 0 may not count.
+            (Some(before), Some(after @ 1..)) => after > before,
             // The next one will tell.
             _ => latency > CONFIRMATION_LIMIT_MAX,
         }
