@@ -29,13 +29,13 @@ pub(crate) struct Selection {
     pub(crate) rate: ByteSize,
 }
 
-/// What is left to list.
+/// The rest of a listing.
 struct Listing {
     selection: Selection,
     is_last: bool,
 }
 
-/// What is left to warm.
+/// The rest of the objects to warm.
 struct Warming<P> {
     pages: P,
     bucket: String,
@@ -149,7 +149,7 @@ impl From<String> for WarmObject {
 }
 
 impl From<&WarmedObject> for WarmObject {
-    /// What is left of it.
+    /// The rest of the object.
     fn from(warmed: &WarmedObject) -> Self {
         WarmObject {
             key: warmed.key.clone(),

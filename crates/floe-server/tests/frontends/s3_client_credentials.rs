@@ -200,7 +200,7 @@ impl Setup {
         self.signed(&Signer::known(), "GET", path, b"").await
     }
 
-    /// What the origin has seen since the last call.
+    /// The requests that reached the origin since the last call.
     fn seen(&self) -> Vec<(ForwardHead, Bytes)> {
         std::mem::take(&mut *self.judge.seen.lock())
     }
@@ -257,7 +257,7 @@ async fn requests_reach_the_origin_as_their_clients_signed_them() {
         !shown.contains("Signature") && !shown.contains(ACCESS_KEY),
         "{shown}"
     );
-    // Whatever is not an object's read goes to the origin, and comes from it.
+    // The origin itself answers every request other than the read of an object.
     for (method, path) in [
         ("HEAD", "/bucket/k"),
         ("GET", "/"),

@@ -145,10 +145,9 @@ impl Inner {
     ) -> Result<Resolved, ObjectError> {
         // In `etag` mode each request needs a response that the origin gave
         // after the request began, so it must not join one that is sent.
-        let join = match moment.policy.consistency {
-            Consistency::Etag => Join::Unsent,
-            _ if force => Join::Unsent,
-            _ => Join::Any,
+        let join = match force || moment.policy.consistency == Consistency::Etag {
+            true => Join::Unsent,
+            false => Join::Any,
         };
         let (seats, seats_taken) = oneshot::channel();
         let load = Load {

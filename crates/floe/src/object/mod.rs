@@ -226,7 +226,8 @@ impl ObjectCache {
         whole(read.await?)
     }
 
-    /// The version of an object whose metadata the cache has, whatever its age and the mode.
+    /// The version in the cached metadata of an object. It may be old: neither its age nor the
+    /// consistency mode is looked at.
     pub async fn cached_version(&self, key: &ObjectKey) -> Option<CachedVersion> {
         let inner = &self.inner;
         // It must be read first.

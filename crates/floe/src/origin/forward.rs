@@ -45,8 +45,9 @@ pub struct ForwardHead {
     pub headers: HeaderMap,
     /// The hash of the body that the signature covers.
     pub payload: PayloadHash,
-    /// Of a request that the client signed for the origin: it is sent with all its headers and
-    /// without another signature, and the answer is passed on whatever it says of credentials.
+    /// The target of a request that the client signed for the origin. Such a request is sent
+    /// with all its headers and without another signature; the client gets every answer, those
+    /// about credentials included.
     pub signed: Option<SignedTarget>,
 }
 

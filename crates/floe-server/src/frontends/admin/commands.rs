@@ -120,8 +120,8 @@ impl Commands {
         }
     }
 
-    /// A line of JSON for each item of `pages`, until the client leaves or the server stops,
-    /// which is an error on the last line.
+    /// A line of JSON for each item of `pages`, until the client leaves. If the server stops
+    /// first, the last line is an error.
     fn lines<T: Serialize + Send + 'static>(
         &self,
         pages: impl Stream<Item = Result<Vec<T>, Failed>> + Send + 'static,

@@ -109,6 +109,14 @@ pub(crate) fn invalid_argument(message: impl Into<String>) -> S3Error {
     with(S3ErrorCode::InvalidArgument, message.into())
 }
 
+/// 400 for a target that has no one meaning.
+pub(crate) fn unreadable_uri() -> S3Error {
+    with(
+        S3ErrorCode::InvalidURI,
+        "Couldn't parse the specified URI.".into(),
+    )
+}
+
 /// 400 with a code that the library does not define.
 pub(crate) fn custom(code: &'static str, status: StatusCode, message: &'static str) -> S3Error {
     let mut error = with(S3ErrorCode::Custom(code.into()), message.into());

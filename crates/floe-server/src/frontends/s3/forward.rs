@@ -21,7 +21,7 @@ use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, TrailingH
 use super::auth::Keys;
 use super::changes;
 use super::chunked::framed;
-use super::error::{not_implemented, s3_error, with};
+use super::error::{not_implemented, unreadable_uri};
 use super::fields::stored_encoding;
 use super::head;
 use super::passable;
@@ -29,7 +29,7 @@ use super::policy::{COPY_SOURCE, Rights};
 use super::query::Query;
 use super::read::X_FLOE_CACHE;
 use super::target::{Domains, Target};
-use super::upload::{Announced, Upload, collected, payload_sha256};
+use super::upload::{self, Announced, Upload, collected, payload_sha256};
 
 /// Headers of the client's own signature and framing, among those that are sent.
 const OF_CLIENT: [&str; 4] = [
@@ -100,10 +100,7 @@ impl Forwards {
 
     pub(super) async fn call(&self, mut request: S3Request<Body>) -> S3Result<S3Response<Body>> {
         let Some(target) = self.domains.target(&request.uri, &request.headers) else {
-            return Err(with(
-                S3ErrorCode::InvalidURI,
-                "Couldn't parse the specified URI.".into(),
-            ));
+            return Err(unreadable_uri());
         };
         let asked = Query::of(&request.uri);
         let sent = sent_query(&request.uri, &asked, &mut request.headers);
@@ -152,10 +149,9 @@ impl Forwards {
             signed: None,
         };
         let answer = self.cache.forward(ForwardRequest { head, body }, changed);
-        let answer = answer.await.map_err(|error| match &upload {
-            Some(upload) => upload.error(error),
-            None => s3_error(error),
-        })?;
+        let answer = answer
+            .await
+            .map_err(|error| upload::error_of(&upload, error))?;
         Ok(response(answer, is_head))
     }
 

@@ -213,6 +213,14 @@ impl Upload {
     }
 }
 
+/// The response to a failed request that may have been an upload.
+pub(crate) fn error_of(upload: &Option<Upload>, error: ObjectError) -> S3Error {
+    match upload {
+        Some(upload) => upload.error(error),
+        None => s3_error(error),
+    }
+}
+
 type Pieces = futures::stream::BoxStream<'static, Result<Bytes, s3s::StdError>>;
 
 /// Forwards the pieces, and compares the checksums after the last one: on a

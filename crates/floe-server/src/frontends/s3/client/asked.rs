@@ -4,12 +4,12 @@ use floe::origin::{ForwardHead, PayloadHash, SignedTarget, remove_connection_hea
 use http::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, Method, Uri};
-use s3s::{S3Error, S3ErrorCode, S3Result};
+use s3s::S3Result;
 
 use super::hosts::Hosts;
 use super::signature::Signature;
 use crate::frontends::s3::credentials::Credentials;
-use crate::frontends::s3::error::{invalid_argument, not_implemented, with};
+use crate::frontends::s3::error::{invalid_argument, not_implemented, unreadable_uri};
 use crate::frontends::s3::head::is_streaming;
 use crate::frontends::s3::passable::{self, SENT};
 use crate::frontends::s3::query::Query;
@@ -47,7 +47,7 @@ impl Asked {
     ) -> S3Result<Self> {
         let host = hosts.of(&parts.uri, &parts.headers)?.to_owned();
         let Some(target) = domains.target(&parts.uri, &parts.headers) else {
-            return Err(unreadable());
+            return Err(unreadable_uri());
         };
         let query = Query::of(&parts.uri);
         reject_documents(&parts, &query)?;
@@ -81,13 +81,6 @@ impl Asked {
     }
 }
 
-fn unreadable() -> S3Error {
-    with(
-        S3ErrorCode::InvalidURI,
-        "Couldn't parse the specified URI.".into(),
-    )
-}
-
 fn spaced_key(parts: &Parts, domains: &Domains) -> S3Result<Option<String>> {
     if !parts.uri.path().contains('+') {
         return Ok(None);
@@ -98,14 +91,16 @@ fn spaced_key(parts: &Parts, domains: &Domains) -> S3Result<Option<String>> {
         .path()
         .replace('+', "%20")
         .parse()
-        .map_err(|_| unreadable())?;
+        .map_err(|_| unreadable_uri())?;
     // Without the host in the target, which is in the headers or in the first line.
     let mut headers = parts.headers.clone();
     if let Some(authority) = parts.uri.authority() {
-        let host = HeaderValue::from_str(authority.as_str()).map_err(|_| unreadable())?;
+        let host = HeaderValue::from_str(authority.as_str()).map_err(|_| unreadable_uri())?;
         headers.insert(HOST, host);
     }
-    let target = domains.target(&spaced, &headers).ok_or_else(unreadable)?;
+    let target = domains
+        .target(&spaced, &headers)
+        .ok_or_else(unreadable_uri)?;
     Ok(target.key)
 }
 

@@ -32,10 +32,10 @@ use super::access_log::Verified;
 use super::changes;
 use super::config::{S3Config, SignedBy};
 use super::credentials::Credentials;
-use super::error::{denied, error_response, s3_error};
+use super::error::{denied, error_response};
 use super::forward::response;
 use super::target::Domains;
-use super::upload::{Announced, Fault, Upload, collected};
+use super::upload::{self, Announced, Fault, Upload, collected};
 use crate::config::{ServerConfigError, problem};
 use crate::frontend::Host;
 use crate::metrics::Samples;
@@ -178,10 +178,7 @@ impl ClientRequests {
             body,
         };
         let answer = self.cache.forward(request, changed).await;
-        let answer = answer.map_err(|error| match &upload {
-            Some(upload) => upload.error(error),
-            None => s3_error(error),
-        })?;
+        let answer = answer.map_err(|error| upload::error_of(&upload, error))?;
         Ok(response(answer, is_head))
     }
 

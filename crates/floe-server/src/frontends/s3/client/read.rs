@@ -175,7 +175,7 @@ impl Reads {
         answer.await.map_err(s3_error)
     }
 
-    /// What a remembered acceptance allows, as the mode of consistency finds it.
+    /// The version of a remembered acceptance, if the consistency mode still takes it for current.
     async fn remembered(&self, digest: &Digest, read: &Read) -> Option<ObjectRead> {
         let judged = self.accepted.get(digest, self.clock.now())?;
         let cached = self.cache.cached_version(&read.key).await?;

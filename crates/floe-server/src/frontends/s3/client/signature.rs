@@ -1,8 +1,8 @@
-//! What a request's signature says, unverified: the access key, and how long it can hold.
+//! The access key and the lifetime that a request's signature states. Neither is verified here.
 
 use std::time::Duration;
 
-use http::{HeaderMap, Method};
+use http::HeaderMap;
 use sha2::{Digest as _, Sha256};
 use time::PrimitiveDateTime;
 use time::macros::format_description;
@@ -84,7 +84,7 @@ pub(super) fn digest(head: &ForwardHead) -> Digest {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     };
-    add(method_bytes(&head.method));
+    add(head.method.as_str().as_bytes());
     if let Some(signed) = &head.signed {
         add(signed.host.as_bytes());
         add(signed.path_and_query.as_bytes());
@@ -101,10 +101,6 @@ pub(super) fn digest(head: &ForwardHead) -> Digest {
         add(value);
     }
     hash.finalize().into()
-}
-
-fn method_bytes(method: &Method) -> &[u8] {
-    method.as_str().as_bytes()
 }
 
 /// `20130524T000000Z`.
