@@ -300,6 +300,45 @@ async fn tiny_objects_are_forgotten_if_their_engine_missed_a_write() {
     }
 }
 
+/// The notes that pair the store with its tiny engine are rewritten before they are evicted,
+/// however little each run writes.
+#[test]
+fn tiny_objects_outlive_many_short_runs() {
+    virtual_time::run(1, |clock: Clock| async move {
+        let memory = |size| {
+            let config = floe::device::DeviceConfig {
+                zone_size: Some(ByteSize::mib(1)),
+                ..floe::device::DeviceConfig::memory(size)
+            };
+            floe::device::open(&config, &clock).unwrap()
+        };
+        let (chunks, tiny) = (memory(ByteSize::mib(64)), memory(ByteSize::mib(32)));
+        let open = async || {
+            Cache::builder(&CacheConfig::default())
+                .device(chunks.clone())
+                .tiny_device(tiny.clone())
+                .clock(clock.clone())
+                .open()
+                .await
+                .unwrap()
+        };
+        let cache = open().await;
+        cache.put(b"tiny", Bytes::from_static(b"1")).await.unwrap();
+        cache.close().await.unwrap();
+        for run in 0..60u32 {
+            let cache = open().await;
+            for part in 0..3u32 {
+                let key = [run.to_le_bytes(), part.to_le_bytes()].concat();
+                cache.put(&key, vec![1; 1_000_000].into()).await.unwrap();
+                clock.sleep(Duration::from_millis(50)).await;
+            }
+            let found = cache.get(b"tiny").await.unwrap();
+            assert!(found.is_some(), "in run {run}");
+            cache.close().await.unwrap();
+        }
+    });
+}
+
 /// Hits in memory consume tokio's cooperative budget, so that tasks with only
 /// hits do not starve timers and other tasks.
 #[test]

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use tokio::sync::Mutex;
 
@@ -17,9 +16,6 @@ use crate::value::{PutOptions, PutOutcome};
 
 /// The name by which the items of a store are claimed. No name of an origin has a NUL.
 const CLAIM: &str = "\0items";
-
-/// How often to check whether the records are due.
-const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Opens the items of a store.
 pub(super) async fn open(cache: Cache, max_value: u64) -> Result<Arc<Inner>, ItemError> {
@@ -79,7 +75,10 @@ async fn newest(store: &Store) -> Result<Option<EraRecord>, CacheError> {
 async fn keep(inner: Weak<Inner>) {
     loop {
         let wait = match inner.upgrade() {
-            Some(inner) => inner.cache.store().clock().sleep(INTERVAL),
+            Some(inner) => {
+                let store = inner.cache.store();
+                store.clock().sleep(store.age_interval())
+            }
             None => return,
         };
         wait.await;

@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use floe_core::ByteSize;
@@ -614,9 +615,17 @@ impl Store {
     /// True if a record must be rewritten: a sixteenth of the device was
     /// written since, so its zone is still far from eviction.
     pub(crate) fn is_old(&self, written_at_bytes: u64) -> bool {
-        let geometry = self.device().geometry();
-        let capacity = geometry.zone_capacity * u64::from(geometry.zone_count);
-        self.written_bytes().saturating_sub(written_at_bytes) > capacity / 16
+        self.written_bytes().saturating_sub(written_at_bytes) > self.data_bytes() / 16
+    }
+
+    /// How often to ask [`is_old`](Store::is_old): more often for a device that is soon
+    /// overwritten.
+    pub(crate) fn age_interval(&self) -> Duration {
+        /// More than a drive writes.
+        const BYTES_PER_MS: u64 = 8 << 20;
+        const MIN: Duration = Duration::from_millis(20);
+        const MAX: Duration = Duration::from_secs(1);
+        Duration::from_millis(self.data_bytes() / 16 / BYTES_PER_MS).clamp(MIN, MAX)
     }
 
     /// The state of every data zone.

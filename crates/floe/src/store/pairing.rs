@@ -11,9 +11,8 @@
 //! the other and rewritten before they grow old. If both are lost, the engine
 //! starts empty.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use bytes::Bytes;
 use floe_device::{Clock, SharedDevice};
@@ -24,9 +23,6 @@ use crate::error::CacheError;
 use crate::value::PutOptions;
 
 const NOTE_KEYS: [&[u8]; 2] = [b"\0floe tiny 0", b"\0floe tiny 1"];
-
-/// How often to check the age of the notes.
-const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The notes have not been written.
 const NEVER: u64 = u64::MAX;
@@ -56,6 +52,8 @@ pub(crate) struct Pairing {
     engine_identity: u64,
     /// Bytes that the device had written when the notes were, or [`NEVER`].
     noted_at_bytes: AtomicU64,
+    /// True if the notes are from before the store was opened: their age is unknown.
+    is_from_earlier: AtomicBool,
     writing: Mutex<()>,
 }
 
@@ -97,6 +95,7 @@ impl Pairing {
             store,
             engine_identity,
             noted_at_bytes: noted_at_bytes.into(),
+            is_from_earlier: is_noted.into(),
             writing: Mutex::default(),
         });
         tokio::spawn(keep(Arc::downgrade(&pairing)));
@@ -126,7 +125,17 @@ impl Pairing {
         }
         let written = self.store.written_bytes();
         self.noted_at_bytes.store(written, Relaxed);
+        self.is_from_earlier.store(false, Relaxed);
         Ok(())
+    }
+
+    /// True if the notes must be rewritten. Those from before the store was opened must be with
+    /// the first write, or many short runs would let them grow old.
+    fn is_due(&self) -> bool {
+        let noted_at = self.noted_at_bytes.load(Relaxed);
+        let is_first_write =
+            || self.is_from_earlier.load(Relaxed) && self.store.written_bytes() > noted_at;
+        noted_at != NEVER && (is_first_write() || self.store.is_old(noted_at))
     }
 }
 
@@ -134,7 +143,7 @@ async fn keep(pairing: Weak<Pairing>) {
     loop {
         let Some(wait) = pairing
             .upgrade()
-            .map(|pairing| pairing.store.clock().sleep(INTERVAL))
+            .map(|pairing| pairing.store.clock().sleep(pairing.store.age_interval()))
         else {
             return;
         };
@@ -142,8 +151,7 @@ async fn keep(pairing: Weak<Pairing>) {
         let Some(pairing) = pairing.upgrade() else {
             return;
         };
-        let noted_at = pairing.noted_at_bytes.load(Relaxed);
-        if noted_at == NEVER || !pairing.store.is_old(noted_at) {
+        if !pairing.is_due() {
             continue;
         }
         let _writing = pairing.writing.lock().await;

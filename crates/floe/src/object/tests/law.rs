@@ -75,46 +75,6 @@ async fn a_reader_after_a_write_does_not_join_a_request_from_before() {
     assert_eq!(cache.head(&key()).await.unwrap().meta.size, 20);
 }
 
-/// In `etag` mode readers share a request that is sent after they have begun, and no other.
-#[tokio::test]
-async fn readers_share_validations_that_are_sent_after_them() {
-    let origin = GatedOrigin::with(&key(), version(b'a', 3000));
-    let cache = cache(&Arc::new(origin.clone()), config(Consistency::Etag)).await;
-    let readers = |count: usize| -> Vec<_> {
-        let reader = || {
-            let cache = cache.clone();
-            tokio::spawn(async move { read(&cache, None).await.unwrap() })
-        };
-        std::iter::repeat_with(reader).take(count).collect()
-    };
-    for misses in [true, false] {
-        let asked = origin.gets() + origin.heads.load(SeqCst);
-        for reader in readers(64) {
-            assert_eq!(reader.await.unwrap(), version(b'a', 3000));
-        }
-        let asked = origin.gets() + origin.heads.load(SeqCst) - asked;
-        assert_eq!(asked, 1, "for 64 readers, misses: {misses}");
-        settle().await;
-    }
-    // Readers that begin while a request is under way share the next one.
-    origin.responses.close();
-    let early = readers(1);
-    settle().await;
-    let asked = origin.heads.load(SeqCst);
-    origin.set(&key(), version(b'b', 3000));
-    let late = readers(10);
-    settle().await;
-    assert_eq!(origin.heads.load(SeqCst), asked, "they gather");
-    origin.responses.reopen();
-    for reader in late {
-        assert_eq!(reader.await.unwrap(), version(b'b', 3000));
-    }
-    assert_eq!(origin.heads.load(SeqCst), asked + 1);
-    for reader in early {
-        reader.await.unwrap();
-    }
-}
-
 /// A version that the origin confirms at once takes no request, and a change past the cache
 /// is seen by the next read.
 #[tokio::test]

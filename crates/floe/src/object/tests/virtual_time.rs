@@ -46,6 +46,51 @@ fn metadata_is_used_for_its_lifetime_only() {
     });
 }
 
+/// In `etag` mode readers share a request that is sent after they have begun, and no other.
+#[test]
+fn readers_share_validations_that_are_sent_after_them() {
+    virtual_time::run(SEED, |clock| async move {
+        let origin = GatedOrigin::with(&key(), Bytes::from_static(b"old"));
+        let backend = Arc::new(origin.clone());
+        let store = virtual_store(&clock).await;
+        let cache = cache_over(store, &backend, config(Consistency::Etag));
+        let readers = |count: usize| -> Vec<_> {
+            let reader = || {
+                let cache = cache.clone();
+                tokio::spawn(async move { read(&cache, None).await.unwrap() })
+            };
+            std::iter::repeat_with(reader).take(count).collect()
+        };
+        let pause = Duration::from_secs(1);
+        for misses in [true, false] {
+            let asked = origin.gets() + origin.heads.load(SeqCst);
+            for reader in readers(64) {
+                assert_eq!(reader.await.unwrap(), "old");
+            }
+            let asked = origin.gets() + origin.heads.load(SeqCst) - asked;
+            assert_eq!(asked, 1, "for 64 readers, misses: {misses}");
+            clock.sleep(pause).await;
+        }
+        // Readers that begin while a request is under way share the next one.
+        origin.responses.close();
+        let early = readers(1);
+        clock.sleep(pause).await;
+        let asked = origin.heads.load(SeqCst);
+        origin.set(&key(), Bytes::from_static(b"new"));
+        let late = readers(10);
+        settle().await;
+        assert_eq!(origin.heads.load(SeqCst), asked, "they gather");
+        origin.responses.reopen();
+        for reader in late {
+            assert_eq!(reader.await.unwrap(), "new");
+        }
+        assert_eq!(origin.heads.load(SeqCst), asked + 1);
+        for reader in early {
+            reader.await.unwrap();
+        }
+    });
+}
+
 fn emulated(clock: &Clock, config: EmulatedConfig) -> Arc<EmulatedOrigin> {
     Arc::new(EmulatedOrigin::new(config, clock.clone()).unwrap())
 }
