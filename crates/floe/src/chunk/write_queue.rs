@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use floe_core::layout::SmallBatchPlan;
+use futures::FutureExt as _;
+use futures::future::{Shared, join_all};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
@@ -30,6 +32,8 @@ struct State {
     /// Shared by every record since the last flush; the receiver wakes when all are dropped.
     unwritten: Arc<oneshot::Sender<()>>,
     written: oneshot::Receiver<()>,
+    /// The same of earlier flushes, as long as one of their records is left.
+    earlier: Vec<Shared<oneshot::Receiver<()>>>,
 }
 
 impl WriteQueue {
@@ -42,6 +46,7 @@ impl WriteQueue {
             is_closed: false,
             unwritten: Arc::new(unwritten),
             written,
+            earlier: Vec::new(),
         };
         WriteQueue {
             block_size,
@@ -84,15 +89,19 @@ impl WriteQueue {
     /// Waits until every record that began before the call is published or dropped.
     pub(crate) async fn drain(&self) {
         let (unwritten, written) = oneshot::channel();
-        let previous = {
+        let earlier = {
             let mut state = self.state.lock();
             state.is_urgent = !state.records.is_empty();
             drop(std::mem::replace(&mut state.unwritten, Arc::new(unwritten)));
-            std::mem::replace(&mut state.written, written)
+            let previous = std::mem::replace(&mut state.written, written);
+            // Another flush may still wait, or have been given up.
+            state.earlier.retain(|flush| flush.peek().is_none());
+            state.earlier.push(previous.shared());
+            state.earlier.clone()
         };
         self.wake.notify_one();
-        // The sender is never used: the channel closes when the last record is dropped.
-        let _ = previous.await;
+        // The senders are never used: a channel closes when the last of its records is dropped.
+        join_all(earlier).await;
     }
 
     /// Waits for records; returns whether their batch must be written at once.
@@ -212,15 +221,26 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_does_not_wait_for_later_records() {
+    fn each_flush_waits_for_all_earlier_records_and_no_later_one() {
         let queue = queue();
         let early = record(&queue, 1, 100);
-        let mut drained = Box::pin(queue.drain());
-        assert!((&mut drained).now_or_never().is_none());
+        let mut flushes: Vec<_> = (0..3).map(|_| Box::pin(queue.drain())).collect();
+        for flush in &mut flushes {
+            assert!(flush.now_or_never().is_none());
+        }
+        // One is given up.
+        drop(flushes.remove(0));
         let late = record(&queue, 2, 100);
         drop(early);
-        assert!(drained.now_or_never().is_some());
+        assert!(
+            flushes
+                .into_iter()
+                .all(|flush| flush.now_or_never().is_some())
+        );
+        assert!(queue.drain().now_or_never().is_none());
         drop(late);
+        assert!(queue.drain().now_or_never().is_some());
+        assert!(queue.state.lock().earlier.len() <= 2);
     }
 
     #[test]
