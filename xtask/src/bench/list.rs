@@ -122,7 +122,7 @@ pub(super) const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "far",
-        about: "Reads in front of an S3 service that answers after 20 ms, by one client on one connection: the time to the first byte, its excess over the origin's own HEAD or GET in the same run (in modes that do not ask, over nothing), the same time of a bare server that answers at once, in the same rhythm, and requests to the origin for each read; 64 readers of one cached object at once; resident memory with many connections, beyond that with none",
+        about: "Reads in front of an S3 service that answers after 20 ms, by one client on one connection: the time to the first byte, and its excess over the origin's own HEAD or GET in the same run (over nothing in modes that do not ask). Beside them a bare server that answers at once, in the same rhythm; requests to the origin for each read; 64 readers of one cached object at once; and the resident memory of many connections beyond that of none",
         cargo: &["bench", "--workspace", "--bench", "s3", "--"],
         prepare: Some(s3),
         full: &["--far", "--json"],
