@@ -61,7 +61,7 @@ pub(crate) enum Action {
         floe format --tiny --tiny-engine log --force\n\n\
         Without --force only a blank device is formatted.")]
     Format(FormatArgs),
-    /// List, warm and purge the cached objects of the running server
+    /// List, warm, purge and pin the cached objects of the running server
     #[command(subcommand)]
     Cache(CacheAction),
     /// Make, attach, watch and detach volumes
@@ -287,6 +287,35 @@ pub(crate) enum CacheAction {
         #[arg(long)]
         all: bool,
     },
+    /// Keep objects in the cache while others are evicted
+    #[command(after_help = "Examples:\n  \
+        floe cache pin data/models/\n  \
+        floe cache pin data/models/ --cap 200GiB\n\n\
+        The pin counts at once, for what is cached already too, and survives a restart. Above its cap, and above\n\
+        object.pinned_percent of the flash for all pins together, objects are evicted like any other. It fetches\n\
+        nothing: `floe cache warm` does. A second pin of the same prefix replaces the cap.")]
+    Pin {
+        /// A bucket, or the objects whose keys begin with a prefix
+        #[arg(value_name = "BUCKET[/PREFIX]")]
+        objects: String,
+        /// Most bytes of flash that are kept
+        #[arg(long)]
+        cap: Option<ByteSize>,
+    },
+    /// Remove a pin: its objects are evicted like any other
+    #[command(after_help = "Example:\n  \
+        floe cache unpin data/models/")]
+    Unpin {
+        /// The bucket, or the prefix, exactly as it was pinned
+        #[arg(value_name = "BUCKET[/PREFIX]")]
+        objects: String,
+    },
+    /// List the pins
+    #[command(after_help = "Examples:\n  \
+        floe cache pins\n  \
+        floe cache pins --json\n\n\
+        The columns: bytes that are kept from eviction, the cap, and the prefix. With --json, one JSON object a line.")]
+    Pins,
 }
 
 #[derive(Clone, Debug, Subcommand)]

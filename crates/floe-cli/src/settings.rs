@@ -294,6 +294,9 @@ fn object(
     if object.names.as_os_str().is_empty() {
         object.names = request.places.data_dir.join("names.floe");
     }
+    if object.pins.as_os_str().is_empty() {
+        object.pins = request.places.data_dir.join("pins.json");
+    }
     if effective.is_given("chunk.size") && !effective.is_given("object.chunk_size") {
         object.chunk_size = chunk_size;
     }

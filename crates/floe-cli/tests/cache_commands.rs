@@ -176,6 +176,42 @@ fn a_purge_holds_after_a_kill() {
 }
 
 #[test]
+fn pins_are_set_listed_and_removed_and_survive_a_kill() {
+    let folder = folder();
+    let folder = folder.path();
+    let server = start(folder);
+    run(folder, &["cache", "pins"]).expect(0, &[]);
+    run(
+        folder,
+        &["cache", "pin", "s3://data/train/", "--cap", "1MiB"],
+    )
+    .expect(0, &["0B", "1MiB", "data/train/"]);
+    let pinned = run(folder, &["cache", "pin", "logs", "--json"]).expect(0, &[]);
+    let pinned: Value = serde_json::from_str(&pinned.out).unwrap();
+    assert_eq!(
+        (pinned["bucket"].as_str(), pinned["prefix"].as_str()),
+        (Some("logs"), Some(""))
+    );
+    let limit = pinned["cap_bytes"].as_u64().unwrap();
+    assert!(limit > 0 && limit <= (16 << 20) / 4, "{limit}");
+    let listed = |folder| run(folder, &["cache", "pins"]).expect(0, &[]).out;
+    let before = listed(folder);
+    assert_eq!(before.lines().count(), 2, "{before}");
+    assert!(before.lines().next().unwrap().ends_with(" data/train/"));
+    server.kill();
+    let server = start(folder);
+    assert_eq!(listed(folder), before);
+    assert_eq!(metric(&server, "floe_pinned_bytes"), 0);
+    run(folder, &["cache", "unpin", "data/train"]).expect(2, &["no pin", "floe cache pins"]);
+    run(folder, &["cache", "unpin", "data/train/"]).expect(0, &["no longer pinned"]);
+    run(folder, &["cache", "unpin", "logs", "--json"]).expect(0, &["\"unpinned\": \"logs/\""]);
+    server.kill();
+    let _server = start(folder);
+    assert_eq!(listed(folder), "");
+    run(folder, &["cache", "pin", "/x"]).expect(2, &["names no bucket"]);
+}
+
+#[test]
 fn without_a_server_the_error_names_the_socket() {
     let folder = folder();
     run(folder.path(), &["cache", "ls", "data"]).expect(3, &["control.sock", "floe serve"]);

@@ -425,6 +425,10 @@ const PROOFS: &[(&str, &str)] = &[
         "floe/src/object/tests/cache_only.rs:objects_are_read_as_written_replaced_and_deleted",
     ),
     (
+        "| `floe_pinned_bytes`",
+        "floe/src/object/tests/pins.rs:pinned_objects_outlive_turnovers_and_restarts_until_they_are_unpinned floe/src/object/tests/pins.rs:above_its_cap_a_pin_keeps_nothing_more",
+    ),
+    (
         "| `floe_origin_requests_total`",
         "floe/src/object/tests/law.rs:consistency_modes_ask_the_origin_as_often_as_they_say floe-server/tests/frontends/s3_forward.rs:requests_to_the_origin_are_counted_by_reason",
     ),
@@ -489,8 +493,8 @@ const PROOFS: &[(&str, &str)] = &[
         "floe/tests/panics.rs:a_batch_in_a_log_is_given_up floe/tests/panics.rs:a_reclaimer_that_panics_poisons_the_cache",
     ),
     (
-        "* `floe cache ls|warm|purge`",
-        "floe-cli/tests/cache_commands.rs:objects_are_listed_and_warmed floe-cli/tests/cache_commands.rs:a_purge_holds_after_a_kill floe-server/src/frontends/control/tests.rs:only_the_owner_can_open_the_socket",
+        "* `floe cache ls|warm|purge|pin",
+        "floe-cli/tests/cache_commands.rs:objects_are_listed_and_warmed floe-cli/tests/cache_commands.rs:a_purge_holds_after_a_kill floe-cli/tests/cache_commands.rs:pins_are_set_listed_and_removed_and_survive_a_kill floe-server/src/frontends/control/tests.rs:only_the_owner_can_open_the_socket",
     ),
     (
         "* `floe volume status|attach",

@@ -1,4 +1,4 @@
-//! `floe cache`: lists, warms and purges the cached objects of a running server.
+//! `floe cache`: lists, warms, purges and pins the cached objects of a running server.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -83,6 +83,60 @@ pub(super) fn run(client: &Client, action: &CacheAction, json: bool) -> Result<(
             sets.extend(all.then_some(Purge::All));
             purge(client, sets, json)
         }
+        CacheAction::Pin { objects, cap } => {
+            let (bucket, prefix) = bucket_and(objects)?;
+            let request = Request::Pin {
+                bucket: bucket.to_owned(),
+                prefix: prefix.to_owned(),
+                cap: *cap,
+            };
+            pins(client, &request, json)
+        }
+        CacheAction::Unpin { objects } => {
+            let (bucket, prefix) = bucket_and(objects)?;
+            unpin(client, bucket, prefix, json)
+        }
+        CacheAction::Pins => pins(client, &Request::Pins, json),
+    }
+}
+
+/// Prints the pins of the reply.
+fn pins(client: &Client, request: &Request, json: bool) -> Result<(), Failure> {
+    let pins = match client.call(request)? {
+        Reply::Pins(pins) => pins,
+        other => return Err(unexpected(&other)),
+    };
+    let mut text = String::new();
+    for pin in pins {
+        if json {
+            text.push_str(&line(&pin)?);
+            continue;
+        }
+        let (kept, cap) = (output::size(pin.kept_bytes), output::size(pin.cap_bytes));
+        let name = format!("{}/{}", pin.bucket, pin.prefix);
+        text.push_str(&format!("{kept:>10} {cap:>10} {}\n", name.escape_debug()));
+    }
+    output::print(&text)
+}
+
+fn unpin(client: &Client, bucket: &str, prefix: &str, json: bool) -> Result<(), Failure> {
+    let request = Request::Unpin {
+        bucket: bucket.to_owned(),
+        prefix: prefix.to_owned(),
+    };
+    match client.call(&request)? {
+        Reply::Unpinned { was_pinned: true } => {}
+        Reply::Unpinned { was_pinned: false } => {
+            return Err(
+                Failure::usage(format!("there is no pin of `{bucket}/{prefix}`"))
+                    .cure("`floe cache pins` lists the pins"),
+            );
+        }
+        other => return Err(unexpected(&other)),
+    }
+    match json {
+        true => output::print_json(&json!({ "unpinned": format!("{bucket}/{prefix}") })),
+        false => output::print(&format!("{bucket}/{prefix} is no longer pinned\n")),
     }
 }
 

@@ -433,24 +433,31 @@ impl ZoneTable {
         last_access: impl Fn(ZoneId) -> u64,
         live: impl Fn(ZoneId) -> u32,
     ) -> Option<ZoneId> {
-        let candidates: Vec<Candidate> = self
-            .zones
-            .iter()
-            .enumerate()
-            .filter(|(_, zone)| zone.info.phase == ZonePhase::Full)
-            .map(|(index, zone)| {
-                let id = ZoneId(index as u32);
-                Candidate {
-                    zone: id,
-                    filled: zone.filled,
-                    last_access: last_access(id),
-                }
-            })
-            .collect();
+        let candidates = self.candidates(last_access);
         if let Some(dead) = candidates.iter().find(|c| live(c.zone) == 0) {
             return Some(dead.zone);
         }
         self.policy.choose(&candidates)
+    }
+
+    /// The next `count` zones that the policy would choose if none were used meanwhile.
+    pub fn next_victims(&self, count: usize, last_access: impl Fn(ZoneId) -> u64) -> Vec<ZoneId> {
+        let next = self.policy.next(self.candidates(last_access), count);
+        next.into_iter().map(|c| c.zone).collect()
+    }
+
+    fn candidates(&self, last_access: impl Fn(ZoneId) -> u64) -> Vec<Candidate> {
+        let zones = self.zones.iter().enumerate();
+        let full = zones.filter(|(_, zone)| zone.info.phase == ZonePhase::Full);
+        full.map(|(index, zone)| {
+            let id = ZoneId(index as u32);
+            Candidate {
+                zone: id,
+                filled: zone.filled,
+                last_access: last_access(id),
+            }
+        })
+        .collect()
     }
 
     /// The zone is being evicted. False if it is not full: it was retired meanwhile.

@@ -1,6 +1,6 @@
 //! The objects that commands list and warm, as JSON has them.
 
-use floe::object::ObjectError;
+use floe::object::{ObjectError, PinError};
 use floe::origin::OriginError;
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +17,15 @@ impl From<ObjectError> for Failed {
     fn from(error: ObjectError) -> Self {
         Failed {
             is_usage: matches!(error, ObjectError::Origin(OriginError::NoSuchBucket(_))),
+            message: error.to_string(),
+        }
+    }
+}
+
+impl From<PinError> for Failed {
+    fn from(error: PinError) -> Self {
+        Failed {
+            is_usage: !matches!(error, PinError::Save { .. }),
             message: error.to_string(),
         }
     }

@@ -1,5 +1,5 @@
-//! The commands of cached objects: purge them, look at them, warm them. Frontends of
-//! operators give them a form.
+//! The commands of cached objects: purge them, look at them, warm them, pin them. Frontends
+//! of operators give them a form.
 
 mod messages;
 mod stream;
@@ -7,8 +7,9 @@ mod stream;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use floe::object::{ObjectCache, ObjectKey, Purge};
+use floe::object::{ObjectCache, ObjectKey, Pin, Purge};
 use floe::origin::{ListRequest, ListedObject};
+use floe_core::ByteSize;
 use floe_device::Clock;
 use futures::StreamExt as _;
 use tokio::sync::Semaphore;
@@ -57,6 +58,31 @@ impl Objects {
         self.cache.purge(&purges).await?;
         tracing::info!(?purges, "objects were purged");
         Ok(purges.len() as u64)
+    }
+
+    /// Keeps objects in the cache.
+    pub(crate) async fn pin(
+        &self,
+        bucket: &str,
+        prefix: &str,
+        cap: Option<ByteSize>,
+    ) -> Result<Pin, Failed> {
+        let pin = self.cache.pin(bucket, prefix, cap.map(ByteSize::bytes));
+        let pin = pin.await?;
+        tracing::info!(?pin, "objects were pinned");
+        Ok(pin)
+    }
+
+    /// Removes a pin; false if there was none.
+    pub(crate) async fn unpin(&self, bucket: &str, prefix: &str) -> Result<bool, Failed> {
+        let was_pinned = self.cache.unpin(bucket, prefix).await?;
+        tracing::info!(bucket, prefix, was_pinned, "objects were unpinned");
+        Ok(was_pinned)
+    }
+
+    /// All pins.
+    pub(crate) fn pins(&self) -> Vec<Pin> {
+        self.cache.pins()
     }
 
     /// A page of the origin's objects, with what is cached of each.

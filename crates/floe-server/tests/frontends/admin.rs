@@ -255,6 +255,25 @@ async fn commands_list_warm_and_purge_objects() {
 }
 
 #[tokio::test]
+async fn commands_pin_and_unpin_objects() {
+    let rig = commanded_rig().await;
+    let pin = r#"{"bucket":"bucket","prefix":"a/","cap":"1MiB"}"#;
+    let pinned = command(&rig, "pin", &[BEARER], pin).await;
+    assert_eq!(pinned.status, 200, "{}", pinned.text());
+    assert_eq!(lines(&pinned)[0]["cap_bytes"], 1 << 20);
+    let pins = lines(&command(&rig, "pins", &[BEARER], "{}").await);
+    assert_eq!((pins.len(), &pins[0]["prefix"]), (1, &"a/".into()));
+    assert_eq!(rig.cache.pins().len(), 1);
+    let unpin = r#"{"bucket":"bucket","prefix":"a/"}"#;
+    for was_pinned in [true, false] {
+        let unpinned = command(&rig, "unpin", &[BEARER], unpin).await;
+        assert_eq!(lines(&unpinned)[0]["was_pinned"], was_pinned);
+    }
+    let nameless = command(&rig, "pin", &[BEARER], r#"{"bucket":""}"#).await;
+    assert_eq!(nameless.status, 400);
+}
+
+#[tokio::test]
 async fn commands_without_the_token_or_from_a_browser_are_refused() {
     let rig = commanded_rig().await;
     let wrong = ("authorization", "Bearer another");
@@ -265,6 +284,7 @@ async fn commands_without_the_token_or_from_a_browser_are_refused() {
         ("purge", &[wrong], sets, 403),
         ("purge", &[BEARER, web], sets, 403),
         ("ls", &[], r#"{"bucket":"bucket"}"#, 403),
+        ("pins", &[], "{}", 403),
         ("purge", &[BEARER], "junk", 400),
         ("purge", &[BEARER], r#"{"sets":[],"more":1}"#, 400),
         ("purge", &[BEARER], &"x".repeat(70_000), 413),

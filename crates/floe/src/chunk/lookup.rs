@@ -164,6 +164,39 @@ impl Engine {
         })
     }
 
+    /// Reads a small value from the write buffer or flash, and leaves recency and counts of hits
+    /// as they are.
+    pub(crate) async fn peek(&self, key: &[u8]) -> Option<Bytes> {
+        self.check_key(key).ok()?;
+        let hash = self.env.hash(key);
+        let value = {
+            let shard = self.index.shard_of(hash).lock();
+            if let Some(slot) = shard.pending.get(&hash) {
+                let record = &slot.record;
+                let is_served =
+                    *record.key == *key && !has_expired(record.expiry_unix_s, &self.env.clock);
+                return is_served.then(|| record.value.bytes());
+            }
+            let Found::Live(entry) = shard.index.get(hash)? else {
+                return None;
+            };
+            if entry.len as usize > SMALL_MAX_BYTES
+                || has_expired(entry.expiry_unix_s, &self.env.clock)
+            {
+                return None;
+            }
+            let states = &**self.index.states();
+            let life = states.life(entry.place.zone);
+            FlashValue {
+                hash,
+                entry,
+                generation: life.generation,
+                pin: ZoneStates::pin(states, life.zone, life.generation)?,
+            }
+        };
+        self.read_small(key, &value).await
+    }
+
     /// Records a hit in the RAM tier in flash's recency too, so that flash does
     /// not evict the most popular values first.
     fn touch_on_flash(&self, shard: &mut Shard, hash: KeyHash) {
@@ -236,7 +269,7 @@ impl Engine {
         )
     }
 
-    async fn read_small(&self, key: &[u8], value: &FlashValue<'_>) -> Option<Bytes> {
+    pub(super) async fn read_small(&self, key: &[u8], value: &FlashValue<'_>) -> Option<Bytes> {
         let (hash, entry) = (value.hash, value.entry);
         let bytes = match self.read_payload(entry).await {
             Ok(bytes) => bytes,

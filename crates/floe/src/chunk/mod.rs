@@ -15,6 +15,7 @@
 //! | `large/` | large values: written and read in pieces |
 //! | `reclaim/` | frees space between the watermarks |
 //! | `lookup.rs` | lookups, from the shard to flash and back into the RAM tier |
+//! | `upcoming.rs` | the values of the zones that are evicted next |
 //! | `recover.rs`, `recover/`, `scan.rs` | opening: format or recovery |
 //!
 //! A part uses those above it in this table. **No lock is held across an await;
@@ -49,6 +50,7 @@ mod stats;
 mod tests;
 mod tombstones;
 mod unwritable;
+mod upcoming;
 mod value_stream;
 mod write_buffer;
 mod write_error;
@@ -79,7 +81,7 @@ use journal::Journal;
 use large::LargeValues;
 use placement::Placement;
 use reclaim::Reclaimer;
-use small_writer::SmallWriter;
+use small_writer::{SmallWriter, Write};
 use stats::add;
 use write_buffer::WriteBuffer;
 use zones::Zones;
@@ -92,6 +94,7 @@ pub(crate) use lookup::{Lookup, RamLookup};
 pub(crate) use opening::OpenOptions;
 pub use opening::{OpenError, RecoveryReport};
 pub use stats::{ChunkCounts, EngineStats, ZoneStats};
+pub(crate) use upcoming::{StoredValue, Whereabouts};
 
 /// Most marks, on any device.
 const MARKS_MAX: usize = 1 << 16;
@@ -253,7 +256,12 @@ impl Engine {
         options: PutOptions,
     ) -> Result<PutOutcome, CacheError> {
         if value.len() <= SMALL_MAX_BYTES {
-            self.small.put(key, value, options).await?;
+            let write = Write {
+                expiry_unix_s: self.env.expiry(options),
+                is_relaxed: options.relaxed,
+                is_again: false,
+            };
+            self.small.put(key, value, write).await?;
             return Ok(PutOutcome::Stored);
         }
         let mut writer = self.write_large(key, value.len() as u64, options);

@@ -6,7 +6,7 @@
 //! gathering task does the same to all values that wait, and poisons the engine.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,10 +25,21 @@ use super::write_buffer::WriteBuffer;
 use super::write_queue::WriteQueue;
 use crate::abort::OnAbort;
 use crate::error::CacheError;
-use crate::value::PutOptions;
 
 /// Most appends in flight, which keeps a drive busy.
 const WRITE_DEPTH: usize = 8;
+
+/// How a value is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Write {
+    /// See [`Entry::expiry_unix_s`](floe_core::chunk::Entry::expiry_unix_s).
+    pub(crate) expiry_unix_s: u32,
+    /// See [`PutOptions::relaxed`](crate::value::PutOptions::relaxed).
+    pub(crate) is_relaxed: bool,
+    /// A value that is there already: it does not count as a put, and the RAM tier keeps it only
+    /// if it had it.
+    pub(crate) is_again: bool,
+}
 
 /// The writer of small values.
 #[derive(Debug)]
@@ -41,8 +52,9 @@ pub(crate) struct SmallWriter {
     queue: WriteQueue,
     /// One permit per batch that is being written.
     permits: Arc<Semaphore>,
-    /// A task gave values up since the last flush.
-    has_abandoned: AtomicBool,
+    /// Times that a task gave values up, and how many of them a flush has reported.
+    abandoned: AtomicU64,
+    reported: AtomicU64,
 }
 
 impl SmallWriter {
@@ -58,7 +70,8 @@ impl SmallWriter {
             permits: Arc::new(Semaphore::new(WRITE_DEPTH)),
             placement: placement.clone(),
             buffer: Arc::clone(buffer),
-            has_abandoned: AtomicBool::new(false),
+            abandoned: AtomicU64::new(0),
+            reported: AtomicU64::new(0),
             env,
             index,
             journal,
@@ -70,17 +83,18 @@ impl SmallWriter {
         &self,
         key: &[u8],
         value: Bytes,
-        options: PutOptions,
+        write: Write,
     ) -> Result<(), CacheError> {
         let bytes = (key.len() + value.len()) as u64;
         let reserved = self.buffer.reserve(bytes + PENDING_BYTES).await;
         let room = reserved.map_err(|_| self.env.write_error())?;
-        let (hash, expiry_unix_s) = (self.env.hash(key), self.env.expiry(options));
+        let (hash, expiry_unix_s) = (self.env.hash(key), write.expiry_unix_s);
         let (record, tombstones) = {
             let mut shard = self.index.shard_of(hash).lock();
             // Two sequences, so that a tombstone of the replaced value never covers this one.
             let replaced_up_to = self.env.draw_sequence();
             let sequence = self.env.draw_sequence();
+            let is_kept = !write.is_again || shard.ram_contains(hash, key, &self.env.clock);
             let (_, tombstones) = self.placement.invalidate(&mut shard, hash, replaced_up_to);
             let record = Arc::new(Pending {
                 hash,
@@ -91,8 +105,10 @@ impl SmallWriter {
                 _room: room,
                 _unwritten: self.queue.unwritten(),
             });
-            self.index
-                .keep_in_ram(&mut shard, hash, key, value.into(), expiry_unix_s);
+            if is_kept {
+                self.index
+                    .keep_in_ram(&mut shard, hash, key, value.into(), expiry_unix_s);
+            }
             let pending = PendingSlot {
                 record: Arc::clone(&record),
                 life: None,
@@ -104,9 +120,11 @@ impl SmallWriter {
         if !is_queued {
             self.index.give_up(&record);
         }
-        add(&self.env.counters.puts, 1);
-        add(&self.env.counters.put_bytes, bytes);
-        self.placement.settle(tombstones, options.relaxed).await?;
+        if !write.is_again {
+            add(&self.env.counters.puts, 1);
+            add(&self.env.counters.put_bytes, bytes);
+        }
+        self.placement.settle(tombstones, write.is_relaxed).await?;
         match is_queued {
             true => Ok(()),
             false => Err(self.env.write_error()),
@@ -114,10 +132,13 @@ impl SmallWriter {
     }
 
     /// Waits until every value accepted before the call is written or dropped.
-    /// Fails if a task that panicked gave values up since the last call.
+    /// Fails if a task that panicked gave values up since the last call that has ended.
     pub(crate) async fn drain(&self) -> Result<(), CacheError> {
+        let reported = self.reported.load(SeqCst);
         self.queue.drain().await;
-        match self.has_abandoned.swap(false, SeqCst) {
+        let abandoned = self.abandoned.load(SeqCst);
+        self.reported.fetch_max(abandoned, SeqCst);
+        match abandoned > reported {
             true => Err(CacheError::NotDurable(
                 "a task that wrote values panicked; they are forgotten".into(),
             )),
@@ -178,7 +199,7 @@ impl SmallWriter {
     /// Gives up those of `records` that are still pending: the task that was to
     /// write them is gone.
     fn abandon(&self, records: impl IntoIterator<Item = (KeyHash, Sequence)>) {
-        self.has_abandoned.store(true, SeqCst);
+        self.abandoned.fetch_add(1, SeqCst);
         for (hash, sequence) in records {
             let mut shard = self.index.shard_of(hash).lock();
             let Some(slot) = shard.take_pending_at(hash, sequence) else {

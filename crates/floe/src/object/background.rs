@@ -30,6 +30,11 @@ impl Background {
         }
     }
 
+    /// Ends at shutdown.
+    pub(super) fn stopping(&self) -> CancellationToken {
+        self.stopping.clone()
+    }
+
     pub(super) fn is_stopping(&self) -> bool {
         self.stopping.is_cancelled()
     }

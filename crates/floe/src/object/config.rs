@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -28,6 +29,9 @@ pub enum Consistency {
 }
 
 floe_core::parse_by_name!(Consistency);
+
+/// Most of [`ObjectConfig::pinned_percent`]: the rest is for objects that come and go.
+const PINNED_PERCENT_MAX: u64 = 50;
 
 /// Most rules: a lookup compares those of the object's bucket one after the other.
 const RULES_MAX: usize = 256;
@@ -120,6 +124,10 @@ pub struct ObjectConfig {
     /// The file with the names of their objects. Empty keeps them in memory: then a restart
     /// forgets the objects.
     pub names: PathBuf,
+    /// The file with the pins. Empty keeps them in memory: then a restart forgets them.
+    pub pins: PathBuf,
+    /// Most percent of the flash that is kept of all pins together.
+    pub pinned_percent: u32,
 }
 
 impl Default for ObjectConfig {
@@ -142,6 +150,8 @@ impl Default for ObjectConfig {
             rules: Vec::new(),
             cache_only: Vec::new(),
             names: PathBuf::new(),
+            pins: PathBuf::new(),
+            pinned_percent: 25,
         }
     }
 }
@@ -201,6 +211,12 @@ impl ObjectConfig {
             ("reader_timeout_ms", self.reader_timeout_ms, 1, 3_600_000),
             ("max_resumes", u64::from(self.max_resumes), 0, 100),
             ("ttl_seconds", self.ttl_seconds, 0, u64::MAX / 4),
+            (
+                "pinned_percent",
+                u64::from(self.pinned_percent),
+                0,
+                PINNED_PERCENT_MAX,
+            ),
             (
                 "events_timeout_seconds",
                 self.events_timeout_seconds,
@@ -277,6 +293,14 @@ impl ObjectConfig {
         };
         let cure = format!("cannot hold the names of cache-only buckets: {error}; {cure}");
         wrong("names", self.names.display(), cure)
+    }
+
+    /// The file of pins cannot be used.
+    pub(super) fn wrong_pins(&self, error: &io::Error) -> ObjectConfigError {
+        let cure = format!(
+            "cannot hold the pins: {error}; name another file, or remove this one and pin again"
+        );
+        wrong("pins", self.pins.display(), cure)
     }
 
     pub(crate) fn events_timeout(&self) -> Duration {

@@ -14,6 +14,7 @@ use super::error::ObjectError;
 use super::events::Events;
 use super::flight::Flights;
 use super::loads::Loads;
+use super::pins::table::Pins;
 use super::rules::{Policy, Rules};
 use super::stats::{Counters, count};
 use super::version::{Moment, ObjectVersion, metadata_key, name_hash};
@@ -71,6 +72,7 @@ pub(super) struct Inner {
     pub(super) flights: Flights,
     pub(super) budget: Budget,
     pub(super) background: Background,
+    pub(super) pins: Pins,
 }
 
 impl Inner {

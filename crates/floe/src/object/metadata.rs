@@ -20,7 +20,7 @@ use super::record::{MetadataRecord, RecordedObject};
 use super::response::Outcome;
 use super::rules::Policy;
 use super::stats::count;
-use super::version::{Moment, ObjectVersion, Version, metadata_key};
+use super::version::{Moment, ObjectVersion, Version, metadata_key, name_hash};
 
 use crate::origin::{ByteRange, GetRequest, ObjectKey, ObjectMeta, OriginError, OriginRead};
 use crate::value::PutOptions;
@@ -454,7 +454,8 @@ impl Inner {
         options: PutOptions,
     ) {
         let is_purged = self.marks.number_of(key.bucket(), key.key()) != moment.purge;
-        let publication = self.epochs.publish(moment.epoch).filter(|_| !is_purged);
+        let publication = self.epochs.publish(moment.epoch).await;
+        let publication = publication.filter(|_| !is_purged);
         let Some(publication) = publication else {
             count(&self.stats.metadata_writes_skipped);
             return;
@@ -467,6 +468,7 @@ impl Inner {
 
     /// Deletes the metadata record. If that fails, the record costs one more request.
     pub(super) async fn forget_metadata(&self, key: &ObjectKey) {
+        let _forgetting = self.epochs.forget(name_hash(key)).await;
         self.note(self.store.delete(&metadata_key(key)).await);
     }
 

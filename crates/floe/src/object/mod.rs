@@ -25,6 +25,7 @@ mod inner;
 mod loads;
 mod lock;
 mod metadata;
+mod pins;
 mod purge;
 mod reader;
 mod record;
@@ -51,6 +52,7 @@ pub use cache_only::{CacheOnlyBucket, CacheOnlySize, Lifetime};
 pub use conditional::{Conditions, EtagCondition, RangeCondition, Verdict};
 pub use config::{Consistency, ObjectConfig, ObjectConfigError, ObjectRule};
 pub use error::ObjectError;
+pub use pins::{Pin, PinError};
 pub use purge::Purge;
 pub use record::{MetadataRecord, NotARecord, RecordedObject};
 pub use response::{ConditionalRead, ObjectBody, ObjectHead, ObjectRead, Outcome};
@@ -71,6 +73,7 @@ use inner::{CacheOnlyOrigin, Inner};
 use loads::Loads;
 use metadata::Wanted;
 use parking_lot::RwLock;
+use pins::table::Pins;
 use reader::Reader;
 use rules::Rules;
 use stats::{Counters, count};
@@ -122,10 +125,11 @@ impl ObjectCache {
     /// Creates a cache in front of an origin.
     ///
     /// # Errors
-    /// A setting is invalid, or the names of the objects in cache-only buckets cannot be opened.
+    /// A setting is invalid, or the file of the pins or of the names of the objects in cache-only
+    /// buckets cannot be opened.
     ///
     /// # Panics
-    /// Outside a tokio runtime, with cache-only buckets.
+    /// Outside a tokio runtime, with cache-only buckets or pins.
     pub fn new(
         store: Store,
         origin: Origin,
@@ -135,7 +139,9 @@ impl ObjectCache {
         config.validate()?;
         config.check_fits(store.value_bytes_max())?;
         let cache_only = CacheOnlyOrigin::open(&store, &clock, &config)?;
-        Ok(ObjectCache {
+        let pins = Pins::open(&config.pins, store.plan(), config.pinned_percent)
+            .map_err(|error| config.wrong_pins(&error))?;
+        let cache = ObjectCache {
             inner: Arc::new(Inner {
                 epochs: store.epochs(),
                 marks: store.marks(),
@@ -148,11 +154,14 @@ impl ObjectCache {
                 flights: Flights::new(),
                 budget: Budget::new(config.fetch_memory.bytes()),
                 background: Background::default(),
+                pins,
                 rules: RwLock::new(Rules::new(&config)),
                 events: Events::default(),
                 config,
             }),
-        })
+        };
+        cache.inner.keep_pins();
+        Ok(cache)
     }
 
     /// See [`Store::sendable`].

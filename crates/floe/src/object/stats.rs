@@ -78,6 +78,10 @@ counters! {
     chunks_declined,
     /// Chunks that the cache dropped; readers received them all the same.
     chunks_dropped,
+    /// Bytes of pinned objects that were written again before their eviction.
+    pinned_bytes_written,
+    /// Bytes of pinned objects that were left to eviction: a cap was reached, or they could not be read or written again.
+    pinned_bytes_left,
     /// Readers that a fetch stopped waiting for because they were slow.
     readers_detached,
     /// Reads that began anew because the object changed.
@@ -134,5 +138,9 @@ impl Counters {
 
 /// Adds one.
 pub(super) fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Relaxed);
+    add(counter, 1);
+}
+
+pub(super) fn add(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Relaxed);
 }

@@ -154,6 +154,22 @@ impl ChunkId {
     }
 }
 
+/// The bucket and the key of the object of one of the store's keys, and the version if it
+/// is that of a chunk. `None` for other users' keys.
+pub(super) fn parse_key(key: &[u8]) -> Option<(&str, &str, Option<Version>)> {
+    let (name, version) = match key.split_first()? {
+        (b'm', name) => (name, None),
+        (b'c', rest) => {
+            let (version, rest) = rest.split_first_chunk()?;
+            let (_chunk, name) = rest.split_first_chunk::<8>()?;
+            (name, Some(Version(u128::from_be_bytes(*version))))
+        }
+        _ => return None,
+    };
+    let (bucket, name) = std::str::from_utf8(name).ok()?.split_once('\0')?;
+    Some((bucket, name, version))
+}
+
 /// `m`, then the object's name.
 pub(super) fn metadata_key(key: &ObjectKey) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(2 + key.bucket().len() + key.key().len());

@@ -7,6 +7,9 @@
 //! publication is rejected. A new write waits for running publications, so none
 //! completes after it began.
 //!
+//! Writing a record of metadata again, unchanged, excludes all of these for its short time: no
+//! write begins, no other record is published and none is deleted meanwhile.
+//!
 //! A write to one object may reject a publication of another in the same
 //! stripe.
 
@@ -40,6 +43,10 @@ struct State {
     number: u64,
     writers: u32,
     publishers: u32,
+    /// Deletes of records that are no writes.
+    forgetters: u32,
+    /// A record is written again.
+    is_renewing: bool,
 }
 
 impl WriteEpochs {
@@ -63,14 +70,16 @@ impl WriteEpochs {
     }
 
     /// Permission to store metadata requested in `epoch`; `None` if the object
-    /// may have been written since.
-    pub(crate) fn publish(&self, epoch: Epoch) -> Option<Publication> {
-        let mut state = self.stripe(epoch.stripe).state.lock();
-        if state.number != epoch.number || state.writers > 0 {
-            return None;
-        }
-        state.publishers += 1;
-        Some(Publication {
+    /// may have been written since. Waits while a record is written again.
+    pub(crate) async fn publish(&self, epoch: Epoch) -> Option<Publication> {
+        let begin = |state: &mut State| {
+            let is_current = state.number == epoch.number && state.writers == 0;
+            let may_begin = is_current && !state.is_renewing;
+            state.publishers += u32::from(may_begin);
+            (may_begin || !is_current).then_some(may_begin)
+        };
+        let has_begun = self.stripe(epoch.stripe).until(begin).await;
+        has_begun.then(|| Publication {
             epochs: self.clone(),
             stripe: epoch.stripe,
         })
@@ -90,19 +99,84 @@ impl WriteEpochs {
             stripe,
         };
         let own = self.stripe(stripe);
-        loop {
-            let mut published = std::pin::pin!(own.published.notified());
-            // Registered before the check, so no wake-up is lost.
-            published.as_mut().enable();
-            if own.state.lock().publishers == 0 {
-                return writing;
-            }
-            published.await;
+        own.until(|state| (state.publishers == 0 && !state.is_renewing).then_some(()))
+            .await;
+        writing
+    }
+
+    /// Permission to write the stripe's records again as they are; `None` if one is being
+    /// written or published.
+    pub(crate) fn renew(&self, name_hash: u64) -> Option<Renewal> {
+        let stripe = self.current(name_hash).stripe;
+        let mut state = self.stripe(stripe).state.lock();
+        if state.writers + state.publishers + state.forgetters > 0 || state.is_renewing {
+            return None;
+        }
+        state.is_renewing = true;
+        drop(state);
+        Some(Renewal {
+            epochs: self.clone(),
+            stripe,
+        })
+    }
+
+    /// Permission to delete records of the stripe: waits until none is being written again.
+    pub(crate) async fn forget(&self, name_hash: u64) -> Forgetting {
+        let stripe = self.current(name_hash).stripe;
+        let begin = |state: &mut State| {
+            let may_begin = !state.is_renewing;
+            state.forgetters += u32::from(may_begin);
+            may_begin.then_some(())
+        };
+        self.stripe(stripe).until(begin).await;
+        Forgetting {
+            epochs: self.clone(),
+            stripe,
         }
     }
 
     fn stripe(&self, stripe: u32) -> &Stripe {
         &self.stripes[stripe as usize]
+    }
+}
+
+impl Stripe {
+    async fn until<T>(&self, step: impl Fn(&mut State) -> Option<T>) -> T {
+        loop {
+            let mut published = std::pin::pin!(self.published.notified());
+            // Registered before the check, so no wake-up is lost.
+            published.as_mut().enable();
+            if let Some(result) = step(&mut self.state.lock()) {
+                return result;
+            }
+            published.await;
+        }
+    }
+}
+
+/// Permission to write records again, until dropped.
+pub(crate) struct Renewal {
+    epochs: WriteEpochs,
+    stripe: u32,
+}
+
+impl Drop for Renewal {
+    fn drop(&mut self) {
+        let stripe = self.epochs.stripe(self.stripe);
+        stripe.state.lock().is_renewing = false;
+        stripe.published.notify_waiters();
+    }
+}
+
+/// Permission to delete records, until dropped.
+pub(crate) struct Forgetting {
+    epochs: WriteEpochs,
+    stripe: u32,
+}
+
+impl Drop for Forgetting {
+    fn drop(&mut self) {
+        self.epochs.stripe(self.stripe).state.lock().forgetters -= 1;
     }
 }
 
@@ -144,26 +218,54 @@ mod tests {
         let before = epochs.current(1);
         let writing = epochs.write(1).await;
         let during = epochs.current(1);
-        assert!(epochs.publish(before).is_none());
-        assert!(epochs.publish(during).is_none());
+        assert!(epochs.publish(before).await.is_none());
+        assert!(epochs.publish(during).await.is_none());
         drop(writing);
-        assert!(epochs.publish(before).is_none());
-        assert!(epochs.publish(during).is_none());
-        assert!(epochs.publish(epochs.current(1)).is_some());
+        assert!(epochs.publish(before).await.is_none());
+        assert!(epochs.publish(during).await.is_none());
+        assert!(epochs.publish(epochs.current(1)).await.is_some());
     }
 
     #[tokio::test]
     async fn a_write_waits_for_publications_and_a_dropped_one_leaves_nothing() {
         let epochs = WriteEpochs::new();
-        let publication = epochs.publish(epochs.current(1)).unwrap();
+        let publication = epochs.publish(epochs.current(1)).await.unwrap();
         let mut write = Box::pin(epochs.write(1));
         assert!(futures::poll!(&mut write).is_pending());
-        assert!(epochs.publish(epochs.current(1)).is_none());
+        assert!(epochs.publish(epochs.current(1)).await.is_none());
         drop(write);
-        assert!(epochs.publish(epochs.current(1)).is_some());
+        assert!(epochs.publish(epochs.current(1)).await.is_some());
         let mut write = Box::pin(epochs.write(1));
         assert!(futures::poll!(&mut write).is_pending());
         drop(publication);
         assert!(futures::poll!(&mut write).is_ready());
+    }
+
+    #[tokio::test]
+    async fn a_renewal_excludes_all_others_of_its_stripe() {
+        let epochs = WriteEpochs::new();
+        let publication = epochs.publish(epochs.current(1)).await.unwrap();
+        assert!(epochs.renew(1).is_none());
+        assert!(epochs.renew(2).is_some(), "another stripe");
+        drop(publication);
+        let renewal = epochs.renew(1).unwrap();
+        assert!(epochs.renew(1).is_none());
+        let mut publish = Box::pin(epochs.publish(epochs.current(1)));
+        assert!(futures::poll!(&mut publish).is_pending());
+        let mut write = Box::pin(epochs.write(1));
+        let mut forget = Box::pin(epochs.forget(1));
+        assert!(futures::poll!(&mut write).is_pending());
+        assert!(futures::poll!(&mut forget).is_pending());
+        drop(renewal);
+        let forgetting = forget.await;
+        // A write began meanwhile, so that nothing is published.
+        assert!(publish.await.is_none());
+        let writing = write.await;
+        assert!(epochs.renew(1).is_none());
+        drop(writing);
+        assert!(epochs.renew(1).is_none());
+        drop(forgetting);
+        drop(epochs.renew(1).unwrap());
+        assert!(epochs.publish(epochs.current(1)).await.is_some());
     }
 }

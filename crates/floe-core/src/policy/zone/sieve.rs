@@ -41,6 +41,14 @@ impl Sieve {
         None
     }
 
+    /// A zone that was used is passed once by the hand, after which all others come first.
+    pub(super) fn rank(&self, candidate: &Candidate) -> (u64, u64) {
+        // In one round the hand passes the newer zones, then the older ones.
+        let rounds = 2 * u64::from(self.visited(candidate));
+        let is_behind = u64::from(candidate.filled < self.hand);
+        (rounds + is_behind, candidate.filled)
+    }
+
     fn visited(&self, candidate: &Candidate) -> bool {
         match self.spared.get(&candidate.zone) {
             Some(&(filled, access)) if filled == candidate.filled => candidate.last_access > access,

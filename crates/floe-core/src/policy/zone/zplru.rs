@@ -8,8 +8,9 @@ use super::candidate::Candidate;
 use crate::ZoneId;
 
 pub(super) fn choose(candidates: &[Candidate]) -> Option<ZoneId> {
-    candidates
-        .iter()
-        .min_by_key(|c| (c.last_access, c.filled))
-        .map(|c| c.zone)
+    candidates.iter().min_by_key(|c| rank(c)).map(|c| c.zone)
+}
+
+pub(super) fn rank(candidate: &Candidate) -> (u64, u64) {
+    (candidate.last_access, candidate.filled)
 }

@@ -95,6 +95,12 @@ fn objects(samples: &mut Samples, cache: &ObjectCache) {
         samples.counter(group.metric, group.help, &[(group.label, label)], value);
     }
     table(samples, "floe_object_", single);
+    samples.gauge(
+        "floe_pinned_bytes",
+        "Bytes of pinned objects that would have been evicted, and are kept",
+        &[],
+        cache.pinned_bytes() as f64,
+    );
     cache_only(samples, cache);
 }
 

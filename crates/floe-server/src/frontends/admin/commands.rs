@@ -15,6 +15,7 @@ use axum::response::{IntoResponse, Json, Response};
 use axum::routing::post;
 use bytes::Bytes;
 use floe::object::Purge;
+use floe_core::ByteSize;
 use floe_device::Clock;
 use futures::stream::{self, Stream, StreamExt as _};
 use serde::de::DeserializeOwned;
@@ -53,6 +54,27 @@ pub(super) struct Commands {
 struct PurgeRequest {
     sets: Vec<Purge>,
 }
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PinRequest {
+    bucket: String,
+    #[serde(default)]
+    prefix: String,
+    cap: Option<ByteSize>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UnpinRequest {
+    bucket: String,
+    #[serde(default)]
+    prefix: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PinsRequest {}
 
 impl Commands {
     pub(super) fn new(host: &Host, token: &str) -> Arc<Self> {
@@ -167,6 +189,9 @@ pub(super) fn routes<S: Clone + Send + Sync + 'static>(commands: Arc<Commands>) 
         .route("/cache/purge", post(purge))
         .route("/cache/ls", post(ls))
         .route("/cache/warm", post(warm))
+        .route("/cache/pin", post(pin))
+        .route("/cache/unpin", post(unpin))
+        .route("/cache/pins", post(pins))
         .with_state(commands)
 }
 
@@ -177,6 +202,31 @@ async fn purge(State(commands): State<Arc<Commands>>, request: Request) -> Answe
     let objects = Arc::clone(&commands.objects);
     let purged = to_its_end(place, async move { objects.purge(sets).await });
     Ok(Json(json!({ "purged": purged.await? })).into_response())
+}
+
+async fn pin(State(commands): State<Arc<Commands>>, request: Request) -> Answer {
+    let (request, place) = commands.take(request).await?;
+    let PinRequest {
+        bucket,
+        prefix,
+        cap,
+    } = request;
+    let objects = Arc::clone(&commands.objects);
+    let pin = async move { objects.pin(&bucket, &prefix, cap).await };
+    Ok(Json(to_its_end(place, pin).await?).into_response())
+}
+
+async fn unpin(State(commands): State<Arc<Commands>>, request: Request) -> Answer {
+    let (UnpinRequest { bucket, prefix }, place) = commands.take(request).await?;
+    let objects = Arc::clone(&commands.objects);
+    let unpinned = to_its_end(place, async move { objects.unpin(&bucket, &prefix).await });
+    Ok(Json(json!({ "was_pinned": unpinned.await? })).into_response())
+}
+
+async fn pins(State(commands): State<Arc<Commands>>, request: Request) -> Answer {
+    let (PinsRequest {}, place) = commands.take(request).await?;
+    let pins = commands.objects.pins();
+    Ok(commands.lines(stream::iter([Ok(pins)]), place))
 }
 
 async fn ls(State(commands): State<Arc<Commands>>, request: Request) -> Answer {

@@ -42,7 +42,7 @@ const HELP: &str = "Floe\n\n\
     /health   200 while the process lives\n\
     /ready    200 while requests are taken, 503 during a shutdown\n\
     /version  the version that runs\n\n\
-    With admin.token, POST JSON to /cache/ls, warm or purge\n";
+    With admin.token, POST JSON to /cache/ls, warm, purge, pin, unpin or pins\n";
 
 /// The frontend for operators.
 pub(crate) struct AdminFrontend {

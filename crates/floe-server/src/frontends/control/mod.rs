@@ -149,6 +149,19 @@ impl ControlFrontend {
                 objects,
                 most_bytes,
             } => Reply::Warmed(self.objects.warm(&bucket, objects, most_bytes).await),
+            Request::Pin {
+                bucket,
+                prefix,
+                cap,
+            } => {
+                let pin = self.objects.pin(&bucket, &prefix, cap).await;
+                pin.map_or_else(Reply::from, |pin| Reply::Pins(vec![pin]))
+            }
+            Request::Unpin { bucket, prefix } => {
+                let unpinned = self.objects.unpin(&bucket, &prefix).await;
+                unpinned.map_or_else(Reply::from, |was_pinned| Reply::Unpinned { was_pinned })
+            }
+            Request::Pins => Reply::Pins(self.objects.pins()),
             request => match &self.volumes {
                 Some(volumes) => volumes.carry_out(request).await,
                 None => Reply::Failed {

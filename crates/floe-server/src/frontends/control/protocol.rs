@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use floe::config::VolumeSettings;
-use floe::object::Purge;
+use floe::object::{Pin, Purge};
 use floe::volume::{DirtyData, Mode, Resized, ScrubReport, Usage, VolumeStatus};
 use floe_core::ByteSize;
 use serde::{Deserialize, Serialize};
@@ -86,6 +86,24 @@ pub enum Request {
         /// Stop after this many bytes.
         most_bytes: u64,
     },
+    /// Keeps objects in the cache.
+    Pin {
+        /// Their bucket.
+        bucket: String,
+        /// A prefix of their keys.
+        prefix: String,
+        /// Most bytes; without it, the limit of all pins.
+        cap: Option<ByteSize>,
+    },
+    /// Removes a pin.
+    Unpin {
+        /// Its bucket.
+        bucket: String,
+        /// Its prefix.
+        prefix: String,
+    },
+    /// Lists the pins.
+    Pins,
     /// Detaches a volume, and disconnects its clients.
     Detach {
         /// Its name.
@@ -119,6 +137,13 @@ pub enum Reply {
     },
     /// The objects of the request, as far as they were warmed.
     Warmed(Vec<WarmedObject>),
+    /// Pins: the one that was set, or all.
+    Pins(Vec<Pin>),
+    /// A pin was removed, or there was none.
+    Unpinned {
+        /// There was one.
+        was_pinned: bool,
+    },
     /// The request failed.
     Failed {
         /// The request cannot be carried out as it is; otherwise a device failed.

@@ -87,7 +87,12 @@ impl Volumes {
                 return Ok(Reply::Resized(resized));
             }
             // These are not about volumes.
-            Request::Purge { .. } | Request::Cached { .. } | Request::Warm { .. } => Vec::new(),
+            Request::Purge { .. }
+            | Request::Cached { .. }
+            | Request::Warm { .. }
+            | Request::Pin { .. }
+            | Request::Unpin { .. }
+            | Request::Pins => Vec::new(),
             Request::Status { name } => self.some(name.as_deref())?,
             Request::Flush { name } => {
                 let volumes = self.some(name.as_deref())?;

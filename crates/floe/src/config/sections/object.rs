@@ -118,6 +118,17 @@ pub(super) fn section() -> Result<Section, String> {
                 Kind::Path,
                 "The file with the names of objects in cache-only buckets; without it, `names.floe` in the data directory. Without this file the buckets are empty.",
             ),
+            key(
+                "pins",
+                Kind::Path,
+                "The file with the pins (`floe cache pin`); without it, `pins.json` in the data directory.",
+            ),
+            key(
+                "pinned_percent",
+                Kind::Integer,
+                "Most of the flash, in percent, that is kept of all pins together (docs/s3.md). What is kept is written again: at 50 up to as much as what is new. 0 keeps nothing. With `chunk.eviction = \"clru\"` there are no pins.",
+            )
+            .limits(Limits::between(0, 50)),
         ],
     )
 }

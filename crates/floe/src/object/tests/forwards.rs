@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::StreamExt;
+use futures::{FutureExt as _, StreamExt};
 use http::{HeaderMap, Method, StatusCode};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
@@ -75,7 +75,7 @@ fn request() -> ForwardRequest {
 fn may_publish(cache: &ObjectCache) -> bool {
     let epochs = &cache.inner.epochs;
     let epoch = epochs.current(name_hash(&key()));
-    epochs.publish(epoch).is_some()
+    epochs.publish(epoch).now_or_never().flatten().is_some()
 }
 
 #[tokio::test]
