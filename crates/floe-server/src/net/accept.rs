@@ -143,7 +143,8 @@ pub(crate) async fn accept<A, F, S>(
         };
         counters.opened.add(1);
         let member = places.crowd.join();
-        let connection = serve(stream, peer, Arc::clone(&member.activity));
+        // Boxed: as a part of the task it would take its place there more than once.
+        let connection = Box::pin(serve(stream, peer, Arc::clone(&member.activity)));
         let abort = shutdown.abort.clone();
         let counters = Arc::clone(&counters);
         shutdown.tasks.spawn(async move {

@@ -62,8 +62,8 @@ pub(crate) async fn serve_http<T, S, B>(
         .with_opening_limit(limits.idle_timeout)
         .with_activity(Arc::clone(&activity));
     let io = TokioIo::new(guard);
-    let connection = builder.serve_connection(io, Watched { service, activity });
-    tokio::pin!(connection);
+    // Boxed: a future that is moved into another one takes its place there twice.
+    let mut connection = Box::pin(builder.serve_connection(io, Watched { service, activity }));
     let stalled = pace.stalled();
     tokio::pin!(stalled);
     let mut draining = false;
