@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::net::{TcpListener, UnixListener};
 use tokio_util::task::TaskTracker;
 
@@ -89,7 +90,7 @@ impl Listeners {
         let mut tcp = self.tcp.into_iter();
         Service::threads(threads.map(|thread| {
             let listeners = ThreadListeners {
-                tcp: tcp.next(),
+                tcp: Mutex::new(tcp.next()),
                 unix: self.unix.clone(),
             };
             let (accept, drain) = (accept.clone(), shutdown.drain.clone());
@@ -109,16 +110,17 @@ impl Listeners {
 
 /// The sockets of one thread.
 pub(crate) struct ThreadListeners {
-    tcp: Option<std::net::TcpListener>,
+    tcp: Mutex<Option<std::net::TcpListener>>,
     unix: Option<Arc<UnixSocket>>,
 }
 
 impl ThreadListeners {
     /// The TCP listener, registered with the caller's runtime; never ready if
-    /// there is none.
+    /// there is none, or on a second call. One that cannot be registered is closed, so that
+    /// the kernel gives its connections to other threads.
     pub(crate) async fn tcp(&self) -> TcpListener {
-        let shared = self.tcp.as_ref().map(std::net::TcpListener::try_clone);
-        listening(shared.map(|shared| TcpListener::from_std(shared?))).await
+        let taken = self.tcp.lock().take();
+        listening(taken.map(TcpListener::from_std)).await
     }
 
     /// The Unix socket, registered with the caller's runtime; never ready if
