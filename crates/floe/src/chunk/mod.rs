@@ -259,7 +259,7 @@ impl Engine {
             let write = Write {
                 expiry_unix_s: self.env.expiry(options),
                 is_relaxed: options.relaxed,
-                is_again: false,
+                again: None,
             };
             self.small.put(key, value, write).await?;
             return Ok(PutOutcome::Stored);

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use bytes::Bytes;
+use floe_core::chunk::{Entry, Found};
 use floe_core::hash::KeyHash;
 use floe_core::layout::{Note, Sequence};
 use tokio::sync::Semaphore;
@@ -21,7 +22,7 @@ use super::journal::Journal;
 use super::placement::Placement;
 use super::shard::{Batch, PENDING_BYTES, Pending, PendingSlot};
 use super::stats::add;
-use super::write_buffer::WriteBuffer;
+use super::write_buffer::{BufferRoom, WriteBuffer};
 use super::write_queue::WriteQueue;
 use crate::abort::OnAbort;
 use crate::error::CacheError;
@@ -36,9 +37,9 @@ pub(crate) struct Write {
     pub(crate) expiry_unix_s: u32,
     /// See [`PutOptions::relaxed`](crate::value::PutOptions::relaxed).
     pub(crate) is_relaxed: bool,
-    /// A value that is there already: it does not count as a put, and the RAM tier keeps it only
-    /// if it had it.
-    pub(crate) is_again: bool,
+    /// The value is on flash already, with this entry, and is written again unless it has changed
+    /// since. It does not count as a put, and the RAM tier keeps it only if it had it.
+    pub(crate) again: Option<Entry>,
 }
 
 /// The writer of small values.
@@ -85,16 +86,39 @@ impl SmallWriter {
         value: Bytes,
         write: Write,
     ) -> Result<(), CacheError> {
+        let room = self.room_for(key.len() + value.len()).await?;
+        self.put_into(room, key, value, write).await.map(drop)
+    }
+
+    /// Room for a key and value of so many bytes; waits while the write buffer is full.
+    pub(crate) async fn room_for(&self, bytes: usize) -> Result<BufferRoom, CacheError> {
+        let reserved = self.buffer.reserve(bytes as u64 + PENDING_BYTES).await;
+        reserved.map_err(|_| self.env.write_error())
+    }
+
+    /// As [`put`](Self::put), into room that the caller has. False if the value that was to be
+    /// written again is no longer the newest of its key.
+    pub(crate) async fn put_into(
+        &self,
+        room: BufferRoom,
+        key: &[u8],
+        value: Bytes,
+        write: Write,
+    ) -> Result<bool, CacheError> {
         let bytes = (key.len() + value.len()) as u64;
-        let reserved = self.buffer.reserve(bytes + PENDING_BYTES).await;
-        let room = reserved.map_err(|_| self.env.write_error())?;
         let (hash, expiry_unix_s) = (self.env.hash(key), write.expiry_unix_s);
         let (record, tombstones) = {
             let mut shard = self.index.shard_of(hash).lock();
+            if let Some(entry) = write.again
+                && (shard.pending.contains_key(&hash)
+                    || shard.index.get(hash) != Some(Found::Live(entry)))
+            {
+                return Ok(false);
+            }
             // Two sequences, so that a tombstone of the replaced value never covers this one.
             let replaced_up_to = self.env.draw_sequence();
             let sequence = self.env.draw_sequence();
-            let is_kept = !write.is_again || shard.ram_contains(hash, key, &self.env.clock);
+            let is_kept = write.again.is_none() || shard.ram_contains(hash, key, &self.env.clock);
             let (_, tombstones) = self.placement.invalidate(&mut shard, hash, replaced_up_to);
             let record = Arc::new(Pending {
                 hash,
@@ -120,13 +144,13 @@ impl SmallWriter {
         if !is_queued {
             self.index.give_up(&record);
         }
-        if !write.is_again {
+        if write.again.is_none() {
             add(&self.env.counters.puts, 1);
             add(&self.env.counters.put_bytes, bytes);
         }
         self.placement.settle(tombstones, write.is_relaxed).await?;
         match is_queued {
-            true => Ok(()),
+            true => Ok(true),
             false => Err(self.env.write_error()),
         }
     }
@@ -134,11 +158,11 @@ impl SmallWriter {
     /// Waits until every value accepted before the call is written or dropped.
     /// Fails if a task that panicked gave values up since the last call that has ended.
     pub(crate) async fn drain(&self) -> Result<(), CacheError> {
-        let reported = self.reported.load(SeqCst);
+        let (reported, before) = (self.reported.load(SeqCst), self.abandoned.load(SeqCst));
         self.queue.drain().await;
-        let abandoned = self.abandoned.load(SeqCst);
-        self.reported.fetch_max(abandoned, SeqCst);
-        match abandoned > reported {
+        // What is given up meanwhile may be of a value that a later flush is to wait for.
+        self.reported.fetch_max(before, SeqCst);
+        match self.abandoned.load(SeqCst) > reported {
             true => Err(CacheError::NotDurable(
                 "a task that wrote values panicked; they are forgotten".into(),
             )),

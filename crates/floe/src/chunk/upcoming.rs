@@ -14,6 +14,7 @@ use super::flash_value::FlashValue;
 use super::scan::scan_zone;
 use super::shard::is_expired;
 use super::small_writer::Write;
+use super::write_buffer::BufferRoom;
 use super::zone_state::ZoneStates;
 use crate::error::CacheError;
 use crate::value::PutOutcome;
@@ -58,9 +59,10 @@ impl Engine {
         self.zones.lock().next_generation()
     }
 
-    /// True while a zone has this life.
+    /// True while a zone has this life, and values.
     pub(crate) fn is_in_life(&self, life: ZoneLife) -> bool {
-        self.index.states().life(life.zone) == life
+        let states = self.index.states();
+        states.life(life.zone) == life && states.live_records(life.zone) > 0
     }
 
     /// Makes a zone recent, as a hit on one of its values does.
@@ -139,28 +141,40 @@ impl Engine {
         self.read_small(&value.key, &found).await
     }
 
+    /// Room to write a value again; waits while the write buffer is full.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub(crate) async fn room_for(&self, value: &StoredValue) -> Result<BufferRoom, CacheError> {
+        let bytes = value.key.len() + value.entry.len as usize;
+        self.check_entry(&value.key, u64::from(value.entry.len))?;
+        self.small.room_for(bytes).await
+    }
+
     /// Writes a small value again, so that it is evicted later; [`Dropped`](PutOutcome::Dropped)
     /// if it is long, cannot be read, or is no longer the newest of its key. The RAM tier keeps
-    /// it only if it had it. **Nothing else may write or delete the key meanwhile**, unless all
-    /// values of the key are the same: then it may be relaxed, too.
+    /// it only if it had it. It may be relaxed if all values of the key are the same.
     ///
     /// # Errors
     /// As [`put`](Self::put).
     pub(crate) async fn write_again(
         &self,
         value: &StoredValue,
+        room: BufferRoom,
         is_relaxed: bool,
     ) -> Result<PutOutcome, CacheError> {
-        self.check_entry(&value.key, u64::from(value.entry.len))?;
         let Some(bytes) = self.read_stored(value).await else {
             return Ok(PutOutcome::Dropped);
         };
         let write = Write {
             expiry_unix_s: value.entry.expiry_unix_s,
             is_relaxed,
-            is_again: true,
+            again: Some(value.entry),
         };
-        self.small.put(&value.key, bytes, write).await?;
-        Ok(PutOutcome::Stored)
+        let written = self.small.put_into(room, &value.key, bytes, write).await?;
+        Ok(match written {
+            true => PutOutcome::Stored,
+            false => PutOutcome::Dropped,
+        })
     }
 }

@@ -10,7 +10,7 @@ use super::era::{Era, EraRecord, RECORD_KEYS, Versions};
 use super::inner::{Inner, ItemError, Records, TURNS};
 use crate::cache::Cache;
 use crate::error::CacheError;
-use crate::store::Store;
+use crate::store::{RETRY_PAUSE, Store};
 use crate::tiny::Tiny;
 use crate::value::{PutOptions, PutOutcome};
 
@@ -91,6 +91,9 @@ async fn keep(inner: Weak<Inner>) {
             Err(ItemError::Cache(CacheError::Closed | CacheError::Poisoned)) => return,
             Err(error) => {
                 tracing::warn!(%error, "the record of items' versions was not written; retrying");
+                let pause = inner.cache.store().clock().sleep(RETRY_PAUSE);
+                drop(inner);
+                pause.await;
             }
         }
     }

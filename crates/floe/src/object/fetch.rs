@@ -169,8 +169,6 @@ impl Run {
             match self.drain(body).await {
                 // The object was overwritten in place; the origin reports it.
                 Err(ObjectError::Origin(OriginError::PreconditionFailed)) => {
-                    // It holds room for writes, which the record may wait for.
-                    self.writer = None;
                     self.cache.forget_metadata(&self.object.key).await;
                     return Err(ObjectError::Changed);
                 }

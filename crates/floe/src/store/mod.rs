@@ -17,18 +17,18 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use floe_core::ByteSize;
 use floe_core::chunk::{ChunkConfig, ConfigError, Plan};
-use floe_core::layout::{Generation, SMALL_MAX_BYTES, ZoneLife};
+use floe_core::layout::SMALL_MAX_BYTES;
 use floe_core::policy::admission::AdmissionConfig;
-use floe_core::{ByteSize, ZoneId};
-use floe_device::{Clock, CounterSnapshot, DeviceError, SendableMemory, SharedDevice};
+use floe_device::{Clock, CounterSnapshot, SendableMemory, SharedDevice};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::task::coop::consume_budget;
 
 use crate::chunk::{
     AdmissionControl, Engine, EngineStats, LargeReader, LargeWriter, Lookup, OpenOptions,
-    RamLookup, RamPlan, StoredValue, Whereabouts, ZoneStats,
+    RamLookup, RamPlan, ZoneStats,
 };
 pub use crate::chunk::{ChunkCounts, OpenError, RecoveryReport};
 use crate::error::CacheError;
@@ -37,6 +37,9 @@ use crate::store::marks::Marks;
 use crate::value::{
     InRam, PutOptions, PutOutcome, ReadFault, Tier, Value, check_given, check_whole, clip,
 };
+
+/// How long the store's own records wait after they could not be written.
+pub(crate) const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// The settings of the RAM tier.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -324,7 +327,8 @@ impl Store {
         self.engine().resize_ram(size.bytes())
     }
 
-    fn engine(&self) -> &Arc<Engine> {
+    /// The engine, for what only the layers of this crate need.
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.handle.engine
     }
 
@@ -450,50 +454,6 @@ impl Store {
     ) -> Result<PutOutcome, CacheError> {
         self.engine().check_entry(key, value.len() as u64)?;
         self.engine().put(key, value, options).await
-    }
-
-    /// Reads a value of little length, and leaves recency on flash and counts of hits as they are.
-    pub(crate) async fn peek(&self, key: &[u8]) -> Option<Bytes> {
-        self.engine().peek(key).await
-    }
-
-    /// See [`Engine::next_evicted`].
-    pub(crate) fn next_evicted(&self, count: usize) -> Vec<ZoneLife> {
-        self.engine().next_evicted(count)
-    }
-
-    /// See [`Engine::next_generation`].
-    pub(crate) fn next_generation(&self) -> Generation {
-        self.engine().next_generation()
-    }
-
-    /// See [`Engine::is_in_life`].
-    pub(crate) fn is_in_life(&self, life: ZoneLife) -> bool {
-        self.engine().is_in_life(life)
-    }
-
-    /// See [`Engine::touch_zone`].
-    pub(crate) fn touch_zone(&self, zone: ZoneId) {
-        self.engine().touch_zone(zone);
-    }
-
-    /// See [`Engine::find`].
-    pub(crate) fn find(&self, value: &StoredValue) -> Whereabouts {
-        self.engine().find(value)
-    }
-
-    /// See [`Engine::values_in`].
-    pub(crate) async fn values_in(&self, life: ZoneLife) -> Result<Vec<StoredValue>, DeviceError> {
-        self.engine().values_in(life).await
-    }
-
-    /// See [`Engine::write_again`].
-    pub(crate) async fn write_again(
-        &self,
-        value: &StoredValue,
-        is_relaxed: bool,
-    ) -> Result<PutOutcome, CacheError> {
-        self.engine().write_again(value, is_relaxed).await
     }
 
     /// Starts writing a value of `len` bytes piece by piece. It reserves no

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use floe_device::{Clock, SharedDevice};
 use tokio::sync::Mutex;
 
-use super::{OpenError, Store, StoreConfig};
+use super::{OpenError, RETRY_PAUSE, Store, StoreConfig};
 use crate::error::CacheError;
 use crate::value::PutOptions;
 
@@ -154,12 +154,18 @@ async fn keep(pairing: Weak<Pairing>) {
         if !pairing.is_due() {
             continue;
         }
-        let _writing = pairing.writing.lock().await;
-        match pairing.write().await {
+        let written = {
+            let _writing = pairing.writing.lock().await;
+            pairing.write().await
+        };
+        match written {
             Ok(()) => {}
             Err(CacheError::Closed | CacheError::Poisoned) => return,
             Err(error) => {
-                tracing::warn!(%error, "the note of the tiny engine was not written; retrying")
+                tracing::warn!(%error, "the note of the tiny engine was not written; retrying");
+                let pause = pairing.store.clock().sleep(RETRY_PAUSE);
+                drop(pairing);
+                pause.await;
             }
         }
     }

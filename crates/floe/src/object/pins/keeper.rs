@@ -58,13 +58,16 @@ async fn keep(inner: &Weak<Inner>) {
 /// What the task has done.
 #[derive(Default)]
 struct Progress {
-    /// The changes of the pins at the last look, and the zone that was to be opened then: none
-    /// is evicted without another one being opened.
+    /// The changes of the pins, and the zone that was to be opened next, at the last look.
     seen_at: Option<(u64, Generation)>,
-    /// The zones ahead that were looked at.
+    /// The zones that were looked at, in which nothing is left to do.
     seen: HashSet<ZoneLife>,
+    /// Zones with pinned values that stay while they are young.
+    stayed: HashSet<ZoneLife>,
     /// Values that were written, and whose zone is not yet known.
     written: Vec<Kept>,
+    /// Records whose objects were being written.
+    not_yet: Vec<Kept>,
 }
 
 /// A pinned value that a read could use.
@@ -81,39 +84,58 @@ enum Written {
     Yes(Kept),
     /// It is left to eviction.
     No,
-    /// Its object is being written: it may be tried again.
-    NotYet,
+    /// Its object is being written: it is tried again.
+    NotYet(Kept),
+}
+
+impl Progress {
+    fn note(&mut self, written: Written) {
+        match written {
+            Written::Yes(kept) => self.written.push(kept),
+            Written::NotYet(kept) => self.not_yet.push(kept),
+            Written::No => {}
+        }
+    }
 }
 
 impl Inner {
-    /// Looks at the zones that are evicted next, if that can have changed.
+    /// Looks at the zones that are evicted next.
     async fn keep_next(&self, progress: &mut Progress) -> Result<(), CacheError> {
         self.settle(&mut progress.written);
-        let changes = self.pins.changes.load(SeqCst);
-        let now = Some((changes, self.store.next_generation()));
-        if progress.seen_at == now {
+        let now = (
+            self.pins.changes.load(SeqCst),
+            self.store.engine().next_generation(),
+        );
+        let before = progress.seen_at.replace(now);
+        if before.is_none_or(|(changes, _)| changes != now.0) {
+            progress.seen.clear();
+            progress.stayed.clear();
+            progress.not_yet.clear();
+        }
+        for kept in std::mem::take(&mut progress.not_yet) {
+            progress.note(self.write_again(kept).await?);
+        }
+        if before != Some(now) {
+            let is_there = |life: &ZoneLife| self.store.engine().is_in_life(*life);
+            progress.seen.retain(is_there);
+            progress.stayed.retain(is_there);
+        } else if self.store.plan().eviction == Eviction::Fifo {
+            // No zone was opened, so that none was filled or evicted. Elsewhere reads change the
+            // order all the time.
             return Ok(());
         }
-        if progress.seen_at.is_none_or(|(before, _)| before != changes) {
-            progress.seen.clear();
-        }
-        let next = self.store.next_evicted(zones_ahead(self.store.plan()));
-        progress.seen.retain(|life| next.contains(life));
-        let mut is_whole = true;
-        for life in next {
-            if progress.seen.contains(&life) {
-                continue;
-            }
-            match self.keep_of(life, &mut progress.written).await {
-                Ok(true) => _ = progress.seen.insert(life),
-                Ok(false) => is_whole = false,
-                Err(error) => {
-                    progress.seen.insert(life);
-                    return Err(error);
-                }
+        for life in self
+            .store
+            .engine()
+            .next_evicted(zones_ahead(self.store.plan()))
+        {
+            let stays = self.may_stay(life);
+            if stays && progress.stayed.contains(&life) {
+                self.store.engine().touch_zone(life.zone);
+            } else if progress.seen.insert(life) {
+                self.keep_of(life, stays, progress).await?;
             }
         }
-        progress.seen_at = now.filter(|_| is_whole);
         Ok(())
     }
 
@@ -121,10 +143,10 @@ impl Inner {
     /// open for long.
     fn settle(&self, written: &mut Vec<Kept>) {
         written.retain(|kept| {
-            let at = match self.store.find(&kept.value) {
+            let at = match self.store.engine().find(&kept.value) {
                 Whereabouts::Buffer => return true,
                 Whereabouts::Zone(life) => {
-                    self.store.touch_zone(life.zone);
+                    self.store.engine().touch_zone(life.zone);
                     Some(life)
                 }
                 Whereabouts::Nowhere => None,
@@ -134,42 +156,47 @@ impl Inner {
         });
     }
 
-    /// Keeps what is pinned in a zone; false if something of it must be tried again.
-    async fn keep_of(&self, life: ZoneLife, written: &mut Vec<Kept>) -> Result<bool, CacheError> {
-        let values = match self.store.values_in(life).await {
+    /// Keeps what is pinned in a zone: it is written again, or the zone `stays`.
+    async fn keep_of(
+        &self,
+        life: ZoneLife,
+        stays: bool,
+        progress: &mut Progress,
+    ) -> Result<(), CacheError> {
+        let values = match self.store.engine().values_in(life).await {
             Ok(values) => values,
             Err(error) => {
                 tracing::warn!(%error, zone = %life.zone, "a zone could not be searched for pinned values");
-                return Ok(true);
+                return Ok(());
             }
         };
         let kept = self.kept_of(values).await;
         // What is kept of this zone counts anew; other zones may be gone.
         for pin in self.pins.table.read().iter() {
-            let is_there = |zone: ZoneLife| zone != life && self.store.is_in_life(zone);
+            let is_there = |zone: ZoneLife| zone != life && self.store.engine().is_in_life(zone);
             pin.account.lock().retain(is_there);
         }
-        if !kept.is_empty() && self.may_stay(life) {
+        if stays {
             for kept in kept.iter().filter(|kept| self.reserve(kept)) {
                 kept.pin.account.lock().settle(kept.value.bytes, Some(life));
-                // It is looked at again when its turn comes again.
-                self.store.touch_zone(life.zone);
+                self.store.engine().touch_zone(life.zone);
+                // When it is no longer young it is looked at again.
+                progress.seen.remove(&life);
+                progress.stayed.insert(life);
             }
-            return Ok(true);
+            return Ok(());
         }
         let mut writes = stream::iter(kept)
             .map(|kept| self.write_again(kept))
             .buffer_unordered(AT_ONCE);
-        let (mut is_whole, mut failed) = (true, None);
+        let mut result = Ok(());
         while let Some(outcome) = writes.next().await {
             match outcome {
-                Ok(Written::Yes(kept)) => written.push(kept),
-                Ok(Written::No) => {}
-                Ok(Written::NotYet) => is_whole = false,
-                Err(error) => failed = Some(error),
+                Ok(written) => progress.note(written),
+                Err(error) => result = Err(error),
             }
         }
-        failed.map_or(Ok(is_whole), Err)
+        result
     }
 
     /// True for a zone that was filled not long ago: it has its turn because it is not read, and
@@ -179,21 +206,21 @@ impl Inner {
         let plan = self.store.plan();
         let age = self
             .store
+            .engine()
             .next_generation()
             .0
             .saturating_sub(life.generation.0);
         plan.eviction != Eviction::Fifo && (age as usize) < plan.data_zones().count() / 2
     }
 
-    /// Reserves room for a value under the caps, or counts it as left.
+    /// Reserves room for a value under the caps.
     fn reserve(&self, kept: &Kept) -> bool {
         let (pin, bytes) = (&kept.pin, kept.value.bytes);
         let limit = self.pins.limit_bytes;
         let has_room = pin.kept_bytes() + bytes <= pin.cap_bytes(limit)
             && self.pins.kept_bytes() + bytes <= limit;
-        match has_room {
-            true => pin.account.lock().reserve(bytes),
-            false => add(&self.stats.pinned_bytes_left, bytes),
+        if has_room {
+            pin.account.lock().reserve(bytes);
         }
         has_room
     }
@@ -246,7 +273,7 @@ impl Inner {
             let row = cache_only.buckets.find(key).ok()?;
             return Some(self.cache_only_version(key, moment, row).version);
         }
-        let bytes = self.store.peek(&metadata_key(key)).await?;
+        let bytes = self.store.engine().peek(&metadata_key(key)).await?;
         let record = MetadataRecord::decode(&bytes).ok()?;
         if record.purge != moment.purge {
             return None;
@@ -255,39 +282,44 @@ impl Inner {
     }
 
     async fn write_again(&self, kept: Kept) -> Result<Written, CacheError> {
+        let bytes = kept.value.bytes;
         if !self.reserve(&kept) {
+            add(&self.stats.pinned_bytes_left, bytes);
             return Ok(Written::No);
         }
-        let bytes = kept.value.bytes;
-        let written = match &kept.record_of {
-            Some(object) => self.renew_record(&kept.value, object).await,
-            // All values of a chunk's key are the same, so that nothing can come in between.
-            None => self.store.write_again(&kept.value, true).await.map(Some),
-        };
+        let written = self.try_write_again(&kept).await;
         if let Ok(Some(PutOutcome::Stored)) = written {
             add(&self.stats.pinned_bytes_written, bytes);
             return Ok(Written::Yes(kept));
         }
         kept.pin.account.lock().settle(bytes, None);
-        if written?.is_none() {
-            return Ok(Written::NotYet);
+        if let Ok(None) = written {
+            return Ok(Written::NotYet(kept));
         }
         add(&self.stats.pinned_bytes_left, bytes);
-        Ok(Written::No)
+        written.map(|_| Written::No)
     }
 
-    /// Writes a record again while no other can be published and none deleted; `None` if its
-    /// object is being written.
-    async fn renew_record(
-        &self,
-        value: &StoredValue,
-        object: &ObjectKey,
-    ) -> Result<Option<PutOutcome>, CacheError> {
+    /// `None` for a record whose object is being written.
+    async fn try_write_again(&self, kept: &Kept) -> Result<Option<PutOutcome>, CacheError> {
+        let value = &kept.value;
+        // Before the stripe is held: those who have the room may wait for the stripe.
+        let room = self.store.engine().room_for(value).await?;
+        let Some(object) = &kept.record_of else {
+            // All values of a chunk's key are the same, so that nothing can come in between.
+            return self
+                .store
+                .engine()
+                .write_again(value, room, true)
+                .await
+                .map(Some);
+        };
+        // No other record can be published and none deleted meanwhile.
         let Some(renewal) = self.epochs.renew(name_hash(object)) else {
             return Ok(None);
         };
         // Not relaxed: the next record may be, and must not bring this one back.
-        let written = self.store.write_again(value, false).await;
+        let written = self.store.engine().write_again(value, room, false).await;
         drop(renewal);
         written.map(Some)
     }

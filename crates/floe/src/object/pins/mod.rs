@@ -38,7 +38,18 @@ impl ObjectCache {
         prefix: &str,
         cap_bytes: Option<u64>,
     ) -> Result<Pin, PinError> {
+        let saved = SavedPin {
+            bucket: bucket.to_owned(),
+            prefix: prefix.to_owned(),
+            cap_bytes,
+        };
+        let cache = self.clone();
+        to_its_end(async move { cache.pin_to_its_end(saved).await }).await
+    }
+
+    async fn pin_to_its_end(&self, saved: SavedPin) -> Result<Pin, PinError> {
         let pins = &self.inner.pins;
+        let (bucket, prefix) = (&*saved.bucket, &*saved.prefix);
         if pins.limit_bytes == 0 {
             return Err(PinError::Impossible);
         }
@@ -48,18 +59,14 @@ impl ObjectCache {
         let _changing = pins.changing.lock().await;
         let mut table = pins.table.read().clone();
         let known = table.iter().position(|pin| pin.is_of(bucket, prefix));
-        if let Some(known) = known.filter(|&known| table[known].saved.cap_bytes == cap_bytes) {
+        if let Some(known) = known.filter(|&known| table[known].saved.cap_bytes == saved.cap_bytes)
+        {
             return Ok(pins.describe(&table[known]));
         }
         let account = match known {
             Some(known) => Arc::clone(&table.remove(known).account),
             None if table.len() < PINS_MAX => Arc::default(),
             None => return Err(PinError::TooMany),
-        };
-        let saved = SavedPin {
-            bucket: bucket.to_owned(),
-            prefix: prefix.to_owned(),
-            cap_bytes,
         };
         let pin = Arc::new(Pinned { saved, account });
         table.push(Arc::clone(&pin));
@@ -75,6 +82,12 @@ impl ObjectCache {
     /// # Errors
     /// [`PinError::Save`].
     pub async fn unpin(&self, bucket: &str, prefix: &str) -> Result<bool, PinError> {
+        let (bucket, prefix) = (bucket.to_owned(), prefix.to_owned());
+        let cache = self.clone();
+        to_its_end(async move { cache.unpin_to_its_end(&bucket, &prefix).await }).await
+    }
+
+    async fn unpin_to_its_end(&self, bucket: &str, prefix: &str) -> Result<bool, PinError> {
         let pins = &self.inner.pins;
         let _changing = pins.changing.lock().await;
         let mut table = pins.table.read().clone();
@@ -98,6 +111,19 @@ impl ObjectCache {
     pub fn pinned_bytes(&self) -> u64 {
         self.inner.pins.kept_bytes()
     }
+}
+
+/// Runs a change of the pins, which goes on if its caller leaves: the file and the table change
+/// together.
+async fn to_its_end<T: Send + 'static>(
+    change: impl Future<Output = Result<T, PinError>> + Send + 'static,
+) -> Result<T, PinError> {
+    tokio::spawn(change).await.unwrap_or_else(|panic| {
+        Err(PinError::Save {
+            path: std::path::PathBuf::new(),
+            error: std::io::Error::other(panic),
+        })
+    })
 }
 
 impl Inner {

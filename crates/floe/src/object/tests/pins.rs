@@ -323,6 +323,27 @@ fn reads_alone_cause_no_writes() {
     });
 }
 
+/// Reads of all others change the order of eviction all the time.
+#[test]
+fn pinned_objects_that_are_not_read_outlive_others_that_are() {
+    with_each_policy(25, async |rig| {
+        rig.cache().pin("bucket", "hot/", None).await.unwrap();
+        for step in 0..2 * TURNOVER {
+            for number in (0..250).step_by(25) {
+                let key = cold((rig.read + step % 25).saturating_sub(number));
+                // It may be evicted: then it costs a request, which finds nothing.
+                if let Ok(read) = rig.cache().get(&key, None).await {
+                    let _ = read.bytes().await;
+                }
+            }
+            rig.churn(1).await;
+        }
+        assert_eq!(rig.hot_bytes().await, ALL_HOT, "{:?}", rig.eviction);
+        let written = rig.cache().stats().pinned_bytes_written;
+        assert!(written <= 6 * ALL_HOT, "{:?}: {written}", rig.eviction);
+    });
+}
+
 #[test]
 fn only_what_a_read_could_use_is_kept() {
     virtual_time::run(SEED, |clock| async move {
