@@ -156,7 +156,7 @@ impl SmallWriter {
     }
 
     /// Waits until every value accepted before the call is written or dropped.
-    /// Fails if a task that panicked gave values up since the last call that has ended.
+    /// Fails if a task that panicked gave values up and no call that began later has reported it.
     pub(crate) async fn drain(&self) -> Result<(), CacheError> {
         let (reported, before) = (self.reported.load(SeqCst), self.abandoned.load(SeqCst));
         self.queue.drain().await;
