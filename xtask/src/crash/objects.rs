@@ -58,11 +58,6 @@ pub(super) fn one_cache(rounds: Rounds<'_>, figures: &mut Figures) -> Result<()>
         more: vec![format!("--chunk-eviction={policy}")],
     };
     let world = new_world(&setup.data_dir, group)?;
-    if !roomy {
-        // What changes most is written again before it is evicted, too.
-        let pins = format!(r#"[{{"bucket": "{BUCKET}", "prefix": "changing-"}}]"#);
-        fs::write(setup.data_dir.join("pins.json"), pins)?;
-    }
     for (round, seed) in rounds.seeds(0) {
         one_round(&setup, &world, seed, roomy, figures).with_context(|| {
             format!(
