@@ -152,15 +152,22 @@ impl Engine {
         if shard.index.touch(hash) {
             self.placement.note_use();
         }
+        let value = self.pinned(hash, entry)?;
+        let now = self.env.clock.now().0;
+        self.index.states().touch(entry.place.zone, now);
+        Some(value)
+    }
+
+    /// The value of an entry that is live, for reading: its zone is not reset meanwhile. `None`
+    /// if the zone is being evicted.
+    pub(super) fn pinned(&self, hash: KeyHash, entry: Entry) -> Option<FlashValue<'_>> {
         let states = &**self.index.states();
         let life = states.life(entry.place.zone);
-        let pin = ZoneStates::pin(states, life.zone, life.generation)?;
-        states.touch(life.zone, self.env.clock.now().0);
         Some(FlashValue {
             hash,
             entry,
             generation: life.generation,
-            pin,
+            pin: ZoneStates::pin(states, life.zone, life.generation)?,
         })
     }
 
@@ -173,8 +180,7 @@ impl Engine {
             let shard = self.index.shard_of(hash).lock();
             if let Some(slot) = shard.pending.get(&hash) {
                 let record = &slot.record;
-                let is_served =
-                    *record.key == *key && !has_expired(record.expiry_unix_s, &self.env.clock);
+                let is_served = record.is_served(key, &self.env.clock);
                 return is_served.then(|| record.value.bytes());
             }
             let Found::Live(entry) = shard.index.get(hash)? else {
@@ -185,14 +191,7 @@ impl Engine {
             {
                 return None;
             }
-            let states = &**self.index.states();
-            let life = states.life(entry.place.zone);
-            FlashValue {
-                hash,
-                entry,
-                generation: life.generation,
-                pin: ZoneStates::pin(states, life.zone, life.generation)?,
-            }
+            self.pinned(hash, entry)?
         };
         self.read_small(key, &value).await
     }
@@ -261,8 +260,7 @@ impl Engine {
             return Ok(true);
         }
         if let Some(slot) = shard.pending.get(&hash) {
-            return Ok(*slot.record.key == *key
-                && !has_expired(slot.record.expiry_unix_s, &self.env.clock));
+            return Ok(slot.record.is_served(key, &self.env.clock));
         }
         Ok(
             matches!(shard.index.get(hash), Some(Found::Live(entry)) if !has_expired(entry.expiry_unix_s, &self.env.clock)),

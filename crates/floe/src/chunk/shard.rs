@@ -35,6 +35,13 @@ pub(crate) struct Pending {
     pub(crate) _unwritten: Arc<oneshot::Sender<()>>,
 }
 
+impl Pending {
+    /// True if lookups of `key` find it: another key may have the same hash.
+    pub(crate) fn is_served(&self, key: &[u8], clock: &Clock) -> bool {
+        *self.key == *key && !has_expired(self.expiry_unix_s, clock)
+    }
+}
+
 /// Small values that are written together.
 pub(crate) type Batch = Vec<Arc<Pending>>;
 

@@ -160,7 +160,7 @@ impl SmallWriter {
     pub(crate) async fn drain(&self) -> Result<(), CacheError> {
         let (reported, before) = (self.reported.load(SeqCst), self.abandoned.load(SeqCst));
         self.queue.drain().await;
-        // What is given up meanwhile may be of a value that a later flush is to wait for.
+        // A value that a task gives up meanwhile may belong to a later flush, which reports it too.
         self.reported.fetch_max(before, SeqCst);
         match self.abandoned.load(SeqCst) > reported {
             true => Err(CacheError::NotDurable(

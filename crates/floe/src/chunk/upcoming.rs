@@ -10,12 +10,10 @@ use floe_device::DeviceError;
 use tokio::task::coop::consume_budget;
 
 use super::Engine;
-use super::flash_value::FlashValue;
 use super::scan::scan_zone;
 use super::shard::is_expired;
 use super::small_writer::Write;
 use super::write_buffer::BufferRoom;
-use super::zone_state::ZoneStates;
 use crate::error::CacheError;
 use crate::value::PutOutcome;
 
@@ -28,7 +26,6 @@ pub(crate) struct StoredValue {
     /// Bytes that it takes on flash.
     pub(crate) bytes: u64,
     hash: KeyHash,
-    life: ZoneLife,
     entry: Entry,
 }
 
@@ -115,7 +112,6 @@ impl Engine {
                 bytes: payload + key.len() as u64 + DESCRIPTOR_BYTES,
                 key,
                 hash,
-                life,
                 entry,
             });
         }
@@ -125,18 +121,14 @@ impl Engine {
     /// Reads and verifies a small value; recency, counts of hits and the RAM tier stay as they
     /// are. `None` if it cannot be read, or is no longer the newest of its key.
     async fn read_stored(&self, value: &StoredValue) -> Option<Bytes> {
-        let (life, entry) = (value.life, value.entry);
-        if entry.len as usize > SMALL_MAX_BYTES
-            || self.index.live_at(value.hash, entry.place) != Some(entry)
-        {
+        let (hash, entry) = (value.hash, value.entry);
+        if entry.len as usize > SMALL_MAX_BYTES {
             return None;
         }
-        let states = &**self.index.states();
-        let found = FlashValue {
-            hash: value.hash,
-            entry,
-            generation: life.generation,
-            pin: ZoneStates::pin(states, life.zone, life.generation)?,
+        let found = {
+            let shard = self.index.shard_of(hash).lock();
+            let is_newest = shard.index.get(hash) == Some(Found::Live(entry));
+            is_newest.then(|| self.pinned(hash, entry))??
         };
         self.read_small(&value.key, &found).await
     }

@@ -141,6 +141,8 @@ impl WriteEpochs {
 }
 
 impl Stripe {
+    /// Waits until `step` returns something. It runs under the lock: at once, and whenever a
+    /// publication or a renewal has ended.
     async fn until<T>(&self, step: impl Fn(&mut State) -> Option<T>) -> T {
         loop {
             let mut published = std::pin::pin!(self.published.notified());

@@ -55,7 +55,7 @@ async fn keep(inner: &Weak<Inner>) {
     }
 }
 
-/// What the task has done.
+/// The state of the task between its looks.
 #[derive(Default)]
 struct Progress {
     /// The changes of the pins, and the zone that was to be opened next, at the last look.
@@ -171,7 +171,7 @@ impl Inner {
             }
         };
         let kept = self.kept_of(values).await;
-        // What is kept of this zone counts anew; other zones may be gone.
+        // The pinned bytes of this zone are counted again; other zones may be gone.
         for pin in self.pins.table.read().iter() {
             let is_there = |zone: ZoneLife| zone != life && self.store.engine().is_in_life(zone);
             pin.account.lock().retain(is_there);

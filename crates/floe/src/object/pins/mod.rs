@@ -1,8 +1,8 @@
 //! Pins: prefixes of objects that stay in the cache, up to a cap.
 //!
 //! Eviction knows nothing of pins. A task looks at the zones whose turn comes soon, and writes
-//! what is pinned in them again, to the newest zone. So a pin takes no memory per object, and
-//! counts for what is cached already. **Only what a read could use now is kept**: the metadata
+//! their pinned values again, to an open zone. A pin takes no memory per object, and it also
+//! covers objects that are already cached. **Only what a read could use now is kept**: the metadata
 //! record of an object and the chunks of that version. What is left behind, as of an older
 //! version or from before a purge, is evicted as if there were no pin.
 //!
@@ -118,12 +118,9 @@ impl ObjectCache {
 async fn to_its_end<T: Send + 'static>(
     change: impl Future<Output = Result<T, PinError>> + Send + 'static,
 ) -> Result<T, PinError> {
-    tokio::spawn(change).await.unwrap_or_else(|panic| {
-        Err(PinError::Save {
-            path: std::path::PathBuf::new(),
-            error: std::io::Error::other(panic),
-        })
-    })
+    tokio::spawn(change)
+        .await
+        .unwrap_or_else(|panic| Err(PinError::interrupted(panic)))
 }
 
 impl Inner {

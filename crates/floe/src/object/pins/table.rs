@@ -10,6 +10,7 @@ use floe_core::chunk::{Eviction, Plan};
 use floe_core::layout::ZoneLife;
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
+use tokio::task::JoinError;
 
 use super::file::{self, SavedPin};
 
@@ -63,6 +64,16 @@ pub enum PinError {
         /// The error.
         error: io::Error,
     },
+}
+
+impl PinError {
+    /// A task that saves pins panicked.
+    pub(super) fn interrupted(panic: JoinError) -> Self {
+        PinError::Save {
+            path: PathBuf::new(),
+            error: io::Error::other(panic),
+        }
+    }
 }
 
 /// A pin, and what is kept of it.
@@ -181,10 +192,7 @@ impl Pins {
             let saving = tokio::task::spawn_blocking(move || {
                 file::save(&path, &saved).map_err(|error| PinError::Save { path, error })
             });
-            saving.await.unwrap_or(Err(PinError::Save {
-                path: PathBuf::new(),
-                error: io::ErrorKind::Other.into(),
-            }))?;
+            saving.await.map_err(PinError::interrupted)??;
         }
         *self.table.write() = pins;
         self.changes.fetch_add(1, SeqCst);

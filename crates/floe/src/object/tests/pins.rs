@@ -110,7 +110,7 @@ impl Rig {
         }
         drop(cache);
         self.open().await;
-        // Where nothing is known of recency, the first look is at other zones than before.
+        // A restart forgets recency, so the task first looks at other zones than before.
         self.clock.sleep(PAUSE).await;
     }
 
@@ -184,7 +184,7 @@ fn with_each_policy(percent: u32, test: impl AsyncFn(&mut Rig)) {
 fn pinned_objects_outlive_turnovers_and_restarts_until_they_are_unpinned() {
     with_each_policy(25, async |rig| {
         let eviction = rig.eviction;
-        // What is cached already counts.
+        // A pin also covers objects that are already cached.
         rig.cache().pin("bucket", "hot/", None).await.unwrap();
         rig.churn(2 * TURNOVER).await;
         assert_eq!(rig.hot_bytes().await, ALL_HOT, "{eviction:?}");
