@@ -2,12 +2,15 @@
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 /// Bytes after which an object's content repeats.
 const PERIOD: u64 = 251;
+
+/// Bytes that the service writes in one go.
+const PIECE: u64 = 64 << 10;
 
 /// The service. It has every object `SIZE-NAME` of every bucket, of that many bytes.
 pub(crate) struct FarOrigin {
@@ -75,10 +78,8 @@ fn serve(
             format!("ETag: \"{name}\"\r\nLast-Modified: Wed, 21 Oct 2015 07:28:00 GMT\r\n");
         if first.starts_with("HEAD ") {
             heads.fetch_add(1, Relaxed);
-            write!(
-                stream,
-                "HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n{described}\r\n"
-            )?;
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n{described}\r\n");
+            stream.write_all(head.as_bytes())?;
             continue;
         }
         gets.fetch_add(1, Relaxed);
@@ -93,18 +94,30 @@ fn serve(
             None => "200 OK".to_owned(),
         };
         let length = to - from;
-        write!(
-            stream,
-            "HTTP/1.1 {partial}\r\nContent-Length: {length}\r\n{described}\r\n"
-        )?;
-        for start in (from..to).step_by(64 << 10) {
-            stream.write_all(&content(start..to.min(start + (64 << 10))))?;
+        let head = format!("HTTP/1.1 {partial}\r\nContent-Length: {length}\r\n{described}\r\n");
+        // The head leaves with the first bytes, as that of a real server does.
+        let mut piece = head.into_bytes();
+        for start in (from..to).step_by(PIECE as usize) {
+            piece.extend_from_slice(&content(start..to.min(start + PIECE)));
+            stream.write_all(&piece)?;
+            piece.clear();
         }
+        stream.write_all(&piece)?;
     }
     Ok(())
 }
 
 /// Bytes of each object.
 pub(crate) fn content(range: std::ops::Range<u64>) -> Vec<u8> {
-    range.map(|at| (at % PERIOD) as u8).collect()
+    static BYTES: LazyLock<Vec<u8>> =
+        LazyLock::new(|| (0..PERIOD + PIECE).map(|at| (at % PERIOD) as u8).collect());
+    let mut bytes = Vec::with_capacity((range.end - range.start) as usize);
+    let mut at = range.start;
+    while at < range.end {
+        let from = (at % PERIOD) as usize;
+        let length = PIECE.min(range.end - at);
+        bytes.extend_from_slice(&BYTES[from..from + length as usize]);
+        at += length;
+    }
+    bytes
 }
