@@ -1,6 +1,7 @@
 //! Requests that an origin of S3 answers itself.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -10,7 +11,7 @@ use floe::origin::{
     ObjectMeta, Origin, OriginError, OriginRead, PayloadHash, RequestConfig,
 };
 use floe_device::Clock;
-use floe_server::{AccessKey, KeyAccess, KeyPolicy, ServerConfig};
+use floe_server::{AccessKey, Anonymous, KeyAccess, KeyPolicy, ServerConfig};
 use futures::StreamExt;
 use http::{HeaderMap, StatusCode};
 use parking_lot::Mutex;
@@ -154,6 +155,62 @@ async fn requests_arrive_without_the_clients_signature() {
     assert_eq!(head.query.as_deref(), Some("y=1"));
     assert_eq!(head.headers["x-amz-acl"], "private");
     assert_eq!(head.payload, PayloadHash::Unsigned);
+}
+
+#[tokio::test]
+async fn preflights_need_no_credentials() {
+    let change = |config: &mut ServerConfig| {
+        config.s3.as_mut().unwrap().anonymous = Anonymous::Rejected;
+    };
+    let setup = setup_with(false, change).await;
+    let host = setup.rig.s3().to_string();
+    let url = Signer::known().presign("PUT", &host, "/bucket/k?y=1", 60);
+    let origin = ("origin", "https://example.org");
+    let method = ("access-control-request-method", "PUT");
+    let reply = setup.rig.send("OPTIONS", &url, &[origin, method], "").await;
+    assert_eq!(reply.status, 202, "{}", reply.text());
+    let (head, body) = setup.last();
+    assert_eq!((head.method.as_str(), body.len()), ("OPTIONS", 0));
+    assert_eq!(head.key.as_deref(), Some("k"));
+    assert_eq!(head.query.as_deref(), Some("y=1"));
+    assert_eq!(head.headers["origin"], origin.1);
+    // Others do, and a preflight has no body.
+    for (headers, body) in [
+        (&[origin][..], ""),
+        (&[method], ""),
+        (&[origin, method], "body"),
+    ] {
+        let reply = setup.rig.send("OPTIONS", "/bucket/k", headers, body).await;
+        assert_eq!(reply.status, 403, "{}", reply.text());
+    }
+    let reply = setup
+        .rig
+        .send("GET", "/bucket/k", &[origin, method], "")
+        .await;
+    assert_eq!(reply.status, 403, "{}", reply.text());
+    assert!(!setup.has_seen());
+}
+
+#[tokio::test]
+async fn a_signed_date_is_the_time_of_a_signature() {
+    let setup = setup(false).await;
+    let host = setup.rig.s3().to_string();
+    let mut signer = Signer::known();
+    for (age, status) in [(0, 202), (3600, 403)] {
+        signer.time -= Duration::from_secs(age);
+        let date = httpdate::fmt_http_date(signer.time);
+        let headers = [("date", &*date)];
+        let put = signer.sign(
+            "PUT",
+            &host,
+            "/bucket/k",
+            &headers,
+            b"bytes",
+            Payload::Signed,
+        );
+        let put = send(setup.rig.s3(), put).await;
+        assert_eq!(put.status, status, "{}", put.text());
+    }
 }
 
 #[tokio::test]

@@ -4,9 +4,12 @@
 //! A request is rejected if two readers could take different credentials from
 //! it: what is executed is what was verified.
 
-use http::header::{AUTHORIZATION, HOST};
+use http::header::{AUTHORIZATION, DATE, HOST, HeaderValue};
 use http::{HeaderMap, Uri};
 use s3s::{S3Error, S3ErrorCode};
+use time::OffsetDateTime;
+use time::format_description::BorrowedFormatItem;
+use time::macros::format_description;
 
 use super::error::with;
 use super::query::Query;
@@ -29,6 +32,8 @@ const PRESIGNED_OPTIONAL: [&str; 2] = ["X-Amz-Security-Token", "X-Amz-Content-Sh
 
 /// The parameters by which `s3s` recognises Signature Version 2, in lower case.
 const VERSION_2: [&str; 2] = ["awsaccesskeyid", "signature"];
+
+const X_AMZ_DATE: &str = "x-amz-date";
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
@@ -84,6 +89,22 @@ impl Credentials {
         *self != Credentials::Anonymous
     }
 
+    /// Gives a request whose signature has the time of `Date` that of `x-amz-date`, which the
+    /// library takes.
+    pub(crate) fn date(&self, headers: &mut HeaderMap) {
+        let Credentials::Header(signed) = self else {
+            return;
+        };
+        let is_signed = signed.iter().any(|name| *name == DATE.as_str());
+        if is_signed
+            && !headers.contains_key(X_AMZ_DATE)
+            && let Some(date) = headers.get(DATE)
+            && let Some(date) = date.to_str().ok().and_then(basic_date)
+        {
+            headers.insert(X_AMZ_DATE, date);
+        }
+    }
+
     /// Rejects S3 headers that the signature does not cover, as Amazon does: an
     /// extra header could turn a presigned upload into a copy of any object.
     fn reject_unsigned_headers(&self, headers: &HeaderMap) -> Result<(), S3Error> {
@@ -107,6 +128,14 @@ impl Credentials {
             )),
         }
     }
+}
+
+/// A date of HTTP as `x-amz-date` has it.
+fn basic_date(date: &str) -> Option<HeaderValue> {
+    const BASIC: &[BorrowedFormatItem<'_>] =
+        format_description!("[year][month][day]T[hour][minute][second]Z");
+    let time = OffsetDateTime::from(httpdate::parse_http_date(date).ok()?);
+    HeaderValue::try_from(time.format(BASIC).ok()?).ok()
 }
 
 /// Rejects Signature Version 2, which does not cover the uploaded bytes.

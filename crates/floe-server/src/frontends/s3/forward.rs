@@ -26,7 +26,8 @@ use super::fields::stored_encoding;
 use super::head;
 use super::passable;
 use super::policy::{COPY_SOURCE, Rights};
-use super::query::Query;
+use super::preflight::Preflight;
+use super::query::{Query, is_of_signature};
 use super::read::X_FLOE_CACHE;
 use super::target::{Domains, Target};
 use super::upload::{self, Announced, Upload, collected, payload_sha256};
@@ -37,18 +38,6 @@ const OF_CLIENT: [&str; 4] = [
     "x-amz-date",
     "x-amz-decoded-content-length",
     "x-amz-security-token",
-];
-
-/// Parameters of a presigned URL.
-const OF_SIGNATURE: [&str; 8] = [
-    "X-Amz-Algorithm",
-    "X-Amz-Content-Sha256",
-    "X-Amz-Credential",
-    "X-Amz-Date",
-    "X-Amz-Expires",
-    "X-Amz-Security-Token",
-    "X-Amz-Signature",
-    "X-Amz-SignedHeaders",
 ];
 
 /// Marks an answer of the origin.
@@ -108,12 +97,14 @@ impl Forwards {
         let framing = Framing::of(&headers, &request.input);
         passable::reject_removal(&headers)?;
         remove_connection_headers(&mut headers);
+        // A preflight may ask for any request that a signature will allow.
+        let is_preflight = request.extensions.get::<Preflight>().is_some();
         passable::admit(
             &request.method,
             &target,
             &asked,
             &mut headers,
-            request.credentials.is_some(),
+            request.credentials.is_some() || is_preflight,
             !self.cache.forwards(None),
         )?;
         self.reject_uncertain_sources(&headers)?;
@@ -262,12 +253,12 @@ fn sent_query(uri: &Uri, asked: &Query, headers: &mut HeaderMap) -> Option<Strin
     let mut kept = Vec::new();
     let pairs = uri.query().unwrap_or_default().split('&');
     for pair in pairs.filter(|pair| !pair.is_empty()) {
+        if is_of_signature(pair) {
+            continue;
+        }
         let Some((name, value)) = form_urlencoded::parse(pair.as_bytes()).next() else {
             continue;
         };
-        if OF_SIGNATURE.contains(&&*name) {
-            continue;
-        }
         let lower = name.to_ascii_lowercase();
         let header = HeaderName::try_from(&lower).ok();
         match (header, HeaderValue::from_str(&value)) {

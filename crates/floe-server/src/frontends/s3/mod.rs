@@ -26,6 +26,7 @@ mod multipart;
 mod passable;
 mod plain;
 mod policy;
+mod preflight;
 mod query;
 mod range;
 mod read;
@@ -422,9 +423,15 @@ impl S3Frontend {
         if let Some(record) = record {
             head.extensions.insert(record.verified());
         }
+        if self.clients.is_none() && body.is_end_stream() {
+            preflight::mark(&mut head);
+        }
         let named = || self.domains.require_bucket_name(&head.uri, &head.headers);
         match named().and_then(|()| head::admit(&head)) {
-            Ok(credentials) => head.extensions.insert(credentials),
+            Ok(credentials) => {
+                credentials.date(&mut head.headers);
+                head.extensions.insert(credentials)
+            }
             Err(error) => return rejection(error, head.version),
         };
         let clock = self.clock.clone();

@@ -34,3 +34,21 @@ impl Query {
         self.0.iter().map(|(name, value)| (&**name, &**value))
     }
 }
+
+/// Parameters of a presigned URL.
+const OF_SIGNATURE: [&str; 8] = [
+    "X-Amz-Algorithm",
+    "X-Amz-Content-Sha256",
+    "X-Amz-Credential",
+    "X-Amz-Date",
+    "X-Amz-Expires",
+    "X-Amz-Security-Token",
+    "X-Amz-Signature",
+    "X-Amz-SignedHeaders",
+];
+
+/// True for a parameter of a presigned URL's signature, with its value.
+pub(super) fn is_of_signature(pair: &str) -> bool {
+    let parsed = form_urlencoded::parse(pair.as_bytes()).next();
+    parsed.is_some_and(|(name, _)| OF_SIGNATURE.contains(&&*name))
+}

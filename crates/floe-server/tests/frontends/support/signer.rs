@@ -78,6 +78,10 @@ impl Signer {
             headers.push(("x-amz-trailer".into(), "x-amz-checksum-crc32c".into()));
         }
         for (name, value) in extra {
+            if *name == "date" {
+                // It stands for this one.
+                headers.retain(|(name, _)| name != "x-amz-date");
+            }
             headers.push(((*name).into(), (*value).into()));
         }
         headers.sort();
