@@ -202,12 +202,7 @@ fn set() -> Result<Section, String> {
                 "Unused part of the flash, in percent, which reduces the device's garbage collection.",
             ),
             filter_bytes("Bytes of each set's filter in memory."),
-            count(
-                "objects_per_set",
-                1,
-                1024,
-                "Objects that a set is expected to hold: 4 KiB by the mean size of an object. Filters are best at this many.",
-            ),
+            objects_per_set(),
             Key::new(
                 "eviction",
                 Kind::Choice(POLICY),
@@ -217,17 +212,21 @@ fn set() -> Result<Section, String> {
     )
 }
 
+fn objects_per_set() -> Key {
+    count(
+        "objects_per_set",
+        1,
+        1024,
+        "Objects that a set is expected to hold: 4 KiB by the mean size of an object. Filters are best at this many.",
+    )
+}
+
 fn kangaroo() -> Result<Section, String> {
     let mut keys = log_and_sets();
     keys.extend([
         Key::new("set_storage", Kind::Choice(SET_STORAGE), "Where sets live."),
         filter_bytes("Bytes of each set's filter in memory."),
-        count(
-            "objects_per_set",
-            1,
-            1024,
-            "Objects that a set is expected to hold: 4 KiB by the mean size of an object. Filters are best at this many.",
-        ),
+        objects_per_set(),
     ]);
     Section::adopt(
         "tiny.kangaroo",
