@@ -74,7 +74,9 @@ impl<E: Engine> World<E> {
         loop {
             let mut stripe = self.stripe.lock().unwrap();
             let task = loop {
-                let next = self.directory.write().unwrap().next_task(&mut stripe);
+                let mut directory = self.directory.write().unwrap();
+                let next = directory.next_task_at_once(&mut stripe);
+                drop(directory);
                 if let Some(task) = next {
                     break task;
                 }

@@ -219,7 +219,7 @@ impl<E: Engine> Driver<E> {
     /// Executes one task, if there is one. Some samples are taken after the device
     /// has executed it and before the engine learns of that.
     fn step(&mut self) -> bool {
-        let Some(Task { id, work }) = self.engine.next_task(&mut self.stripe) else {
+        let Some(Task { id, work }) = self.engine.next_task_at_once(&mut self.stripe) else {
             return false;
         };
         let mut reads = Vec::new();

@@ -68,6 +68,19 @@ pub(super) const BENCHES: &[Bench] = &[
         "The cores of the engines for tiny objects on modelled flash, without I/O: operations of a mix like Twitter's, filters, lookups in memory, by processor time",
         &["bench", "--workspace", "--bench", "tiny", "--"],
     ),
+    Bench {
+        name: "tiny-steps",
+        about: "The longest step of Nemo, by processor time, on modelled flash that is filled and a fifth of which is written again: a driver holds its lock for one step",
+        cargo: &["bench", "--workspace", "--bench", "tiny", "--"],
+        full: &["--steps", "--json"],
+        quick: &["--steps", "--json", "--quick"],
+        ..JSON
+    },
+    json(
+        "stalls",
+        "Gets of tiny values from the RAM tier, 4,000 a second, while 50,000 values a second are put: new keys, which fill set-groups on a file, beside the same load on few keys, which fills none, in turns",
+        &["bench", "--workspace", "--bench", "stalls", "--"],
+    ),
     json(
         "volume",
         "The core of the block cache of volumes, without I/O: lookups at 10 M blocks beside random reads of memory, requests, RAM per block, by processor time",

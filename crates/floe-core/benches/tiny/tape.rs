@@ -121,7 +121,7 @@ impl<E: Engine> Engine for Recorded<E> {
     }
 
     fn next_task(&mut self, stripe: &mut E::Stripe) -> Option<Task> {
-        let task = self.engine.next_task(stripe);
+        let task = self.engine.next_task_at_once(stripe);
         let response = Response::Task(task.clone());
         self.tape.get_mut().responses.push_back(response);
         task

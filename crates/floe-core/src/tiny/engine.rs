@@ -39,6 +39,7 @@
 //!   that is only in memory, [`Accepted::supersedes_flash`] tells the driver to
 //!   make a fence durable before it acknowledges the write.
 
+use std::any::Any;
 use std::fmt::Debug;
 
 use super::object::{Object, PageAddress};
@@ -214,6 +215,24 @@ pub enum Work {
     Reset(u32),
 }
 
+/// What an engine does not need any more, to drop where no lock is held: it may be large.
+#[derive(Debug)]
+#[must_use]
+pub struct Discarded(
+    #[expect(dead_code, reason = "it is there to be dropped")] Box<dyn Any + Send + Sync>,
+);
+
+impl Discarded {
+    pub(super) fn new(value: impl Any + Send + Sync) -> Self {
+        Discarded(Box::new(value))
+    }
+
+    pub(super) fn nothing() -> Self {
+        // A box of nothing allocates nothing.
+        Discarded(Box::new(()))
+    }
+}
+
 /// Describes an extent to recovery; written behind its pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
@@ -357,8 +376,32 @@ pub trait Engine {
         found: Found,
     );
 
-    /// The next task, if one can be carried out now.
+    /// Does a piece of the work that needs no device: of bounded length, however large the flash
+    /// and its set-groups are, so that a driver holds its lock only for a moment. `None` if there
+    /// is nothing to do now.
+    fn advance(&mut self, stripe: &mut Self::Stripe) -> Option<Discarded> {
+        let _ = stripe;
+        None
+    }
+
+    /// The next task, if one can be carried out now. There may be none until
+    /// [`advance`](Engine::advance) has done its work.
     fn next_task(&mut self, stripe: &mut Self::Stripe) -> Option<Task>;
+
+    /// The next task, after all work that needs no device. For drivers that hold no lock.
+    fn next_task_at_once(&mut self, stripe: &mut Self::Stripe) -> Option<Task> {
+        loop {
+            while self.advance(stripe).is_some() {}
+            let task = self.next_task(stripe);
+            let mut advanced = false;
+            while self.advance(stripe).is_some() {
+                advanced = true;
+            }
+            if task.is_some() || !advanced {
+                return task;
+            }
+        }
+    }
 
     /// Handles the outcome of a task. `now_seconds` is as in `insert`.
     fn complete(

@@ -26,8 +26,8 @@ pub use baseline::{
     LogConfig, LogPlan, Set, SetConfig, SetPlan, SetPolicy, SetStorage,
 };
 pub use engine::{
-    Accepted, Cause, Due, Durability, Engine, Found, Insert, Label, Outcome, Page, Search, Step,
-    Stripe, Summary, Task, TaskId, Work, waves,
+    Accepted, Cause, Discarded, Due, Durability, Engine, Found, Insert, Label, Outcome, Page,
+    Search, Step, Stripe, Summary, Task, TaskId, Work, waves,
 };
 pub use object::{
     Expiry, Flash, OBJECT_BYTES_MAX, OBJECT_HEADER_BYTES, Object, PAGE_BYTES, PAGE_HEADER_BYTES,

@@ -222,7 +222,7 @@ impl<E: Engine, W: Watcher> Model<E, W> {
 
     /// Runs one task; returns whether there was one.
     fn step(&mut self, now_seconds: u32) -> bool {
-        let Some(Task { id, work }) = self.engine.next_task(&mut self.stripe) else {
+        let Some(Task { id, work }) = self.engine.next_task_at_once(&mut self.stripe) else {
             return false;
         };
         let outcome = self.carry_out(work);

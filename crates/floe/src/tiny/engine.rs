@@ -11,7 +11,7 @@ use floe_core::hash::KeyHash;
 use floe_core::layout::tiny::{TinyEngine, TinyFormatPlan};
 use floe_core::tiny::nemo::{Nemo, NemoPlan};
 use floe_core::tiny::{
-    Due, Durability, Engine, FairyWren, FairyWrenPlan, Flash, Found, Insert, Kangaroo,
+    Discarded, Due, Durability, Engine, FairyWren, FairyWrenPlan, Flash, Found, Insert, Kangaroo,
     KangarooPlan, Label, LiveObjects, Log, LogPlan, Memory, Object, Outcome, PageAddress,
     PlanError, Search, Set, SetPlan, Statistics, Step, Stripe, Task, TaskId,
 };
@@ -78,7 +78,7 @@ macro_rules! define {
         impl AnyEngine {
             fn new_stripe(&self) -> AnyStripe {
                 match self {
-                    $(AnyEngine::$engine(engine) => AnyStripe::$engine(engine.stripe()),)*
+                    $(AnyEngine::$engine(engine) => AnyStripe::$engine(Box::new(engine.stripe())),)*
                 }
             }
         }
@@ -86,7 +86,7 @@ macro_rules! define {
         /// The stripe of an engine.
         #[derive(Debug)]
         pub(super) enum AnyStripe {
-            $($engine(<$engine as Engine>::Stripe),)*
+            $($engine(Box<<$engine as Engine>::Stripe>),)*
         }
 
         /// The scratch space of every engine, of which one is used. Only Nemo's takes memory.
@@ -247,6 +247,10 @@ impl Engine for AnyEngine {
         found: Found,
     ) {
         each!(self, engine, stripe, scratch => engine.end_search(stripe, search, scratch, found));
+    }
+
+    fn advance(&mut self, stripe: &mut AnyStripe) -> Option<Discarded> {
+        each!(self, engine, stripe => engine.advance(stripe))
     }
 
     fn next_task(&mut self, stripe: &mut AnyStripe) -> Option<Task> {

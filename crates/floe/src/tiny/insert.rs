@@ -101,7 +101,7 @@ impl Instance {
             return Attempt::Done(Err(self.refusal()));
         }
         let (object, ram_only) = match write {
-            Write::Undecided(object) if !state.admits(&object, now_seconds) => {
+            Write::Undecided(object) if !self.ram.lock().admits(&object, now_seconds) => {
                 // The write supersedes the copy on flash even if it is declined.
                 (Object::tombstone(object.hash), Some(object))
             }
@@ -125,11 +125,11 @@ impl Instance {
             }
             place => place,
         };
+        self.ram.lock().changed(hash);
         match state.insert(object, now_seconds) {
             Insert::Accepted(accepted) => {
-                state.ram.changed(hash);
                 if let Some(object) = ram_only {
-                    state.ram.put_object(&object);
+                    self.ram.lock().put_object(&object);
                 }
                 let wait = place.map_or(Wait::Nothing, |place| {
                     state.fence(self.number, hash, accepted, place)

@@ -4,13 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use bytes::Bytes;
-use floe_core::Tick;
 use floe_core::hash::KeyHash;
 use floe_core::layout::tiny::{Fence, split_record};
-use floe_core::policy::admission::Admission;
 use floe_core::tiny::{
-    Accepted, Due, Durability, Engine as _, Expiry, Found, Insert, Label, Object, PageAddress,
-    Search, Step, Stripe as _, Task, waves,
+    Accepted, Discarded, Due, Durability, Engine as _, Expiry, Found, Insert, Label, Object,
+    PageAddress, Search, Step, Stripe as _, Task, waves,
 };
 use floe_device::IoBuf;
 use parking_lot::Mutex;
@@ -31,6 +29,8 @@ pub(super) struct Instance {
     /// Its index among the instances.
     pub(super) number: u32,
     pub(super) state: Mutex<State>,
+    /// Locked after `state` where both are.
+    pub(super) ram: Mutex<Ram>,
     pub(super) medium: Medium,
     /// The engine's durability, readable without the lock.
     pub(super) durability: Durability,
@@ -76,21 +76,13 @@ pub(super) struct State {
     pub(super) searching: u32,
     /// An insert was rejected since the engine's state last changed.
     pub(super) rejected: bool,
-    pub(super) ram: Ram,
     pub(super) fences: Fences,
-    /// `None` admits every value.
-    pub(super) admission: Option<Admission>,
     /// Searches that found an expired object.
     pub(super) expired: u64,
 }
 
 impl State {
-    pub(super) fn new(
-        (engine, stripe): (AnyEngine, AnyStripe),
-        ram: Ram,
-        fences: Fences,
-        admission: Option<Admission>,
-    ) -> Self {
+    pub(super) fn new((engine, stripe): (AnyEngine, AnyStripe), fences: Fences) -> Self {
         State {
             engine,
             stripe,
@@ -98,9 +90,7 @@ impl State {
             running: 0,
             searching: 0,
             rejected: false,
-            ram,
             fences,
-            admission,
             expired: 0,
         }
     }
@@ -123,6 +113,11 @@ impl State {
         next.or_else(|| self.engine.next_task(&mut self.stripe))
     }
 
+    /// Calls the engine's `advance`.
+    pub(super) fn advance(&mut self) -> Option<Discarded> {
+        self.engine.advance(&mut self.stripe)
+    }
+
     /// Calls the engine's `insert`.
     pub(super) fn insert(&mut self, object: Object, now_seconds: u32) -> Insert {
         self.engine.insert(&mut self.stripe, object, now_seconds)
@@ -136,15 +131,6 @@ impl State {
     /// True if the engine waited for a search to end.
     fn awaits_readers(&mut self) -> bool {
         self.engine.waits_for_readers() && self.has_work()
-    }
-
-    /// True if the admission policy admits a value. Called once per write.
-    pub(super) fn admits(&mut self, object: &Object, now_seconds: u32) -> bool {
-        let bytes = object.stored_bytes() as u64;
-        object.tombstone
-            || self.admission.as_mut().is_none_or(|policy| {
-                policy.admit(object.hash, bytes, Tick::from_seconds(now_seconds))
-            })
     }
 
     /// Sends or reuses a fence for a copy that a write supersedes. Returns what
@@ -169,19 +155,6 @@ impl State {
             self.fences.send(hash, until, |below| {
                 place.send(instance, Fence { hash, below })
             })
-        }
-    }
-
-    fn hit_in_ram(&mut self, hash: KeyHash, key: &[u8], now_seconds: u32) -> Option<Hit> {
-        let value = self.ram.get(hash, key, now_seconds)?;
-        self.note_hit(hash, now_seconds);
-        let tier = Tier::Ram;
-        Some(Hit { value, tier })
-    }
-
-    fn note_hit(&mut self, hash: KeyHash, now_seconds: u32) {
-        if let Some(policy) = &mut self.admission {
-            policy.note_hit(hash, Tick::from_seconds(now_seconds));
         }
     }
 }
@@ -236,13 +209,11 @@ impl Drop for Searching<'_> {
         state.searching -= 1;
         state.rejected = false;
         if let Some(promote) = self.promote.take() {
-            state.note_hit(self.search.hash, self.now_seconds);
-            state.ram.keep_read(
+            self.instance.ram.lock().keep_read(
                 self.mark,
-                self.search.hash,
-                self.key,
-                &promote.value,
-                promote.expires,
+                (self.search.hash, self.key),
+                (promote.value, promote.expires),
+                self.now_seconds,
             );
         }
         let awaited = state.awaits_readers();
@@ -331,10 +302,10 @@ impl Instance {
         key: &[u8],
         now_seconds: u32,
     ) -> Option<Option<Hit>> {
-        let mut state = self.state.lock();
-        if let Some(hit) = state.hit_in_ram(hash, key, now_seconds) {
+        if let Some(hit) = self.hit_in_ram(hash, key, now_seconds) {
             return Some(Some(hit));
         }
+        let mut state = self.state.lock();
         let object = state.stripe.in_memory(hash)?;
         let is_over = object.expires.is_over(now_seconds);
         let hit = in_buffer(object, key, now_seconds);
@@ -343,11 +314,16 @@ impl Instance {
     }
 
     fn begin<'a>(&'a self, hash: KeyHash, key: &'a [u8], now_seconds: u32) -> Begun<'a> {
-        let mut state = self.state.lock();
-        if let Some(hit) = state.hit_in_ram(hash, key, now_seconds) {
-            return Begun::Done(Some(hit));
+        match self.hit_in_ram(hash, key, now_seconds) {
+            Some(hit) => Begun::Done(Some(hit)),
+            None => self.begin_below(&mut self.state.lock(), hash, key, now_seconds),
         }
-        self.begin_below(&mut state, hash, key, now_seconds)
+    }
+
+    fn hit_in_ram(&self, hash: KeyHash, key: &[u8], now_seconds: u32) -> Option<Hit> {
+        let value = self.ram.lock().get(hash, key, now_seconds)?;
+        let tier = Tier::Ram;
+        Some(Hit { value, tier })
     }
 
     /// Begins a search below the RAM tier.
@@ -384,7 +360,7 @@ impl Instance {
             met_other_key: false,
             key,
             now_seconds,
-            mark: state.ram.mark(hash),
+            mark: self.ram.lock().mark(hash),
             promote: None,
         })
     }

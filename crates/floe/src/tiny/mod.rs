@@ -371,8 +371,6 @@ impl Tiny {
                 .add(state.engine.live_objects(&state.stripe, now));
             stats.engine.add(&state.engine.statistics(&state.stripe));
             stats.memory.add(&state.engine.memory(&state.stripe));
-            stats.ram_bytes += state.ram.bytes();
-            stats.ram_hits += state.ram.hits();
             stats.expired += state.expired;
             stats.fences += state.fences.sent;
             stats.fences_spared += state.fences.spared;
@@ -380,10 +378,12 @@ impl Tiny {
             stats.fences_lookups += state.fences.lookups;
             stats.fences_bytes += state.fences.memory_bytes();
             stats.zones_unwritable += u64::from(instance.medium.unwritable.load(SeqCst));
-            stats.memory.other_bytes += state.ram.table_bytes() + instance.medium.memory_bytes();
-            if let Some(policy) = &state.admission {
-                stats.admission += policy.statistics();
-            }
+            drop(state);
+            let ram = instance.ram.lock();
+            stats.ram_bytes += ram.bytes();
+            stats.ram_hits += ram.hits();
+            stats.memory.other_bytes += ram.table_bytes() + instance.medium.memory_bytes();
+            stats.admission += ram.admission();
         }
         stats
     }

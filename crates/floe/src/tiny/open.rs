@@ -293,7 +293,7 @@ async fn recover(
         });
         entries.extend(held.chain(notes));
         let engine = AnyEngine::Nemo(Box::new(engine));
-        let parts = (engine, AnyStripe::Nemo(stripe));
+        let parts = (engine, AnyStripe::Nemo(Box::new(stripe)));
         instances.push(instance(plan, at, parts, holding, medium));
     }
     let instances: Arc<[_]> = instances.into();
@@ -417,11 +417,13 @@ fn instance(
     let ram = Ram::new(
         plan.ram_bytes / u64::from(plan.instances),
         plan.object_bytes,
+        admission,
     );
     Arc::new(Instance {
         number,
         fence_bounds: Arc::new(FenceBounds::new(parts.0.durable())),
-        state: Mutex::new(State::new(parts, ram, fences, admission)),
+        state: Mutex::new(State::new(parts, fences)),
+        ram: Mutex::new(ram),
         medium,
         durability: plan.engine.durability(),
         set_group_sets: plan.engine.set_group_sets(),

@@ -1,9 +1,15 @@
-//! The RAM tier of one instance: values recently read from flash, and declined
-//! values. The engine's lock guards it, so the two always agree.
+//! The RAM tier of one instance: values recently read from flash, and values that the admission
+//! policy declined.
+//!
+//! It has a lock of its own, so that a hit waits for no flush. What changes it holds the engine's
+//! lock, too, which is taken first. A write drops the older value here before the engine has the
+//! new one, so that no reader finds the older one after a newer one.
 
 use bytes::Bytes;
+use floe_core::Tick;
 use floe_core::hash::{ByKeyHash, KeyHash, fast_range};
 use floe_core::layout::tiny::split_record;
+use floe_core::policy::admission::{Admission, AdmissionStatistics};
 use floe_core::tiny::{Expiry, Object};
 use quick_cache::Weighter;
 use quick_cache::unsync::{Cache, DefaultLifecycle};
@@ -38,6 +44,8 @@ pub(super) struct Ram {
     cache: Option<Cache<KeyHash, Entry, ByteWeight, ByKeyHash>>,
     marks: Box<[u32]>,
     hits: u64,
+    /// `None` admits every value.
+    admission: Option<Admission>,
 }
 
 /// A key's change counter when a read began.
@@ -46,17 +54,43 @@ pub(super) struct Mark(u32);
 
 impl Ram {
     /// Creates a tier of `bytes`, for objects of about `object_bytes`.
-    pub(super) fn new(bytes: u64, object_bytes: u32) -> Self {
+    pub(super) fn new(bytes: u64, object_bytes: u32, admission: Option<Admission>) -> Self {
         let items = (bytes / (u64::from(object_bytes) + ENTRY_BYTES)).clamp(16, 1 << 24);
         Ram {
             cache: (bytes > ENTRY_BYTES).then(|| {
                 let lifecycle = DefaultLifecycle::default();
                 let hashes = ByKeyHash::default();
-                Cache::with(items as usize, bytes, ByteWeight, hashes, lifecycle)
+                let items = items as usize;
+                let mut cache = Cache::with(items, bytes, ByteWeight, hashes, lifecycle);
+                // Otherwise its tables would grow, and be copied, under the lock. The system
+                // provides the memory as it is used.
+                cache.reserve(items);
+                cache
             }),
             marks: vec![0; MARKS].into(),
             hits: 0,
+            admission,
         }
+    }
+
+    /// True if the admission policy admits a value. Called once per write.
+    pub(super) fn admits(&mut self, object: &Object, now_seconds: u32) -> bool {
+        let bytes = object.stored_bytes() as u64;
+        object.tombstone
+            || self.admission.as_mut().is_none_or(|policy| {
+                policy.admit(object.hash, bytes, Tick::from_seconds(now_seconds))
+            })
+    }
+
+    fn note_hit(&mut self, hash: KeyHash, now_seconds: u32) {
+        if let Some(policy) = &mut self.admission {
+            policy.note_hit(hash, Tick::from_seconds(now_seconds));
+        }
+    }
+
+    pub(super) fn admission(&self) -> AdmissionStatistics {
+        let policy = self.admission.as_ref();
+        policy.map_or_else(AdmissionStatistics::default, Admission::statistics)
     }
 
     pub(super) fn get(&mut self, hash: KeyHash, key: &[u8], now_seconds: u32) -> Option<Bytes> {
@@ -65,25 +99,27 @@ impl Ram {
         if *entry.key != *key || entry.expires.is_over(now_seconds) {
             return None;
         }
+        let value = entry.value.clone();
         self.hits += 1;
-        Some(entry.value.clone())
+        self.note_hit(hash, now_seconds);
+        Some(value)
     }
 
     pub(super) fn mark(&self, hash: KeyHash) -> Mark {
         Mark(self.marks[fast_range(hash.0, MARKS)])
     }
 
-    /// Stores a value read from flash, unless its key may have changed since.
+    /// Notes a hit on flash, and stores the value unless its key may have changed since.
     pub(super) fn keep_read(
         &mut self,
         mark: Mark,
-        hash: KeyHash,
-        key: &[u8],
-        value: &Bytes,
-        expires: Expiry,
+        (hash, key): (KeyHash, &[u8]),
+        (value, expires): (Bytes, Expiry),
+        now_seconds: u32,
     ) {
+        self.note_hit(hash, now_seconds);
         if self.mark(hash) == mark {
-            self.put(hash, key, value.clone(), expires);
+            self.put(hash, key, value, expires);
         }
     }
 

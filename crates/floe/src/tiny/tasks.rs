@@ -4,15 +4,21 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-use floe_core::tiny::{Due, Durability, Engine as _, Label, Outcome, PageAddress, TaskId, Work};
+use floe_core::tiny::{
+    Discarded, Due, Durability, Engine as _, Label, Outcome, PageAddress, TaskId, Work,
+};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
+use parking_lot::MutexGuard;
 
 use super::instance::Instance;
 use crate::abort::OnAbort;
 
 /// Most concurrent tasks of an engine that needs no order.
 const TASKS_MAX: usize = 64;
+
+/// Pieces of the engine's own work after which other tasks of the thread get their turn.
+const PIECES: usize = 8;
 
 /// A task of the engine, with the labels of its pages.
 struct Order {
@@ -44,6 +50,8 @@ impl Order {
 /// The next step of the loop.
 enum Next {
     Order(Order),
+    /// The engine has done a piece of work: ask again.
+    Advanced(Discarded),
     /// No task until a notification.
     Wait,
     /// No task, now or later: the engine rejects objects, and nothing is
@@ -96,7 +104,9 @@ impl Instance {
             // Volatile objects need not be written at shutdown.
             let goes_on = self.durability.is_persistent() || !self.stopping.load(SeqCst);
             while goes_on && running.len() < tasks_max {
+                self.advance().await;
                 match self.next_order(running.is_empty()) {
+                    Next::Advanced(discarded) => drop(discarded),
                     Next::Order(order) => {
                         if let Some(sealing) = order.sealing()
                             && self.durability.is_persistent()
@@ -121,11 +131,17 @@ impl Instance {
                 return;
             }
             let has_room = running.len() < tasks_max;
-            let ended = tokio::select! {
-                biased;
-                Some(ended) = running.next() => ended,
-                () = self.work.notified(), if has_room => continue,
+            let mut advanced = false;
+            let ended = loop {
+                tokio::select! {
+                    biased;
+                    Some(ended) = running.next() => break Some(ended),
+                    // The next task is prepared while others run.
+                    () = self.advance(), if !advanced => advanced = true,
+                    () = self.work.notified(), if has_room => break None,
+                }
             };
+            let Some(ended) = ended else { continue };
             if self.durability.is_persistent()
                 && let Some(oldest) = ended.emptied
                 && ended.outcome == Outcome::Failed
@@ -145,6 +161,22 @@ impl Instance {
                 }
             }
             self.complete_task(ended, now_seconds());
+        }
+    }
+
+    /// Lets the engine do the work that needs no device, in pieces. Others may take the lock
+    /// after each, and this thread after a few.
+    async fn advance(&self) {
+        loop {
+            for _ in 0..PIECES {
+                let mut state = self.state.lock();
+                let piece = state.advance();
+                MutexGuard::unlock_fair(state);
+                if piece.is_none() {
+                    return;
+                }
+            }
+            tokio::task::yield_now().await;
         }
     }
 
@@ -169,6 +201,9 @@ impl Instance {
                 self.room.notify_waiters();
                 // If space was lacking, the engine accepts objects nevertheless.
                 state.rejected &= !engine.waits_for_space();
+            }
+            if let Some(discarded) = state.advance() {
+                return Next::Advanced(discarded);
             }
             return match idle && state.rejected && state.searching == 0 {
                 true => Next::WornOut,

@@ -6,7 +6,7 @@ use crate::tiny::object::{Object, PAGE_ROOM_BYTES};
 use crate::tiny::statistics::{payload_bytes, room_bytes};
 
 /// A set in memory.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Set {
     /// One mark per object, in the same order as `objects`.
     marks: Vec<Mark>,
@@ -42,7 +42,17 @@ impl Set {
     fn position(&self, hash: KeyHash) -> Option<usize> {
         self.marks.iter().position(|mark| mark.hash == hash)
     }
+
+    /// Bytes of memory held, without keys and values.
+    fn table_bytes(&self) -> u64 {
+        room_bytes::<Mark>(self.marks.capacity()) + room_bytes::<Object>(self.objects.capacity())
+    }
 }
+
+static EMPTY: Set = Set {
+    marks: Vec::new(),
+    objects: Vec::new(),
+};
 
 /// Summary of a set, read before the set itself. Most lookups and moves end
 /// here, so it lies apart from the sets and spares loading them.
@@ -51,6 +61,8 @@ struct SetSummary {
     /// One bit per hash in the set, as [`hash_bit`] chooses it. Hashes may
     /// share a bit.
     hash_bits: u64,
+    /// The generation of the set-group to which the set's objects belong.
+    generation: u32,
     used_bytes: u16,
 }
 
@@ -64,15 +76,26 @@ fn hash_bit(hash: KeyHash) -> u64 {
 }
 
 /// A set-group in memory.
-#[derive(Clone, Debug)]
+///
+/// Its memory is used for one set-group after another. [`SetGroup::renew`] only begins another
+/// *generation*: a set of an earlier one counts as empty, and frees its objects when it takes in
+/// the next. So no step takes longer with more sets.
+#[derive(Debug)]
 pub(super) struct SetGroup {
     sets: Vec<Set>,
     /// Indexed by set.
     summaries: Vec<SetSummary>,
+    generation: u32,
     /// Capacity in objects that a set allocates for its first one.
     first_capacity_objects: usize,
     objects: u64,
     used_bytes: u64,
+    /// The number of sets with as many objects as the index says.
+    counts: Vec<u32>,
+    /// Memory of all sets, those of earlier generations included: of their tables, and of keys
+    /// and values.
+    table_bytes: u64,
+    payload_bytes: u64,
     /// Stored bytes of objects that were written back into it.
     pub(super) written_back_bytes: u64,
     /// The set-group was sealed by a drain, not because it was full.
@@ -80,23 +103,47 @@ pub(super) struct SetGroup {
 }
 
 impl SetGroup {
-    /// An empty set-group of `sets` sets. `objects` is the object count of an
-    /// earlier set-group, from which the sets' first capacity follows.
-    pub(super) fn new(sets: u32, objects: u64) -> Self {
-        let mean = objects.div_ceil(u64::from(sets)) as usize;
+    /// An empty set-group of `sets` sets.
+    pub(super) fn new(sets: u32) -> Self {
         SetGroup {
-            sets: vec![Set::default(); sets as usize],
+            sets: (0..sets).map(|_| Set::default()).collect(),
             summaries: vec![SetSummary::default(); sets as usize],
-            first_capacity_objects: mean.max(CAPACITY_STEP_OBJECTS),
+            generation: 0,
+            first_capacity_objects: CAPACITY_STEP_OBJECTS,
             objects: 0,
             used_bytes: 0,
+            counts: vec![sets],
+            table_bytes: 0,
+            payload_bytes: 0,
             written_back_bytes: 0,
             is_cut_short: false,
         }
     }
 
-    pub(super) fn sets(&self) -> &[Set] {
-        &self.sets
+    /// Empties the set-group. What its sets hold is freed as they are used again.
+    pub(super) fn renew(&mut self) {
+        let mean = self.objects.div_ceil(self.sets.len() as u64) as usize;
+        self.first_capacity_objects = mean.max(CAPACITY_STEP_OBJECTS);
+        self.generation = self.generation.wrapping_add(1);
+        self.objects = 0;
+        self.used_bytes = 0;
+        self.counts.clear();
+        self.counts.push(self.sets.len() as u32);
+        self.written_back_bytes = 0;
+        self.is_cut_short = false;
+    }
+
+    /// The set number `home`.
+    pub(super) fn set(&self, home: u32) -> &Set {
+        match self.summaries[home as usize].generation == self.generation {
+            true => &self.sets[home as usize],
+            false => &EMPTY,
+        }
+    }
+
+    /// The number of sets with as many objects as the index says.
+    pub(super) fn counts(&self) -> &[u32] {
+        &self.counts
     }
 
     pub(super) fn objects(&self) -> u64 {
@@ -109,7 +156,8 @@ impl SetGroup {
 
     /// Index of an object in a set.
     fn position(&self, home: u32, hash: KeyHash) -> Option<usize> {
-        if self.summaries[home as usize].hash_bits & hash_bit(hash) == 0 {
+        let summary = self.summaries[home as usize];
+        if summary.hash_bits & hash_bit(hash) == 0 || summary.generation != self.generation {
             return None;
         }
         self.sets[home as usize].position(hash)
@@ -118,7 +166,11 @@ impl SetGroup {
     /// Free bytes of a set; zero for [`NO_SET`].
     fn room(&self, home: u32) -> usize {
         self.summaries.get(home as usize).map_or(0, |summary| {
-            PAGE_ROOM_BYTES - usize::from(summary.used_bytes)
+            let used = match summary.generation == self.generation {
+                true => summary.used_bytes,
+                false => 0,
+            };
+            PAGE_ROOM_BYTES - usize::from(used)
         })
     }
 
@@ -142,10 +194,29 @@ impl SetGroup {
         let mark = set.marks.remove(at);
         self.objects -= 1;
         self.used_bytes -= u64::from(mark.stored_bytes);
+        self.counts[set.marks.len() + 1] -= 1;
+        self.counts[set.marks.len()] += 1;
         let summary = &mut self.summaries[home as usize];
         summary.used_bytes -= mark.stored_bytes;
         summary.hash_bits = set.hashes().fold(0, |bits, hash| bits | hash_bit(hash));
-        set.objects.remove(at)
+        let object = set.objects.remove(at);
+        self.payload_bytes -= payload_bytes([&object]);
+        object
+    }
+
+    /// Frees what a set of an earlier generation holds.
+    fn begin_set(&mut self, home: u32) {
+        let summary = &mut self.summaries[home as usize];
+        if summary.generation == self.generation {
+            return;
+        }
+        *summary = SetSummary {
+            generation: self.generation,
+            ..SetSummary::default()
+        };
+        let old = std::mem::take(&mut self.sets[home as usize]);
+        self.table_bytes -= old.table_bytes();
+        self.payload_bytes -= payload_bytes(&old.objects);
     }
 
     fn add(&mut self, home: u32, object: Object, other: Option<u32>) {
@@ -154,22 +225,32 @@ impl SetGroup {
             other: other.unwrap_or(NO_SET),
             stored_bytes: object.stored_bytes() as u16,
         };
+        self.begin_set(home);
         self.objects += 1;
         self.used_bytes += u64::from(mark.stored_bytes);
+        self.payload_bytes += payload_bytes([&object]);
         let summary = &mut self.summaries[home as usize];
         summary.used_bytes += mark.stored_bytes;
         summary.hash_bits |= hash_bit(mark.hash);
         let set = &mut self.sets[home as usize];
-        if set.marks.len() == set.marks.capacity() {
+        let count = set.marks.len();
+        if count == set.marks.capacity() {
             let more = match set.marks.is_empty() {
                 true => self.first_capacity_objects,
                 false => CAPACITY_STEP_OBJECTS,
             };
+            self.table_bytes -= set.table_bytes();
             set.marks.reserve_exact(more);
             set.objects.reserve_exact(more);
+            self.table_bytes += set.table_bytes();
         }
         set.marks.push(mark);
         set.objects.push(object);
+        if self.counts.len() <= count + 1 {
+            self.counts.resize(count + 2, 0);
+        }
+        self.counts[count] -= 1;
+        self.counts[count + 1] += 1;
     }
 
     /// Puts `object` into the emptier of its sets, if it fits one.
@@ -190,7 +271,7 @@ impl SetGroup {
     pub(super) fn place_by_moving(&mut self, object: Object, homes: Homes) -> Result<(), Object> {
         let needed = object.stored_bytes();
         for home in homes.iter() {
-            let set = &self.sets[home as usize];
+            let set = self.set(home);
             let lacking = needed.saturating_sub(self.room(home));
             let movable = set.marks.iter().position(|resident| {
                 // The move frees enough bytes (at least `lacking`), and they
@@ -229,7 +310,7 @@ impl SetGroup {
     /// Moves objects of `home` to their other sets until `needed` bytes are
     /// free. Returns whether they are; if not, nothing was moved.
     fn make_room(&mut self, home: u32, needed: usize) -> bool {
-        let set = &self.sets[home as usize];
+        let set = self.set(home);
         let mut room = self.room(home);
         // Index of each object to move, and the set that takes it.
         let mut moves: Vec<(usize, u32)> = Vec::new();
@@ -264,7 +345,7 @@ impl SetGroup {
     /// Removes the oldest object of the set `home` that is no tombstone, if
     /// there is one.
     pub(super) fn evict(&mut self, home: u32) -> Option<Object> {
-        let objects = &self.sets[home as usize].objects;
+        let objects = &self.set(home).objects;
         let oldest = objects.iter().position(|object| !object.tombstone)?;
         Some(self.take(home, oldest))
     }
@@ -288,17 +369,13 @@ impl SetGroup {
 
     /// Bytes of memory held, without keys and values.
     pub(super) fn memory_bytes(&self) -> u64 {
-        let of_set = |set: &Set| {
-            room_bytes::<Mark>(set.marks.capacity()) + room_bytes::<Object>(set.objects.capacity())
-        };
-        let objects: u64 = self.sets.iter().map(of_set).sum();
         room_bytes::<Set>(self.sets.len())
             + room_bytes::<SetSummary>(self.summaries.len())
-            + objects
+            + self.table_bytes
     }
 
     /// Bytes of memory that keys and values take.
     pub(super) fn payload_bytes(&self) -> u64 {
-        payload_bytes(self.sets.iter().flat_map(|set| &set.objects))
+        self.payload_bytes
     }
 }

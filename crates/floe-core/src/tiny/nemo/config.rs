@@ -391,16 +391,16 @@ impl NemoPlan {
         }
     }
 
-    /// Objects per set that filters are sized for. `objects` has the count of
-    /// each set of a recent set-group.
-    pub(super) fn filter_objects(&self, objects: impl Iterator<Item = usize> + Clone) -> f64 {
+    /// Objects per set that filters are sized for. `counts` has the number of sets of a recent
+    /// set-group with as many objects as the index says.
+    pub(super) fn filter_objects(&self, counts: &[u32]) -> f64 {
         match self.config.filter_sizing {
             FilterSizing::Published => PUBLISHED_OBJECTS_PER_SET,
-            FilterSizing::Mean => mean(objects),
+            FilterSizing::Mean => mean(counts),
             FilterSizing::Measured => match self.config.filter_kind {
-                FilterKind::Bloom => objects_for(objects, self.config.filter_false_positive_rate),
+                FilterKind::Bloom => objects_for(counts, self.config.filter_false_positive_rate),
                 // Sets of a stripe share its room, so only the mean matters.
-                FilterKind::Fingerprints => mean(objects),
+                FilterKind::Fingerprints => mean(counts),
             },
         }
     }

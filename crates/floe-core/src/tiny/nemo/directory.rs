@@ -8,6 +8,7 @@ use super::index::Index;
 use super::matches::{Candidate, candidates_max};
 use super::pool::Pool;
 use crate::hash::KeyHash;
+use crate::tiny::engine::Discarded;
 use crate::tiny::object::PageAddress;
 use crate::tiny::statistics::Statistics;
 
@@ -28,6 +29,8 @@ pub struct Nemo {
     pub(super) durable: u64,
     pub(super) extents: Extents,
     pub(super) flush: Flush,
+    /// What is not needed any more.
+    pub(super) discarded: Vec<Discarded>,
     /// Most pages that a search reads; see [`candidates_max`].
     pub(super) candidates_max: usize,
     pub(super) statistics: Statistics,
@@ -48,6 +51,7 @@ impl Nemo {
             durable: 0,
             extents: Extents::new(plan.flash, plan.extent_pages),
             flush: Flush::new(),
+            discarded: Vec::new(),
             candidates_max: candidates_max(0.0),
             statistics: Statistics::default(),
             plan,

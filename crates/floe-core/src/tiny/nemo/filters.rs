@@ -22,23 +22,22 @@ pub(super) fn filter_bits(objects: f64, false_positives: f64) -> f64 {
     objects.max(1.0) * -false_positives.ln() / (ln2 * ln2)
 }
 
-/// The number of objects to size filters for so that their false-positive rate,
-/// averaged over sets with these counts, is `false_positives`. Sizing for the
-/// mean would exceed it: sets above the mean add more false positives than sets
-/// below it save.
-pub(super) fn objects_for(sets: impl Iterator<Item = usize> + Clone, false_positives: f64) -> f64 {
+/// The number of objects to size filters for so that their false-positive rate, averaged over
+/// sets, is `false_positives`. `counts` has the number of sets with as many objects as the index
+/// says. Sizing for the mean would exceed the rate: sets above the mean add more false positives
+/// than sets below it save.
+pub(super) fn objects_for(counts: &[u32], false_positives: f64) -> f64 {
     /// Steps of the binary search: its error is 2^-12 of the largest set.
     const HALVINGS: u32 = 12;
-    let (mut low, mut high) = (mean(sets.clone()), sets.clone().max().unwrap_or(0) as f64);
+    let largest = counts.iter().rposition(|count| *count > 0).unwrap_or(0);
+    let (mut low, mut high) = (mean(counts), largest as f64);
     let probes = -false_positives.log2();
-    let mut count_of = vec![0u32; high as usize + 1];
-    sets.for_each(|objects| count_of[objects] += 1);
-    let all: u32 = count_of.iter().sum();
+    let all: u32 = counts.iter().sum();
     for _ in 0..HALVINGS {
         let middle = (low + high) / 2.0;
         // A filter that holds as many objects as it is sized for has half of
         // its bits set.
-        let wrong = (0..).zip(&count_of).map(|(objects, count)| {
+        let wrong = (0..).zip(counts).map(|(objects, count)| {
             let set = 1.0 - (-f64::from(objects) / middle.max(1.0)).exp2();
             f64::from(*count) * set.powf(probes)
         });
@@ -50,10 +49,14 @@ pub(super) fn objects_for(sets: impl Iterator<Item = usize> + Clone, false_posit
     high
 }
 
-/// Mean number of objects in a set.
-pub(super) fn mean(sets: impl Iterator<Item = usize>) -> f64 {
-    let (count, objects) = sets.fold((0u32, 0), |(count, all), set| (count + 1, all + set));
-    objects as f64 / f64::from(count.max(1))
+/// Mean number of objects in a set, from the number of sets with as many objects as the index
+/// says.
+pub(super) fn mean(counts: &[u32]) -> f64 {
+    let all: u32 = counts.iter().sum();
+    let objects = (0..)
+        .zip(counts)
+        .map(|(objects, count)| objects * u64::from(*count));
+    objects.sum::<u64>() as f64 / f64::from(all.max(1))
 }
 
 /// Filters of `bits` bits that fit a page.
@@ -192,15 +195,20 @@ impl Shape {
         Set: Iterator<Item = KeyHash>,
     {
         let mut bits = vec![0u8; self.filters_bytes(hashes.len() as u32)];
-        for (at, set) in hashes.enumerate() {
-            let start = at * self.rows as usize;
+        for (at, set) in (0..).zip(hashes) {
             for hash in set {
-                for row in self.bits_of(&Rows::of(hash)) {
-                    bits[(start + row) / 8] |= 1 << ((start + row) % 8);
-                }
+                self.add_to_filters(&mut bits, at, &Rows::of(hash));
             }
         }
         bits.into_boxed_slice()
+    }
+
+    /// Adds a key to the filter of `set` among concatenated ones.
+    pub(super) fn add_to_filters(self, bits: &mut [u8], set: u32, rows: &Rows) {
+        let start = set as usize * self.rows as usize;
+        for row in self.bits_of(rows) {
+            bits[(start + row) / 8] |= 1 << ((start + row) % 8);
+        }
     }
 
     /// The bits that a key sets in a filter.

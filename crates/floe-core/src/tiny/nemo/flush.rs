@@ -1,7 +1,9 @@
 //! The state of a flush.
 
+use std::collections::VecDeque;
+
 use super::extents::Extent;
-use crate::tiny::engine::{Task, TaskId, Work};
+use crate::tiny::engine::{Page, Task, TaskId, Work};
 use crate::tiny::object::{Object, PageAddress};
 use crate::tiny::statistics::{payload_bytes, room_bytes};
 
@@ -12,8 +14,8 @@ pub(super) enum Phase {
     Idle,
     /// The sealed set-group or the filters need a free extent.
     Room,
-    /// The oldest set-group's hot objects are being read; `next` is the next
-    /// set.
+    /// The oldest set-group's hot objects are being read; the sets before `next` were searched
+    /// for them.
     Collect { next: u32 },
     /// The sealed set-group is being written; `next` is the next set.
     Objects { extent: Extent, next: u32 },
@@ -33,12 +35,67 @@ pub(super) enum Running {
     Seal(u32),
 }
 
+/// Pages that were read in order to write hot objects back.
+#[derive(Debug)]
+pub(super) enum Read {
+    /// A set of the oldest set-group, and the time.
+    Hot(u32, Option<Page>, u32),
+    /// A hot object, and the pages that may hold a newer copy.
+    Suspect(Object, Vec<Option<Page>>),
+}
+
+impl Read {
+    fn objects(&self) -> impl Iterator<Item = &Object> {
+        let (object, pages) = match self {
+            Read::Hot(_, page, _) => (None, std::slice::from_ref(page)),
+            Read::Suspect(object, pages) => (Some(object), &**pages),
+        };
+        object
+            .into_iter()
+            .chain(pages.iter().flatten().flat_map(objects_of))
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        let pages = match self {
+            Read::Hot(_, page, _) => std::slice::from_ref(page),
+            Read::Suspect(_, pages) => pages,
+        };
+        pages.iter().flatten().map(table_bytes).sum()
+    }
+}
+
+fn objects_of(page: &Page) -> &[Object] {
+    match page {
+        Page::Objects(objects) => objects,
+        Page::Index(_) => &[],
+    }
+}
+
+/// Bytes of memory of a page, without keys and values.
+fn table_bytes(page: &Page) -> u64 {
+    match page {
+        Page::Objects(objects) => room_bytes::<Object>(objects.capacity()),
+        Page::Index(bytes) => bytes.len() as u64,
+    }
+}
+
 /// The progress of a flush.
 #[derive(Debug)]
 pub(super) struct Flush {
     pub(super) phase: Phase,
     pub(super) running: Option<(TaskId, Running)>,
     next_id: u32,
+    /// Sets of the oldest set-group with hot objects, to read next.
+    pub(super) hot: Vec<u32>,
+    /// What was read of them, and is still to be judged.
+    pub(super) read: VecDeque<Read>,
+    /// Pages to write next, made ahead, and the number of sets of which pages were made in this
+    /// phase.
+    pub(super) pages: Vec<Page>,
+    pub(super) made: u32,
+    /// The filters of the set-group that is being written, for its summary; empty if that has no
+    /// room for them.
+    pub(super) filters: Vec<u8>,
     /// Hot objects that may have newer copies, and the pages that may hold
     /// these.
     pub(super) suspect: Vec<(Object, Vec<PageAddress>)>,
@@ -57,6 +114,11 @@ impl Flush {
             phase: Phase::Idle,
             running: None,
             next_id: 0,
+            hot: Vec::new(),
+            read: VecDeque::new(),
+            pages: Vec::new(),
+            made: 0,
+            filters: Vec::new(),
             suspect: Vec::new(),
             written_back_bytes: 0,
             since_cooling: 0,
@@ -88,13 +150,21 @@ impl Flush {
         room_bytes::<(Object, Vec<PageAddress>)>(self.suspect.capacity())
             + places.map(room_bytes::<PageAddress>).sum::<u64>()
             + room_bytes::<(Object, usize)>(self.verified().len())
+            + room_bytes::<u32>(self.hot.capacity())
+            + room_bytes::<Read>(self.read.capacity())
+            + self.read.iter().map(Read::memory_bytes).sum::<u64>()
+            + room_bytes::<Page>(self.pages.capacity())
+            + self.pages.iter().map(table_bytes).sum::<u64>()
+            + self.filters.capacity() as u64
     }
 
     /// Bytes of memory that keys and values take.
     pub(super) fn payload_bytes(&self) -> u64 {
         let suspect = self.suspect.iter().map(|(object, _)| object);
         let verified = self.verified().iter().map(|(object, _)| object);
-        payload_bytes(suspect.chain(verified))
+        let read = self.read.iter().flat_map(Read::objects);
+        let made = self.pages.iter().flat_map(objects_of);
+        payload_bytes(suspect.chain(verified).chain(read).chain(made))
     }
 
     pub(super) fn start(&mut self, running: Running, work: Work) -> Option<Task> {

@@ -12,7 +12,9 @@ use super::hashes::{Homes, Rows};
 use super::matches::{MatchCollector, MatchMask};
 use super::open::OpenGroup;
 use super::{IndexCache, NemoConfig};
+use crate::tiny::engine::Discarded;
 use crate::tiny::object::PAGE_BYTES;
+use crate::tiny::statistics::room_bytes;
 
 /// An index group on flash.
 #[derive(Clone, Debug)]
@@ -31,23 +33,46 @@ impl Group {
 }
 
 /// The cached pages of an index group, by slot.
-#[derive(Debug)]
-struct Pages(Vec<u8>);
+#[derive(Debug, Default)]
+struct Pages(Vec<Option<Box<[u8]>>>);
+
+/// Pages that are allocated at once.
+const CHUNK_PAGES: usize = 8;
 
 impl Pages {
-    /// Room for `slots` pages. The system provides zeroed memory only when a
-    /// page is written.
-    fn new(slots: usize) -> Self {
-        Pages(vec![0; slots * PAGE_BYTES])
-    }
-
+    /// The page of a slot; an empty one if it was not written.
     fn page(&self, slot: u32) -> &[u8] {
-        &self.0[slot as usize * PAGE_BYTES..][..PAGE_BYTES]
+        let (chunk, at) = Self::place(slot);
+        let chunk = self.0.get(chunk).and_then(Option::as_deref);
+        chunk.map_or(&[0; PAGE_BYTES], |chunk| &chunk[at..at + PAGE_BYTES])
     }
 
     fn page_mut(&mut self, slot: u32) -> &mut [u8] {
-        &mut self.0[slot as usize * PAGE_BYTES..][..PAGE_BYTES]
+        let (chunk, at) = Self::place(slot);
+        if self.0.len() <= chunk {
+            self.0.resize_with(chunk + 1, || None);
+        }
+        let chunk = self.0[chunk].get_or_insert_with(|| vec![0; CHUNK_PAGES * PAGE_BYTES].into());
+        &mut chunk[at..at + PAGE_BYTES]
     }
+
+    fn place(slot: u32) -> (usize, usize) {
+        let slot = slot as usize;
+        (slot / CHUNK_PAGES, slot % CHUNK_PAGES * PAGE_BYTES)
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        let chunks = self.0.iter().flatten().map(|chunk| chunk.len() as u64);
+        room_bytes::<Option<Box<[u8]>>>(self.0.capacity()) + chunks.sum::<u64>()
+    }
+}
+
+/// The cached pages of a group that is being written.
+#[derive(Debug, Default)]
+struct Coming {
+    pages: Pages,
+    /// The pages of the cached sets before this one are there.
+    end: u32,
 }
 
 /// The slot of a set that is not cached.
@@ -62,6 +87,8 @@ pub(super) struct Index {
     pub(super) open: OpenGroup,
     /// Sequence of the set-group in its first column.
     pub(super) open_first: u64,
+    /// The pages of the open group, while it is written.
+    coming: Option<Coming>,
     /// The slot of each set, or [`NO_SLOT`].
     slots: Vec<u32>,
     /// Cached sets, in order of arrival. Their slots are the numbers below its
@@ -89,6 +116,7 @@ impl Index {
             groups: VecDeque::new(),
             open: OpenGroup::new(shape, sets),
             open_first: 0,
+            coming: None,
             slots: vec![NO_SLOT; sets as usize],
             cached: VecDeque::new(),
             cached_max: (config.index_cache_share * f64::from(sets)) as usize,
@@ -161,6 +189,14 @@ impl Index {
         for ((_, cached), page) in self.groups.iter_mut().zip(pages) {
             cached.page_mut(slot).copy_from_slice(page);
         }
+        if let Some(coming) = &mut self.coming
+            && set < coming.end
+        {
+            coming
+                .pages
+                .page_mut(slot)
+                .copy_from_slice(&self.open.page(set));
+        }
         self.slots[set as usize] = slot;
         self.cached.push_back(set);
     }
@@ -198,71 +234,84 @@ impl Index {
         None
     }
 
+    /// The page of a set of the open group, which is full. Kept if the set is cached.
+    pub(super) fn page(&mut self, set: u32) -> Box<[u8]> {
+        let coming = self.coming.get_or_insert_default();
+        self.open.make(set + 1);
+        let page = self.open.page(set);
+        if set != coming.end {
+            return page;
+        }
+        coming.end += 1;
+        let slot = &mut self.slots[set as usize];
+        // The cache is unused while there is no group on flash. It is filled with the first sets.
+        if self.groups.is_empty() && self.cached.len() < self.cached_max && *slot == NO_SLOT {
+            *slot = self.cached.len() as u32;
+            self.cached.push_back(set);
+        }
+        if *slot != NO_SLOT {
+            coming.pages.page_mut(*slot).copy_from_slice(&page);
+        }
+        page
+    }
+
     /// Moves the open group to the groups on flash, in `extent`. The next open
-    /// group has the shape `next`.
-    pub(super) fn open_is_on_flash(&mut self, extent: Extent, next: Shape) {
+    /// group has the shape `next`. Returns what is not needed any more.
+    pub(super) fn open_is_on_flash(&mut self, extent: Extent, next: Shape) -> Discarded {
         let sets = self.slots.len() as u32;
+        // All were made for the write already.
+        while self.coming.as_ref().is_none_or(|coming| coming.end < sets) {
+            let next = self.coming.as_ref().map_or(0, |coming| coming.end);
+            self.page(next);
+        }
         let open = std::mem::replace(&mut self.open, OpenGroup::new(next, sets));
-        if self.groups.is_empty() {
-            // The cache was unused while there was no group on flash. Fill it
-            // with the first sets.
-            for set in 0..self.cached_max as u32 {
-                self.slots[set as usize] = set;
-                self.cached.push_back(set);
-            }
-        }
-        let mut pages = Pages::new(self.cached_max);
-        for set in &self.cached {
-            let slot = self.slots[*set as usize];
-            open.write_page(*set, pages.page_mut(slot));
-        }
         let group = Group {
             shape: open.shape.of_pages(),
             first: self.open_first,
             extent,
         };
         self.open_first = group.end();
-        self.groups.push_back((group, pages));
+        if let Some(coming) = self.coming.take() {
+            self.groups.push_back((group, coming.pages));
+        }
+        Discarded::new(open)
     }
 
     /// Restores, after a restart, the index groups on flash, oldest first, and
     /// the shape of the open group.
     pub(super) fn recover(&mut self, groups: Vec<Group>, open: Shape, open_first: u64) {
         let groups = groups.into_iter();
-        self.groups = groups
-            .map(|group| (group, Pages::new(self.cached_max)))
-            .collect();
-        self.start_over(open, open_first);
+        self.groups = groups.map(|group| (group, Pages::default())).collect();
+        self.open = OpenGroup::new(open, self.slots.len() as u32);
+        self.open_first = open_first;
     }
 
     /// Replaces the open group by an empty one that begins with the set-group
-    /// `first`.
-    pub(super) fn start_over(&mut self, shape: Shape, first: u64) {
+    /// `first`. Returns what is not needed any more.
+    pub(super) fn start_over(&mut self, shape: Shape, first: u64) -> Discarded {
         let sets = self.slots.len() as u32;
-        self.open = OpenGroup::new(shape, sets);
+        let open = std::mem::replace(&mut self.open, OpenGroup::new(shape, sets));
         self.open_first = first;
+        Discarded::new((open, self.coming.take()))
     }
 
     /// Drops the oldest group if all of its set-groups are before `oldest`;
-    /// returns its extent.
-    pub(super) fn forget_before(&mut self, oldest: u64) -> Option<Extent> {
+    /// returns its extent, and what is not needed any more.
+    pub(super) fn forget_before(&mut self, oldest: u64) -> Option<(Extent, Discarded)> {
         if self.groups().next()?.end() > oldest {
             return None;
         }
-        let (group, _) = self.groups.pop_front()?;
-        if self.groups.is_empty() {
-            for set in self.cached.drain(..) {
-                self.slots[set as usize] = NO_SLOT;
-            }
-        }
-        Some(group.extent)
+        let (group, pages) = self.groups.pop_front()?;
+        Some((group.extent, Discarded::new(pages)))
     }
 
     /// Bytes of memory of the cached filters and the tables that manage them.
     pub(super) fn memory_bytes(&self) -> u64 {
-        let pages: usize = self.groups.iter().map(|(_, pages)| pages.0.len()).sum();
+        let coming = self.coming.iter().map(|coming| &coming.pages);
+        let pages = self.groups.iter().map(|(_, pages)| pages).chain(coming);
+        let pages: u64 = pages.map(Pages::memory_bytes).sum();
         let tables = (self.slots.len() + self.cached.capacity()) * size_of::<u32>()
             + self.probed.len() * size_of::<u64>();
-        (pages + tables) as u64
+        pages + tables as u64
     }
 }

@@ -95,6 +95,8 @@ struct Survey {
     found: u64,
     /// Found copies that are still the newest of their key.
     keys: Keys,
+    /// Some of them were written back.
+    wrote_back: bool,
 }
 
 impl Survey {
@@ -155,6 +157,7 @@ impl Sample {
                 key.sequence = IN_MEMORY;
             }
         }
+        self.survey.wrote_back |= !self.survey.keys.0.is_empty();
     }
 
     /// Drops keys in set-groups before `oldest`, which were evicted.
@@ -164,19 +167,27 @@ impl Sample {
         }
     }
 
-    /// Updates the keys whose newest copy is in memory: `place` returns their
-    /// sequence now, or `None` if the copy is gone.
-    pub(super) fn follow(&mut self, place: impl Fn(KeyHash) -> Option<u64>) {
-        for keys in [&mut self.keys, &mut self.survey.keys] {
-            keys.0.retain_mut(|key| {
-                if key.sequence == IN_MEMORY {
-                    match place(key.hash) {
-                        Some(sequence) => key.sequence = sequence,
-                        None => return false,
-                    }
+    /// Records that a copy goes to flash in the set-group `sequence`, unless `is_old`: there is a
+    /// newer one in memory.
+    pub(super) fn flushed(&mut self, hash: KeyHash, sequence: u64, is_old: impl Fn() -> bool) {
+        let sampled = self.takes(hash).then_some(&mut self.keys);
+        let survey = &mut self.survey;
+        let surveyed = survey.wrote_back.then_some(&mut survey.keys);
+        for keys in sampled.into_iter().chain(surveyed) {
+            let range = keys.range(hash);
+            for key in &mut keys.0[range] {
+                if key.sequence == IN_MEMORY && !is_old() {
+                    key.sequence = sequence;
                 }
-                true
-            });
+            }
+        }
+    }
+
+    /// Drops the keys in memory that are `gone`.
+    pub(super) fn dropped(&mut self, gone: impl Fn(KeyHash) -> bool) {
+        for keys in [&mut self.keys, &mut self.survey.keys] {
+            keys.0
+                .retain(|key| key.sequence != IN_MEMORY || !gone(key.hash));
         }
     }
 

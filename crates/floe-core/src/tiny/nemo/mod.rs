@@ -63,7 +63,8 @@ mod tests;
 mod write;
 
 use super::engine::{
-    Due, Durability, Engine, Found, Insert, Label, Outcome, Search, Step, Stripe as _, Task, TaskId,
+    Discarded, Due, Durability, Engine, Found, Insert, Label, Outcome, Search, Step, Stripe as _,
+    Task, TaskId,
 };
 use super::object::{Object, PageAddress};
 use super::statistics::{LiveObjects, Memory, Statistics};
@@ -210,6 +211,10 @@ impl Engine for Nemo {
             self.statistics.searches_cut += u64::from(scratch.is_cut);
             self.remember_absent(stripe, search.hash, scratch);
         }
+    }
+
+    fn advance(&mut self, stripe: &mut NemoStripe) -> Option<Discarded> {
+        self.advance_flush(stripe)
     }
 
     fn next_task(&mut self, stripe: &mut NemoStripe) -> Option<Task> {

@@ -2,8 +2,9 @@
 
 use super::filters::{MatchSink, Probe, Shape, Word};
 use super::fingerprints::{Layout, Maker, STRIPE_COLUMNS};
-use super::hashes::{Rows, short};
+use super::hashes::Rows;
 use crate::hash::KeyHash;
+use crate::tiny::engine::Discarded;
 use crate::tiny::object::{PAGE_BYTES, PAGE_HEADER_BYTES};
 
 /// The index group that is being filled. It grows by stripes of set-groups, so
@@ -12,25 +13,33 @@ use crate::tiny::object::{PAGE_BYTES, PAGE_HEADER_BYTES};
 /// The fingerprints of a stripe are built once all its set-groups are there.
 /// That takes time, so it is spread over the page writes that follow
 /// ([`OpenGroup::make`]). Until then the stripe has Bloom filters.
+///
+/// A set-group is added set by set while it is written. Its column counts, and matches, once it
+/// is complete.
 #[derive(Debug)]
 pub(super) struct OpenGroup {
     pub(super) shape: Shape,
     sets: u32,
     filled: u32,
     stripes: Vec<Stripe>,
+    /// The objects of the set-group that is being added.
+    adding: Column,
     /// The layout of fingerprints, if the group has them.
     layout: Option<Layout>,
     maker: Option<Maker>,
+    /// What is not needed any more.
+    discarded: Vec<Discarded>,
 }
 
 /// Consecutive set-groups.
 #[derive(Debug, Default)]
 struct Stripe {
-    /// The rows of each set's Bloom filters, `row_bytes` each, and padding so
-    /// that the last row can be read as a word. Empty once all fingerprints are
+    /// The rows of the sets' Bloom filters, `row_bytes` each. Empty once all fingerprints are
     /// built.
-    rows: Vec<u8>,
+    blocks: Vec<Block>,
     row_bytes: usize,
+    /// Rows of a set.
+    set_rows: usize,
     /// The objects to build fingerprints of, by set-group.
     columns: Vec<Column>,
     /// Fingerprints of the first `made` sets.
@@ -38,32 +47,56 @@ struct Stripe {
     made: u32,
 }
 
+/// The rows of [`BLOCK_SETS`] sets, and padding so that the last row can be read as a word.
+type Block = Box<[u8]>;
+
+/// Sets of a block. Memory is zeroed by the block, since that of all sets would take too long in
+/// one piece of work.
+const BLOCK_SETS: u32 = 32;
+
 impl Stripe {
-    /// A stripe of `columns` set-groups whose filters have `rows` rows in all.
-    fn new(columns: u32, rows: usize) -> Self {
-        let row_bytes = columns.div_ceil(u8::BITS) as usize;
+    /// A stripe of `columns` set-groups whose filters have `set_rows` rows.
+    fn new(columns: u32, set_rows: u32) -> Self {
         Stripe {
-            rows: vec![0; rows * row_bytes + size_of::<u64>() - 1],
-            row_bytes,
+            row_bytes: columns.div_ceil(u8::BITS) as usize,
+            set_rows: set_rows as usize,
             ..Stripe::default()
         }
     }
 
-    /// The bits of a row. Rows shorter than 64 bits are followed by bits of the
-    /// next ones.
-    fn word(&self, row: usize) -> u64 {
-        let bytes = self.rows[row * self.row_bytes..].first_chunk();
+    /// Makes room for a set. Sets come in order.
+    fn begin_set(&mut self, set: u32) {
+        if self.blocks.len() as u32 == set / BLOCK_SETS {
+            let rows = BLOCK_SETS as usize * self.set_rows;
+            let bytes = rows * self.row_bytes + size_of::<u64>() - 1;
+            self.blocks.push(vec![0; bytes].into());
+        }
+    }
+
+    /// The first byte of a row in its block.
+    fn byte(&self, set: u32, row: usize) -> usize {
+        ((set % BLOCK_SETS) as usize * self.set_rows + row) * self.row_bytes
+    }
+
+    /// The rows of a set.
+    fn rows_of(&self, set: u32) -> &[u8] {
+        let block = self.blocks.get((set / BLOCK_SETS) as usize);
+        block.map_or(&[], |block| &block[self.byte(set, 0)..])
+    }
+
+    /// The bits of a row among those of [`rows_of`](Stripe::rows_of). Rows shorter than 64 bits
+    /// are followed by bits of the next ones.
+    fn word(&self, rows: &[u8], row: usize) -> u64 {
+        let bytes = rows.get(row * self.row_bytes..);
+        let bytes = bytes.and_then(<[u8]>::first_chunk);
         bytes.map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes))
     }
 
-    /// The bits of [`Stripe::word`] that belong to the row.
-    fn mask(&self) -> u64 {
-        u64::MAX >> (u64::BITS as usize - u8::BITS as usize * self.row_bytes)
-    }
-
-    fn set(&mut self, row: usize, column: u32) {
-        let byte = row * self.row_bytes + (column / u8::BITS) as usize;
-        self.rows[byte] |= 1 << (column % u8::BITS);
+    fn set(&mut self, set: u32, row: usize, column: u32) {
+        let byte = self.byte(set, row) + (column / u8::BITS) as usize;
+        if let Some(block) = self.blocks.get_mut((set / BLOCK_SETS) as usize) {
+            block[byte] |= 1 << (column % u8::BITS);
+        }
     }
 }
 
@@ -72,18 +105,19 @@ impl Stripe {
 struct Column {
     /// 16 bits of each object's hash, set after set.
     shorts: Vec<u16>,
-    /// Number of objects before each set, and the total.
+    /// Number of objects up to each set's end.
     ends: Vec<u32>,
 }
 
 impl Column {
     fn of_set(&self, set: u32) -> &[u16] {
         let set = set as usize;
-        &self.shorts[self.ends[set] as usize..self.ends[set + 1] as usize]
+        let start = set.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.shorts[start as usize..self.ends[set] as usize]
     }
 
     fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.shorts) + size_of_val(&*self.ends)
+        self.shorts.capacity() * size_of::<u16>() + self.ends.capacity() * size_of::<u32>()
     }
 }
 
@@ -95,8 +129,10 @@ impl OpenGroup {
             sets,
             filled: 0,
             stripes: Vec::new(),
+            adding: Column::default(),
             layout,
             maker: layout.map(Maker::new),
+            discarded: Vec::new(),
         }
     }
 
@@ -121,7 +157,8 @@ impl OpenGroup {
         }
         (self.layout, self.maker) = (None, None);
         for stripe in &mut self.stripes {
-            stripe.columns = Vec::new();
+            let columns = std::mem::take(&mut stripe.columns);
+            self.discarded.push(Discarded::new(columns));
         }
         self.shape.buckets = 0;
         self.shape.columns = self.filled;
@@ -133,24 +170,56 @@ impl OpenGroup {
     where
         Set: Iterator<Item = KeyHash>,
     {
-        let shape = self.shape;
-        let makes = self.maker.is_some();
-        let mut column = Column::default();
-        let (at, stripe) = self.new_column();
-        for (filter, set) in (0..).step_by(shape.rows as usize).zip(hashes) {
-            column.ends.push(column.shorts.len() as u32);
-            for hash in set {
-                for row in shape.bits_of(&Rows::of(hash)) {
-                    stripe.set(filter + row, at);
-                }
-                if makes {
-                    column.shorts.push(short(hash));
-                }
+        self.begin_column(0);
+        for (set, hashes) in (0..).zip(hashes) {
+            self.add_set(set, hashes.map(Rows::of));
+        }
+        self.end_column();
+    }
+
+    /// Begins to add a set-group of `objects` objects, perhaps for the second time: then it has
+    /// all the objects that it had before.
+    pub(super) fn begin_column(&mut self, objects: u64) {
+        self.adding = Column::default();
+        if self.maker.is_some() {
+            self.adding.shorts.reserve_exact(objects as usize);
+            self.adding.ends.reserve_exact(self.sets as usize);
+        }
+        let stripe_columns = self.stripe_columns();
+        if self.filled / stripe_columns == self.stripes.len() as u32 {
+            let columns = stripe_columns.min(self.shape.columns - self.filled);
+            self.stripes.push(Stripe::new(columns, self.shape.rows));
+        }
+    }
+
+    /// Adds the objects of a set to the set-group that was begun. Sets come in order.
+    pub(super) fn add_set(&mut self, set: u32, objects: impl Iterator<Item = Rows>) {
+        let (shape, makes) = (self.shape, self.maker.is_some());
+        let column = self.filled % self.stripe_columns();
+        let Some(stripe) = self.stripes.last_mut() else {
+            return;
+        };
+        stripe.begin_set(set);
+        for rows in objects {
+            for row in shape.bits_of(&rows) {
+                stripe.set(set, row, column);
+            }
+            if makes {
+                self.adding.shorts.push(rows.short);
             }
         }
         if makes {
-            column.ends.push(column.shorts.len() as u32);
-            column.shorts.shrink_to_fit();
+            self.adding.ends.push(self.adding.shorts.len() as u32);
+        }
+    }
+
+    /// Completes the set-group that was begun.
+    pub(super) fn end_column(&mut self) {
+        self.filled += 1;
+        let column = std::mem::take(&mut self.adding);
+        if self.maker.is_some()
+            && let Some(stripe) = self.stripes.last_mut()
+        {
             stripe.columns.push(column);
         }
     }
@@ -160,31 +229,22 @@ impl OpenGroup {
     /// from filters.
     pub(super) fn push_filters(&mut self, bits: &[u8]) {
         debug_assert!(self.maker.is_none());
-        let rows = self.shape.rows as usize * self.sets as usize;
-        let (column, stripe) = self.new_column();
-        for row in 0..rows {
-            let is_set = |byte: &u8| byte >> (row % 8) & 1 == 1;
-            if bits.get(row / 8).is_none_or(is_set) {
-                stripe.set(row, column);
+        let rows = self.shape.rows as usize;
+        self.begin_column(0);
+        let column = self.filled % self.stripe_columns();
+        if let Some(stripe) = self.stripes.last_mut() {
+            for (set, first) in (0..self.sets).zip((0..).step_by(rows)) {
+                stripe.begin_set(set);
+                for row in 0..rows {
+                    let bit = first + row;
+                    let is_set = |byte: &u8| byte >> (bit % 8) & 1 == 1;
+                    if bits.get(bit / 8).is_none_or(is_set) {
+                        stripe.set(set, row, column);
+                    }
+                }
             }
         }
-    }
-
-    /// Adds a column; returns its number in its stripe, and the stripe.
-    fn new_column(&mut self) -> (u32, &mut Stripe) {
-        let stripe_columns = self.stripe_columns();
-        let at = self.filled % stripe_columns;
-        let stripe = (self.filled / stripe_columns) as usize;
-        self.filled += 1;
-        if stripe == self.stripes.len() {
-            // The fingerprints of earlier stripes are complete unless the
-            // writes since were dropped.
-            self.make(self.sets);
-            let rows = self.shape.rows as usize * self.sets as usize;
-            let columns = stripe_columns.min(self.shape.columns - self.filled + 1);
-            self.stripes.push(Stripe::new(columns, rows));
-        }
-        (at, &mut self.stripes[stripe])
+        self.end_column();
     }
 
     fn stripe_columns(&self) -> u32 {
@@ -192,37 +252,55 @@ impl OpenGroup {
             .map_or(STRIPE_COLUMNS, |layout| layout.stripe_columns())
     }
 
-    /// Builds the fingerprints of complete stripes, for the sets before `end`.
-    pub(super) fn make(&mut self, end: u32) {
+    /// Builds the fingerprints of complete stripes, for the sets before `end`. Returns the number
+    /// of their objects.
+    pub(super) fn make(&mut self, end: u32) -> usize {
         let Some((layout, maker)) = self.layout.zip(self.maker.as_mut()) else {
-            return;
+            return 0;
         };
-        let stripe_bytes = layout.stripe_bytes();
+        let mut objects = 0;
         for stripe in &mut self.stripes {
             if stripe.columns.len() < layout.stripe_columns() as usize {
                 continue;
             }
             if stripe.fingerprints.is_empty() {
-                stripe.fingerprints = vec![0; layout.stripes_bytes(self.sets as usize)];
+                let bytes = layout.stripes_bytes(self.sets as usize);
+                stripe.fingerprints.reserve_exact(bytes);
             }
             while stripe.made < end {
                 let set = stripe.made;
-                let made = maker.make(stripe.columns.iter().map(|column| column.of_set(set)));
-                let start = set as usize * stripe_bytes;
-                stripe.fingerprints[start..start + stripe_bytes].copy_from_slice(made);
+                let columns = stripe.columns.iter().map(|column| column.of_set(set));
+                objects += columns.clone().map(<[u16]>::len).sum::<usize>();
+                // Each stripe can be read beyond its end.
+                let made = &mut stripe.fingerprints;
+                made.truncate(layout.stripe_bytes() * set as usize);
+                made.extend_from_slice(maker.make(columns));
+                made.resize(layout.stripes_bytes(set as usize + 1), 0);
                 stripe.made += 1;
             }
             if stripe.made == self.sets {
-                stripe.rows = Vec::new();
-                stripe.columns = Vec::new();
+                let blocks = std::mem::take(&mut stripe.blocks);
+                let columns = std::mem::take(&mut stripe.columns);
+                self.discarded.push(Discarded::new((blocks, columns)));
             }
         }
+        objects
+    }
+
+    /// Something to drop that is not needed any more.
+    pub(super) fn discard(&mut self) -> Option<Discarded> {
+        self.discarded.pop()
+    }
+
+    /// Bits of the complete columns among the 64 from `column` on.
+    fn complete(&self, column: u32) -> u64 {
+        let columns = self.filled.saturating_sub(column).min(u64::BITS);
+        u64::MAX.checked_shr(u64::BITS - columns).unwrap_or(0)
     }
 
     /// Probes the filters of `set`, as
     /// [`probe_page`](super::filters::probe_page).
     pub(super) fn probe<'a>(&'a self, set: u32, probe: &Probe, sink: &mut impl MatchSink<'a>) {
-        let start = set as usize * self.shape.rows as usize;
         let stripe_columns = self.stripe_columns();
         for (column, stripe) in (0..).step_by(stripe_columns as usize).zip(&self.stripes) {
             if let Some(layout) = probe.layout.filter(|_| set < stripe.made) {
@@ -230,10 +308,11 @@ impl OpenGroup {
                 sink.bucket(column, stripe.bucket(probe.fingerprint));
                 continue;
             }
-            let rows = probe.rows().map(|row| stripe.word(start + row));
+            let of_set = stripe.rows_of(set);
+            let rows = probe.rows().map(|row| stripe.word(of_set, row));
             sink.word(Word {
                 column,
-                bits: rows.fold(stripe.mask(), |all, row| all & row),
+                bits: rows.fold(self.complete(column), |all, row| all & row),
             });
         }
     }
@@ -256,12 +335,19 @@ impl OpenGroup {
             return;
         }
         let row_bytes = self.shape.row_bytes();
-        let rows = self.shape.rows as usize;
-        let start = set as usize * rows;
-        for row in 0..rows {
-            let out = &mut page[PAGE_HEADER_BYTES + row * row_bytes..][..row_bytes];
-            for (out, stripe) in out.chunks_mut(8).zip(&self.stripes) {
-                let bits = stripe.word(start + row).to_le_bytes();
+        let body = &mut page[PAGE_HEADER_BYTES..];
+        for (at, stripe) in self.stripes.iter().enumerate() {
+            let complete = self.complete(at as u32 * STRIPE_COLUMNS);
+            let of_set = stripe.rows_of(set);
+            for (row, out) in body
+                .chunks_exact_mut(row_bytes)
+                .take(self.shape.rows as usize)
+                .enumerate()
+            {
+                let Some(out) = out.chunks_mut(8).nth(at) else {
+                    break;
+                };
+                let bits = (stripe.word(of_set, row) & complete).to_le_bytes();
                 out.copy_from_slice(&bits[..out.len()]);
             }
         }
@@ -270,8 +356,9 @@ impl OpenGroup {
     pub(super) fn memory_bytes(&self) -> u64 {
         let of_stripe = |stripe: &Stripe| {
             let columns: usize = stripe.columns.iter().map(Column::memory_bytes).sum();
-            stripe.rows.len() + columns + stripe.fingerprints.len()
+            let blocks: usize = stripe.blocks.iter().map(|block| block.len()).sum();
+            blocks + columns + stripe.fingerprints.capacity()
         };
-        self.stripes.iter().map(of_stripe).sum::<usize>() as u64
+        (self.stripes.iter().map(of_stripe).sum::<usize>() + self.adding.memory_bytes()) as u64
     }
 }

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 
 use super::extents::Extent;
+use crate::tiny::engine::Discarded;
+use crate::tiny::statistics::room_bytes;
 
 /// A set-group on flash.
 #[derive(Debug)]
@@ -14,21 +16,35 @@ pub(super) struct Resident {
     heat: Option<Box<Heat>>,
 }
 
+impl Resident {
+    /// The heat of an evicted set-group, to drop.
+    pub(super) fn into_heat(self) -> Option<Discarded> {
+        self.heat.map(Discarded::new)
+    }
+}
+
 /// About one bit per object. A set with more objects than average shares bits
 /// among them.
 #[derive(Debug)]
 struct Heat {
     bits_per_set: u32,
-    words: Vec<u64>,
+    /// Words of 64 bits, in blocks that are there once a bit was set.
+    blocks: Vec<Option<Box<[u64; BLOCK_WORDS]>>>,
+    /// Blocks that are there.
+    held: u64,
 }
+
+const BLOCK_WORDS: usize = 64;
 
 impl Heat {
     fn new(objects: u64, sets: u32) -> Self {
         let bits_per_set = (objects.div_ceil(u64::from(sets)) as u32).max(1);
         let bits = u64::from(bits_per_set) * u64::from(sets);
+        let blocks = bits.div_ceil(64 * BLOCK_WORDS as u64);
         Heat {
             bits_per_set,
-            words: vec![0; bits.div_ceil(64) as usize],
+            blocks: (0..blocks).map(|_| None).collect(),
+            held: 0,
         }
     }
 
@@ -38,20 +54,55 @@ impl Heat {
         ((bit / 64) as usize, 1 << (bit % 64))
     }
 
+    fn word(&self, word: usize) -> u64 {
+        let block = self.blocks[word / BLOCK_WORDS].as_deref();
+        block.map_or(0, |block| block[word % BLOCK_WORDS])
+    }
+
+    fn mark(&mut self, set: u32, slot: usize) {
+        let (word, bit) = self.bit(set, slot);
+        let held = &mut self.held;
+        let block = self.blocks[word / BLOCK_WORDS].get_or_insert_with(|| {
+            *held += 1;
+            Box::new([0; BLOCK_WORDS])
+        });
+        block[word % BLOCK_WORDS] |= bit;
+    }
+
     fn is_set(&self, set: u32, slot: usize) -> bool {
         let (word, bit) = self.bit(set, slot);
-        self.words[word] & bit != 0
+        self.word(word) & bit != 0
+    }
+
+    /// The words of a set, and its bits in each.
+    fn words_of(&self, set: u32) -> impl Iterator<Item = (usize, u64)> + use<> {
+        let start = u64::from(set) * u64::from(self.bits_per_set);
+        let end = start + u64::from(self.bits_per_set);
+        (start / 64..end.div_ceil(64)).map(move |word| {
+            let (from, to) = (
+                start.max(word * 64) % 64,
+                end.min(word * 64 + 64) - word * 64,
+            );
+            (word as usize, u64::MAX << from & u64::MAX >> (64 - to))
+        })
     }
 
     fn any(&self, set: u32) -> bool {
-        (0..self.bits_per_set as usize).any(|slot| self.is_set(set, slot))
+        let mut words = self.words_of(set);
+        words.any(|(word, bits)| self.word(word) & bits != 0)
     }
 
     fn clear(&mut self, set: u32) {
-        for slot in 0..self.bits_per_set as usize {
-            let (word, bit) = self.bit(set, slot);
-            self.words[word] &= !bit;
+        for (word, bits) in self.words_of(set) {
+            if let Some(block) = &mut self.blocks[word / BLOCK_WORDS] {
+                block[word % BLOCK_WORDS] &= !bits;
+            }
         }
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        room_bytes::<Option<Box<[u64; BLOCK_WORDS]>>>(self.blocks.capacity())
+            + self.held * room_bytes::<[u64; BLOCK_WORDS]>(1)
     }
 }
 
@@ -68,6 +119,15 @@ pub(super) struct Pool {
     capacity: usize,
     /// Number of the oldest set-groups that track heat.
     tracked: usize,
+    /// The sweep that cools objects, until it has seen all sets that track heat.
+    cooling: Option<Cooling>,
+}
+
+/// The next set to cool.
+#[derive(Clone, Copy, Debug)]
+struct Cooling {
+    sequence: u64,
+    set: u32,
 }
 
 impl Pool {
@@ -79,6 +139,7 @@ impl Pool {
             settled: 0,
             capacity: capacity as usize,
             tracked: (hotness_window * f64::from(capacity)).ceil() as usize,
+            cooling: None,
         }
     }
 
@@ -167,8 +228,7 @@ impl Pool {
             .get_mut(at as usize)
             .and_then(|resident| resident.heat.as_mut())
         {
-            let (word, bit) = heat.bit(set, slot);
-            heat.words[word] |= bit;
+            heat.mark(set, slot);
         }
     }
 
@@ -187,15 +247,47 @@ impl Pool {
         self.residents.front()?.heat.as_deref()
     }
 
-    /// Cools all objects of sets that are not `recent`.
-    pub(super) fn cool(&mut self, recent: impl Fn(u32) -> bool) {
-        for resident in &mut self.residents {
-            let Some(heat) = &mut resident.heat else {
-                continue;
+    /// Begins to cool objects.
+    pub(super) fn begin_cooling(&mut self) {
+        self.cooling.get_or_insert(Cooling {
+            sequence: self.oldest,
+            set: 0,
+        });
+    }
+
+    /// Cools the objects of the next `count` sets, but for sets that are `recent`.
+    pub(super) fn cool(&mut self, count: u32, recent: impl Fn(u32) -> bool) {
+        let mut left = count;
+        while left > 0
+            && let Some(mut next) = self.cooling.take()
+        {
+            if next.sequence < self.oldest {
+                next = Cooling {
+                    sequence: self.oldest,
+                    set: 0,
+                };
+            }
+            let at = (next.sequence - self.oldest) as usize;
+            // The set-groups that track heat are the oldest.
+            let Some(heat) = self
+                .residents
+                .get_mut(at)
+                .and_then(|resident| resident.heat.as_mut())
+            else {
+                return;
             };
-            for set in (0..self.sets).filter(|set| !recent(*set)) {
+            let end = next.set.saturating_add(left).min(self.sets);
+            for set in (next.set..end).filter(|set| !recent(*set)) {
                 heat.clear(set);
             }
+            left -= end - next.set;
+            self.cooling = Some(match end < self.sets {
+                true => Cooling { set: end, ..next },
+                false => Cooling {
+                    sequence: next.sequence + 1,
+                    set: 0,
+                },
+            });
         }
     }
 
@@ -227,7 +319,7 @@ impl Pool {
         self.residents
             .iter()
             .filter_map(|resident| resident.heat.as_ref())
-            .map(|heat| heat.words.len() as u64 * 8)
+            .map(|heat| heat.memory_bytes())
             .sum()
     }
 

@@ -7,7 +7,7 @@ use super::config::NemoPlan;
 use super::directory::Nemo;
 use super::hashes::Homes;
 use super::known_absent::KnownAbsent;
-use super::live_sample::{IN_MEMORY, Sample};
+use super::live_sample::Sample;
 use crate::hash::KeyHash;
 use crate::tiny::engine::{Accepted, Insert, Stripe};
 use crate::tiny::object::Object;
@@ -22,6 +22,8 @@ pub struct NemoStripe {
     /// The set-group that is being flushed. Lookups still find its objects. It
     /// takes in only objects that are written back.
     pub(super) sealed: Option<SetGroup>,
+    /// The next set-group to open; there while none is sealed.
+    spare: Option<SetGroup>,
     /// Objects evicted from full sets since the last flush.
     early_evictions: u32,
     /// When a write last found every set-group full.
@@ -46,9 +48,10 @@ impl NemoStripe {
     pub(super) fn new(plan: NemoPlan, sample: Sample) -> Self {
         NemoStripe {
             groups: (0..plan.config.memory_set_groups)
-                .map(|_| SetGroup::new(plan.sets, 0))
+                .map(|_| SetGroup::new(plan.sets))
                 .collect(),
             sealed: None,
+            spare: Some(SetGroup::new(plan.sets)),
             early_evictions: 0,
             full_at_seconds: 0,
             known_absent: KnownAbsent::new(),
@@ -228,15 +231,21 @@ impl NemoStripe {
     /// Seals the oldest set-group, for the directory to flush. Returns false
     /// while another one is being flushed.
     fn seal(&mut self) -> bool {
-        if self.sealed.is_some() {
+        let Some(next) = self.spare.take() else {
             return false;
-        }
+        };
         self.sealed = self.groups.pop_front();
-        let objects = self.sealed.as_ref().map_or(0, SetGroup::objects);
-        let next = SetGroup::new(self.plan.sets, objects);
         self.groups.push_back(next);
         self.early_evictions = 0;
         true
+    }
+
+    /// Ends the sealed set-group: it is on flash, or was dropped. Its memory is for the next one.
+    pub(super) fn end_sealed(&mut self) {
+        if let Some(mut sealed) = self.sealed.take() {
+            sealed.renew();
+            self.spare = Some(sealed);
+        }
     }
 
     /// Seals the oldest set-group that has objects, even if it is not full.
@@ -252,17 +261,31 @@ impl NemoStripe {
         }
     }
 
-    /// Tells the sample that `sealed` is on flash as number `sequence`, or was
-    /// dropped.
-    pub(super) fn follow(&mut self, sealed: &SetGroup, sequence: Option<u64>) {
+    /// Tells the sample that a set of the sealed set-group goes to flash in the set-group
+    /// `sequence`.
+    pub(super) fn follow(&mut self, set: u32, sequence: u64) {
         let (plan, groups) = (&self.plan, &self.groups);
-        self.sample.follow(|hash| {
+        let Some(sealed) = &self.sealed else {
+            return;
+        };
+        for hash in sealed.set(set).hashes() {
+            self.sample.flushed(hash, sequence, || {
+                let homes = Homes::of(hash, plan.sets, plan.config.candidates);
+                groups.iter().any(|group| group.find(hash, homes).is_some())
+            });
+        }
+    }
+
+    /// Tells the sample that the objects of the sealed set-group are gone.
+    pub(super) fn forget_sealed(&mut self) {
+        let (plan, groups) = (&self.plan, &self.groups);
+        let Some(sealed) = &self.sealed else {
+            return;
+        };
+        self.sample.dropped(|hash| {
             let homes = Homes::of(hash, plan.sets, plan.config.candidates);
             let is_open = groups.iter().any(|group| group.find(hash, homes).is_some());
-            match sealed.find(hash, homes) {
-                Some(_) if !is_open => sequence,
-                _ => Some(IN_MEMORY),
-            }
+            !is_open && sealed.find(hash, homes).is_some()
         });
     }
 
@@ -271,8 +294,8 @@ impl NemoStripe {
         self.sealed.is_none() && self.groups.iter().all(|group| group.objects() == 0)
     }
 
-    /// Set-groups in memory, the sealed one last.
+    /// All memory of set-groups.
     pub(super) fn all(&self) -> impl Iterator<Item = &SetGroup> {
-        self.groups.iter().chain(&self.sealed)
+        self.groups.iter().chain(&self.sealed).chain(&self.spare)
     }
 }

@@ -1,15 +1,20 @@
 //! Flushes set-groups: frees an extent, writes hot objects back, then writes
 //! the set-group's pages and the filters.
 //!
-//! One task runs at a time. Each reads or writes many pages.
+//! One task runs at a time. Each reads or writes many pages. What a task needs is made in pieces
+//! of bounded length ([`Nemo::advance_flush`]), each of a few sets, also while the task before it
+//! runs.
 
-use super::buffer::{Set, SetGroup};
+use super::buffer::SetGroup;
 use super::config::WriteBack;
 use super::directory::Nemo;
 use super::extents::{Extent, Owner};
-use super::flush::{Phase, Running};
+use super::flush::{Phase, Read, Running};
+use super::hashes::Rows;
 use super::stripe::NemoStripe;
-use crate::tiny::engine::{Cause, Outcome, Page, Stripe as _, Summary, Task, TaskId, Work};
+use crate::tiny::engine::{
+    Cause, Discarded, Outcome, Page, Stripe as _, Summary, Task, TaskId, Work,
+};
 use crate::tiny::object::{Object, PAGE_BYTES};
 
 /// Pages read per task when hot objects are collected.
@@ -17,6 +22,12 @@ const READ_PAGES: usize = 64;
 
 /// Pages written per task.
 const APPEND_PAGES: u32 = 64;
+
+/// Objects of which a piece of work makes pages and filters, or a few more.
+const PIECE_OBJECTS: usize = 128;
+
+/// Sets that a piece of work searches for hot objects.
+const PIECE_SETS: u32 = 512;
 
 /// Hot objects are cooled each time this share of the flash has been written.
 const COOLING_PERIOD: f64 = 0.1;
@@ -48,8 +59,12 @@ impl Nemo {
                     }
                 }
                 Phase::Collect { next } => {
-                    if let Some(task) = self.verify_task().or_else(|| self.collect_task(next)) {
-                        return Some(task);
+                    if !self.flush.read.is_empty() {
+                        return None;
+                    }
+                    let task = self.verify_task().or_else(|| self.collect_task());
+                    if task.is_some() || (next < self.plan.sets && self.collects()) {
+                        return task;
                     }
                     self.evict_oldest(stripe);
                     self.flush.phase = Phase::Room;
@@ -57,8 +72,9 @@ impl Nemo {
                         return self.flush.start(Running::Reset(zone), Work::Reset(zone));
                     }
                 }
-                Phase::Objects { extent, next } => return self.objects_task(stripe, extent, next),
-                Phase::Filters { extent, next } => return self.filters_task(extent, next),
+                Phase::Objects { extent, next } | Phase::Filters { extent, next } => {
+                    return self.append_task(extent, next);
+                }
                 Phase::Seal { extent, of_index } => {
                     return self.seal_task(stripe, extent, of_index);
                 }
@@ -85,9 +101,12 @@ impl Nemo {
             let Some(extent) = self.extents.take(owner) else {
                 return false;
             };
+            self.flush.pages.clear();
+            self.flush.made = 0;
             self.flush.phase = if filters {
                 Phase::Filters { extent, next: 0 }
             } else {
+                self.begin_objects(stripe);
                 Phase::Objects { extent, next: 0 }
             };
             return true;
@@ -114,7 +133,7 @@ impl Nemo {
         if self.index.open.is_full() {
             return;
         }
-        let objects = self.plan.filter_objects(sealed.sets().iter().map(Set::len));
+        let objects = self.plan.filter_objects(sealed.counts());
         let better = self.plan.shape_for(objects);
         let least = self.plan.config.filter_false_positive_rate;
         let tolerated = RATE_TOLERANCE * better.false_positives(objects).max(least);
@@ -122,7 +141,8 @@ impl Nemo {
             return;
         }
         if self.index.open.filled() == 0 {
-            self.index.start_over(better, self.index.open_first);
+            let discarded = self.index.start_over(better, self.index.open_first);
+            self.discarded.push(discarded);
         } else if self.index.open.close() {
             self.filter_objects = objects;
         }
@@ -134,32 +154,67 @@ impl Nemo {
         self.dropped_sealed = true;
         self.dropped_unsettled_filters |=
             self.flush.may_be_whole || self.pool.settled() < self.pool.oldest();
-        if let Some(sealed) = stripe.sealed.take() {
-            stripe.follow(&sealed, None);
+        if stripe.sealed.is_some() {
+            stripe.forget_sealed();
+            stripe.end_sealed();
             // A part of it on flash must not be taken for the next set-group.
             self.pool.skip();
+            stripe.sample.retired(self.pool.oldest());
         }
         let shape = self.index.open.shape;
-        self.index.start_over(shape, self.pool.oldest());
+        let discarded = self.index.start_over(shape, self.pool.oldest());
+        self.discarded.push(discarded);
         self.flush.phase = Phase::Idle;
     }
 
-    /// Reads the next sets of the oldest set-group that have hot objects.
-    fn collect_task(&mut self, next: u32) -> Option<Task> {
-        if self.plan.config.write_back == WriteBack::Off || self.write_back_is_enough() {
+    /// As [`Engine::advance`](crate::tiny::Engine::advance).
+    pub(super) fn advance_flush(&mut self, stripe: &mut NemoStripe) -> Option<Discarded> {
+        let discarded = self.discarded.pop().or_else(|| self.index.open.discard());
+        if discarded.is_some() {
+            return discarded;
+        }
+        let advanced = match self.flush.phase {
+            Phase::Collect { next } => self.judge(stripe) || self.find_hot(next),
+            Phase::Objects { .. } => self.make_objects(stripe),
+            Phase::Filters { .. } => self.make_filters(),
+            Phase::Idle | Phase::Room | Phase::Seal { .. } => false,
+        };
+        advanced.then(Discarded::nothing)
+    }
+
+    /// True if hot objects may still be written back.
+    fn collects(&self) -> bool {
+        self.plan.config.write_back != WriteBack::Off && !self.write_back_is_enough()
+    }
+
+    /// Searches sets from `next` on for hot objects. Returns false if no more are needed now.
+    fn find_hot(&mut self, next: u32) -> bool {
+        if next == self.plan.sets || self.flush.hot.len() >= READ_PAGES || !self.collects() {
+            return false;
+        }
+        let end = (next + PIECE_SETS).min(self.plan.sets);
+        let mut searched = next;
+        while searched < end && self.flush.hot.len() < READ_PAGES {
+            if self.index.knows(searched) && self.pool.oldest_has_hot(searched) {
+                self.flush.hot.push(searched);
+            }
+            searched += 1;
+        }
+        self.flush.phase = Phase::Collect { next: searched };
+        true
+    }
+
+    /// Reads the sets that were found to have hot objects.
+    fn collect_task(&mut self) -> Option<Task> {
+        if self.flush.hot.is_empty() || !self.collects() {
             return None;
         }
-        let hot: Vec<u32> = (next..self.plan.sets)
-            .filter(|set| self.index.knows(*set) && self.pool.oldest_has_hot(*set))
-            .take(READ_PAGES)
-            .collect();
-        let last = *hot.last()?;
+        let hot = std::mem::take(&mut self.flush.hot);
         let extent = self.pool.get(self.pool.oldest())?.extent;
         let pages = hot
             .iter()
             .map(|set| self.extents.page(extent, *set))
             .collect();
-        self.flush.phase = Phase::Collect { next: last + 1 };
         self.statistics.pages_maintained += hot.len() as u64;
         self.flush.start(Running::Collect(hot), Work::Read(pages))
     }
@@ -186,27 +241,33 @@ impl Nemo {
             .start(Running::Verify(objects), Work::Read(pages))
     }
 
-    /// Handles the sets that a collect task read.
-    fn collected(
-        &mut self,
-        stripe: &mut NemoStripe,
-        sets: &[u32],
-        pages: Vec<Option<Page>>,
-        now_seconds: u32,
-    ) {
-        for (set, page) in sets.iter().zip(pages) {
-            let Some(Page::Objects(objects)) = page else {
-                continue;
-            };
-            for (slot, object) in objects.into_iter().enumerate() {
-                let keep = self.pool.oldest_is_hot(*set, slot)
-                    && !object.tombstone
-                    && !object.expires.is_over(now_seconds);
-                if keep {
-                    self.write_back_or_verify(stripe, object);
+    /// Judges the next page that was read, or the next suspect. Returns false if there is none.
+    fn judge(&mut self, stripe: &mut NemoStripe) -> bool {
+        let Some(read) = self.flush.read.pop_front() else {
+            return false;
+        };
+        match read {
+            Read::Hot(set, Some(Page::Objects(objects)), now_seconds) => {
+                for (slot, object) in objects.into_iter().enumerate() {
+                    let keep = self.pool.oldest_is_hot(set, slot)
+                        && !object.tombstone
+                        && !object.expires.is_over(now_seconds);
+                    if keep {
+                        self.write_back_or_verify(stripe, object);
+                    }
+                }
+            }
+            Read::Hot(..) => {}
+            Read::Suspect(object, pages) => {
+                // An unreadable page may hold a newer copy.
+                let superseded =
+                    |page: &Option<Page>| page.as_ref().is_none_or(|page| holds(page, &object));
+                if !pages.iter().any(superseded) {
+                    self.write_back(stripe, object);
                 }
             }
         }
+        true
     }
 
     /// Writes a hot object back, or marks it as suspect if filters match a
@@ -222,28 +283,6 @@ impl Nemo {
             self.write_back(stripe, object);
         } else {
             self.flush.suspect.push((object, newer));
-        }
-    }
-
-    /// Writes back the objects of which no newer copy was found.
-    fn verified(
-        &mut self,
-        stripe: &mut NemoStripe,
-        objects: Vec<(Object, usize)>,
-        pages: Vec<Option<Page>>,
-    ) {
-        let mut pages = pages.into_iter();
-        for (object, count) in objects {
-            let superseded = pages
-                .by_ref()
-                .take(count)
-                // An unreadable page may hold a newer copy.
-                .fold(false, |any, page| {
-                    any | page.is_none_or(|page| holds(&page, &object))
-                });
-            if !superseded {
-                self.write_back(stripe, object);
-            }
         }
     }
 
@@ -280,10 +319,15 @@ impl Nemo {
         self.statistics.evicted += resident.objects;
         self.extents.release(resident.extent);
         stripe.sample.retired(self.pool.oldest());
-        while let Some(extent) = self.index.forget_before(self.pool.oldest()) {
+        if let Some(heat) = resident.into_heat() {
+            self.discarded.push(heat);
+        }
+        while let Some((extent, discarded)) = self.index.forget_before(self.pool.oldest()) {
             self.extents.release(extent);
+            self.discarded.push(discarded);
             self.dropped_unsettled_filters = true;
         }
+        self.flush.hot.clear();
     }
 
     /// Handles that flash records durably which set-group is the oldest.
@@ -299,25 +343,77 @@ impl Nemo {
         (next + APPEND_PAGES).min(zone_end).min(self.plan.sets)
     }
 
-    fn objects_task(&mut self, stripe: &NemoStripe, extent: Extent, next: u32) -> Option<Task> {
-        let end = self.append_end(next);
-        self.index.open.make(end);
-        let sealed = stripe.sealed.as_ref()?;
-        let pages = sealed.sets()[next as usize..end as usize]
-            .iter()
-            .map(|set| Page::Objects(set.objects().to_vec()))
-            .collect();
-        let first = self.extents.page(extent, next);
-        self.flush
-            .start(Running::Write(end), Work::Append { first, pages })
+    fn begin_objects(&mut self, stripe: &NemoStripe) {
+        let objects = stripe.sealed.as_ref().map_or(0, SetGroup::objects);
+        self.index.open.begin_column(objects);
+        let bytes = self.index.open.shape.filters_bytes(self.plan.sets);
+        // They are zeroed as they are added.
+        self.flush.filters = match self.plan.summary_holds(bytes) {
+            true => Vec::with_capacity(bytes),
+            false => Vec::new(),
+        };
     }
 
-    fn filters_task(&mut self, extent: Extent, next: u32) -> Option<Task> {
+    /// The number of sets of which pages should have been made: up to the end of the append that
+    /// begins with the first page that was made and not written yet.
+    fn wanted(&self) -> u32 {
+        self.append_end(self.flush.made - self.flush.pages.len() as u32)
+    }
+
+    /// Makes pages of objects, with their filters. Returns false if enough are there.
+    fn make_objects(&mut self, stripe: &mut NemoStripe) -> bool {
+        let (first, end, sequence) = (self.flush.made, self.wanted(), self.pool.next());
+        let shape = self.index.open.shape;
+        let mut objects = 0;
+        while self.flush.made < end && objects < PIECE_OBJECTS {
+            let at = self.flush.made;
+            stripe.follow(at, sequence);
+            let Some(sealed) = &stripe.sealed else {
+                return false;
+            };
+            let set = sealed.set(at);
+            let filters = &mut self.flush.filters;
+            let keeps = filters.capacity() > 0;
+            if keeps {
+                filters.resize(shape.filters_bytes(at + 1), 0);
+            }
+            let rows = set.hashes().map(|hash| {
+                let rows = Rows::of(hash);
+                if keeps {
+                    shape.add_to_filters(filters, at, &rows);
+                }
+                rows
+            });
+            self.index.open.add_set(at, rows);
+            self.flush.pages.push(Page::Objects(set.objects().to_vec()));
+            objects += 1 + set.len() + self.index.open.make(at + 1);
+            self.flush.made += 1;
+        }
+        let made = self.flush.made - first;
+        self.cool(made);
+        made > 0
+    }
+
+    /// Makes pages of filters. Returns false if enough are there.
+    fn make_filters(&mut self) -> bool {
+        let (first, end) = (self.flush.made, self.wanted());
+        // A page of filters takes about as long as one of objects, with its filters.
+        let most = PIECE_OBJECTS as u32 / 16;
+        while self.flush.made < end && self.flush.made - first < most {
+            let page = self.index.page(self.flush.made);
+            self.flush.pages.push(Page::Index(page));
+            self.flush.made += 1;
+        }
+        self.flush.made > first
+    }
+
+    /// Writes the pages from `next` on, once all of them are made.
+    fn append_task(&mut self, extent: Extent, next: u32) -> Option<Task> {
         let end = self.append_end(next);
-        self.index.open.make(end);
-        let pages = (next..end)
-            .map(|set| Page::Index(self.index.open.page(set)))
-            .collect();
+        if self.flush.made < end {
+            return None;
+        }
+        let pages = std::mem::take(&mut self.flush.pages);
         let first = self.extents.page(extent, next);
         self.flush
             .start(Running::Write(end), Work::Append { first, pages })
@@ -327,7 +423,8 @@ impl Nemo {
         let summary = if of_index {
             self.summary_of_index()
         } else {
-            self.summary_of(stripe.sealed.as_ref()?)
+            let filters = std::mem::take(&mut self.flush.filters);
+            self.summary_of(stripe.sealed.as_ref()?, filters)
         };
         let pages = self.plan.summary_pages(summary.filters.len());
         let first = self.extents.page(extent, self.plan.sets);
@@ -357,13 +454,8 @@ impl Nemo {
         }
     }
 
-    fn summary_of(&self, sealed: &SetGroup) -> Summary {
+    fn summary_of(&self, sealed: &SetGroup, filters: Vec<u8>) -> Summary {
         let shape = self.index.open.shape;
-        let filters = if self.plan.summary_holds(shape.filters_bytes(self.plan.sets)) {
-            shape.filters_of(sealed.sets().iter().map(|set| set.hashes()))
-        } else {
-            Box::default()
-        };
         Summary {
             of_index: false,
             sequence: self.pool.next(),
@@ -372,7 +464,7 @@ impl Nemo {
             columns: shape.columns,
             rows: shape.rows,
             probes: shape.probes,
-            filters,
+            filters: filters.into_boxed_slice(),
         }
     }
 
@@ -398,10 +490,16 @@ impl Nemo {
                 }
             }
             (Running::Collect(sets), Outcome::Read(pages)) => {
-                self.collected(stripe, &sets, pages, now_seconds);
+                let read = sets.into_iter().zip(pages);
+                let read = read.map(|(set, page)| Read::Hot(set, page, now_seconds));
+                self.flush.read.extend(read);
             }
             (Running::Verify(objects), Outcome::Read(pages)) => {
-                self.verified(stripe, objects, pages)
+                let mut pages = pages.into_iter();
+                let read = objects.into_iter().map(|(object, count)| {
+                    Read::Suspect(object, pages.by_ref().take(count).collect())
+                });
+                self.flush.read.extend(read);
             }
             // Unreadable objects are not written back.
             (Running::Collect(_) | Running::Verify(_), _) => {}
@@ -467,7 +565,7 @@ impl Nemo {
     }
 
     fn set_group_is_on_flash(&mut self, stripe: &mut NemoStripe, extent: Extent) {
-        let Some(sealed) = stripe.sealed.take() else {
+        let Some(sealed) = &stripe.sealed else {
             return;
         };
         let page_bytes = u64::from(self.plan.sets) * PAGE_BYTES as u64;
@@ -478,20 +576,19 @@ impl Nemo {
             .count_written(Cause::WriteBack, written_back);
         self.statistics.object_pages_written += u64::from(self.plan.sets);
         self.statistics.bytes_filled += sealed.used_bytes();
-        let sets = sealed.sets().iter();
         if !sealed.is_cut_short {
-            self.filter_objects = self.plan.filter_objects(sets.clone().map(Set::len));
+            self.filter_objects = self.plan.filter_objects(sealed.counts());
         }
-        self.index.open.push(sets.map(|set| set.hashes()));
-        stripe.follow(&sealed, Some(self.pool.next()));
+        self.index.open.end_column();
         // A set-group that was dropped before superseded nothing on flash, and
         // this summary records that: see `settle_oldest`.
         self.dropped_sealed = false;
         self.flush.may_be_whole = false;
         self.pool.push(extent, sealed.objects());
+        stripe.end_sealed();
         self.durable = self.pool.next();
         self.update_candidates_max();
-        self.cool_when_due();
+        self.begin_cooling_when_due();
         self.go_on();
     }
 
@@ -499,7 +596,8 @@ impl Nemo {
         let bytes = u64::from(self.plan.sets) * PAGE_BYTES as u64;
         self.statistics.count_written(Cause::Index, bytes);
         let shape = self.plan.shape_for(self.filter_objects);
-        self.index.open_is_on_flash(extent, shape);
+        let discarded = self.index.open_is_on_flash(extent, shape);
+        self.discarded.push(discarded);
         self.go_on();
     }
 
@@ -512,14 +610,21 @@ impl Nemo {
         };
     }
 
-    fn cool_when_due(&mut self) {
+    fn begin_cooling_when_due(&mut self) {
         self.flush.since_cooling += 1;
         let period = COOLING_PERIOD * f64::from(self.plan.extents());
         if f64::from(self.flush.since_cooling) >= period {
             self.flush.since_cooling = 0;
-            let index = &self.index;
-            self.pool.cool(|set| index.knows(set));
+            self.pool.begin_cooling();
         }
+    }
+
+    /// Cools objects, while pages of `sets` sets are made: so fast that a sweep ends before the
+    /// next one is due.
+    fn cool(&mut self, sets: u32) {
+        let per_set = (self.plan.config.hotness_window / COOLING_PERIOD).ceil() as u32 + 1;
+        let index = &self.index;
+        self.pool.cool(sets * per_set, |set| index.knows(set));
     }
 }
 

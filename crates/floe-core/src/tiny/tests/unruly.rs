@@ -155,8 +155,15 @@ impl<E: Engine> Driver<E> {
 
     /// Advances one search, outcome or task.
     fn advance(&mut self, number: u32) {
+        // Sometimes all of the work without a device, and sometimes a part of it.
+        for _ in 0..self.random.random_range(0..16) {
+            drop(self.engine.advance(&mut self.stripe));
+        }
         while self.tasks.len() < 12
-            && let Some(task) = self.engine.next_task(&mut self.stripe)
+            && let Some(task) = match self.random.random_ratio(1, 2) {
+                true => self.engine.next_task(&mut self.stripe),
+                false => self.engine.next_task_at_once(&mut self.stripe),
+            }
         {
             self.check_begin(&task);
             self.tasks.push(task);

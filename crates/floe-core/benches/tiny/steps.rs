@@ -1,0 +1,225 @@
+//! The longest step of Nemo under its lock: each call of the engine, timed by itself.
+
+use std::cell::RefCell;
+
+use floe_core::hash::KeyHash;
+use floe_core::tiny::model::Model;
+use floe_core::tiny::nemo::{FilterKind, Nemo, NemoConfig, NemoPlan};
+use floe_core::tiny::{
+    Discarded, Due, Durability, Engine, Expiry, Flash, Found, Insert, Label, Memory, Object,
+    Outcome, PAGE_BYTES, PageAddress, Search, Statistics, Step, Task, TaskId,
+};
+use serde_json::json;
+
+use crate::{FITS, NOW, Options, cpu_seconds, mix};
+
+/// Steps longer than this are counted.
+const LONG_US: f64 = 50.0;
+
+/// Bytes of an object.
+const BYTES: u32 = 246;
+
+/// Processor time of the calls of one kind.
+#[derive(Clone, Copy, Debug, Default)]
+struct Calls {
+    count: u64,
+    seconds: f64,
+    longest: f64,
+    long: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Times {
+    insert: Calls,
+    search: Calls,
+    advance: Calls,
+    next_task: Calls,
+    complete: Calls,
+    memory: Calls,
+}
+
+/// An engine whose calls are timed.
+#[derive(Debug)]
+struct Timed<E> {
+    engine: E,
+    times: RefCell<Times>,
+}
+
+impl Calls {
+    fn time<T>(&mut self, call: impl FnOnce() -> T) -> T {
+        let began = cpu_seconds();
+        let result = call();
+        let seconds = cpu_seconds() - began;
+        self.count += 1;
+        self.seconds += seconds;
+        self.longest = self.longest.max(seconds);
+        self.long += u64::from(seconds * 1e6 > LONG_US);
+        result
+    }
+}
+
+impl<E: Engine> Engine for Timed<E> {
+    type Stripe = E::Stripe;
+    type Scratch = E::Scratch;
+
+    fn stripe(&self) -> E::Stripe {
+        self.engine.stripe()
+    }
+
+    fn durability(&self) -> Durability {
+        self.engine.durability()
+    }
+
+    fn insert(&self, stripe: &mut E::Stripe, object: Object, now: u32) -> Insert {
+        let calls = &mut self.times.borrow_mut().insert;
+        calls.time(|| self.engine.insert(stripe, object, now))
+    }
+
+    fn begin_search(
+        &mut self,
+        stripe: &mut E::Stripe,
+        hash: KeyHash,
+        search: &mut Search,
+        own: &mut E::Scratch,
+    ) -> Step {
+        let calls = &mut self.times.get_mut().search;
+        calls.time(|| self.engine.begin_search(stripe, hash, search, own))
+    }
+
+    fn index_read(
+        &mut self,
+        search: &mut Search,
+        own: &mut E::Scratch,
+        pages: &[Option<&[u8]>],
+    ) -> Step {
+        let calls = &mut self.times.get_mut().search;
+        calls.time(|| self.engine.index_read(search, own, pages))
+    }
+
+    fn end_search(
+        &mut self,
+        stripe: &mut E::Stripe,
+        search: &mut Search,
+        own: &mut E::Scratch,
+        found: Found,
+    ) {
+        let calls = &mut self.times.get_mut().search;
+        calls.time(|| self.engine.end_search(stripe, search, own, found));
+    }
+
+    fn advance(&mut self, stripe: &mut E::Stripe) -> Option<Discarded> {
+        if self.engine.due(stripe) == Due::No {
+            // Most calls: the clock would take longer.
+            return self.engine.advance(stripe);
+        }
+        let calls = &mut self.times.get_mut().advance;
+        calls.time(|| self.engine.advance(stripe))
+    }
+
+    fn next_task(&mut self, stripe: &mut E::Stripe) -> Option<Task> {
+        if self.engine.due(stripe) == Due::No {
+            return self.engine.next_task(stripe);
+        }
+        let calls = &mut self.times.get_mut().next_task;
+        calls.time(|| self.engine.next_task(stripe))
+    }
+
+    fn complete(&mut self, stripe: &mut E::Stripe, id: TaskId, outcome: Outcome, now: u32) {
+        let calls = &mut self.times.get_mut().complete;
+        calls.time(|| self.engine.complete(stripe, id, outcome, now));
+    }
+
+    fn due(&self, stripe: &E::Stripe) -> Due {
+        self.engine.due(stripe)
+    }
+
+    fn statistics(&self, stripe: &E::Stripe) -> Statistics {
+        self.engine.statistics(stripe)
+    }
+
+    fn memory(&self, stripe: &E::Stripe) -> Memory {
+        let calls = &mut self.times.borrow_mut().memory;
+        calls.time(|| self.engine.memory(stripe))
+    }
+
+    fn label(&self, page: PageAddress) -> Label {
+        self.engine.label(page)
+    }
+}
+
+/// Fills flash of some set-groups, and writes a part of it again, with gets between.
+pub(crate) fn steps(options: &Options) {
+    let bloom = NemoConfig::default();
+    let fingerprints = NemoConfig {
+        filter_kind: FilterKind::Fingerprints,
+        ..NemoConfig::default()
+    };
+    // So few filters of that rate fit a page that index groups fill up.
+    let large = NemoConfig {
+        filter_false_positive_rate: 1e-6,
+        ..NemoConfig::default()
+    };
+    for (mib, set_groups, name, config) in [
+        (4, 250, "Bloom filters", &bloom),
+        (4, 250, "fingerprints", &fingerprints),
+        (128, 180, "Bloom filters", &bloom),
+        (128, 180, "fingerprints", &fingerprints),
+        (1077, 74, "Bloom filters of rate 1e-6", &large),
+    ] {
+        if options
+            .only
+            .as_ref()
+            .is_some_and(|only| *only != mib.to_string())
+        {
+            continue;
+        }
+        // A quick run fills no index group of large set-groups.
+        let set_groups = match options.is_quick() {
+            true if mib > 4 => 5,
+            _ => set_groups,
+        };
+        let flash = Flash {
+            zones: set_groups,
+            zone_pages: (mib << 20) / PAGE_BYTES as u32,
+            in_place: false,
+        };
+        let engine = Timed {
+            engine: Nemo::new(NemoPlan::new(config, &flash).expect(FITS)),
+            times: RefCell::default(),
+        };
+        let mut model = Model::new(engine, flash);
+        let flash_bytes = flash.pages() * PAGE_BYTES as u64;
+        let objects = flash_bytes / u64::from(BYTES) * 6 / 5;
+        for number in 0..objects {
+            let hash = KeyHash(mix::scatter(number));
+            model.put(hash, BYTES, Expiry::NEVER, NOW);
+            if number % 4 == 0 {
+                // Recent ones more often.
+                let back = mix::scatter(number ^ 0x5eed) % (number + 1);
+                let back = back >> (number % 8);
+                model.get(KeyHash(mix::scatter(number - back)), NOW);
+            }
+            if number % (1 << 20) == 0 {
+                model.memory();
+            }
+        }
+        let times = *model.engine().times.borrow();
+        for (call, calls) in [
+            ("insert", times.insert),
+            ("a call of a search", times.search),
+            ("advance", times.advance),
+            ("next_task", times.next_task),
+            ("complete", times.complete),
+            ("memory", times.memory),
+        ] {
+            options.show(&json!({
+                "step": call,
+                "set_groups": format!("{mib} MiB, {name}"),
+                "longest_us": calls.longest * 1e6,
+                "mean_us": calls.seconds * 1e6 / calls.count.max(1) as f64,
+                "longer_than_50_us": calls.long,
+                "calls": calls.count,
+            }));
+        }
+    }
+}
