@@ -3,6 +3,7 @@
 use super::fifo::Fifo;
 use super::oracle::Oracle;
 use super::unruly::Unruly;
+use crate::tiny::nemo::{FilterKind, FilterSizing, Nemo, NemoConfig, NemoPlan};
 use crate::tiny::{
     Engine, FairyWren, FairyWrenConfig, FairyWrenPlan, Flash, Kangaroo, KangarooConfig,
     KangarooPlan, Log, LogConfig, LogPlan, Set, SetConfig, SetPlan, SetPolicy, SetStorage,
@@ -115,17 +116,49 @@ fn fairywren_never_lies() {
 /// Runs tasks in any order and long searches, then with failing reads, then
 /// with failing writes, too.
 fn check_unruly<E: Engine>(engine: impl Fn() -> E, flash: Flash) {
+    for seed in 0..8 {
+        check_unruly_with(seed, (5_000, 400), &engine, flash);
+    }
+}
+
+fn check_unruly_with<E: Engine>(
+    seed: u64,
+    (operations, keys): (u32, u64),
+    engine: impl Fn() -> E,
+    flash: Flash,
+) {
     for (reads_fail, writes_fail) in [(0, 0), (10, 0), (10, 2_000)] {
-        for seed in 0..8 {
-            let unruly = Unruly {
-                seed,
-                operations: 5_000,
-                keys: 400,
-                reads_fail,
-                writes_fail,
-            };
-            let hits = unruly.run(engine(), flash);
-            assert!(hits > 100, "{hits} hits");
+        let unruly = Unruly {
+            seed,
+            operations,
+            keys,
+            reads_fail,
+            writes_fail,
+        };
+        let hits = unruly.run(engine(), flash);
+        assert!(hits > 100, "{hits} hits");
+    }
+}
+
+/// Index groups of fifty set-groups are written, read, cached and evicted.
+#[test]
+fn nemo_never_lies_with_slow_io() {
+    let flash = Flash {
+        zones: 130,
+        zone_pages: 12,
+        in_place: false,
+    };
+    for filter_kind in [FilterKind::Bloom, FilterKind::Fingerprints] {
+        let config = NemoConfig {
+            filter_kind,
+            filter_sizing: FilterSizing::Published,
+            index_cache_admit_one_in: 1,
+            hotness_window: 0.6,
+            ..NemoConfig::default()
+        };
+        let plan = NemoPlan::new(&config, &flash).unwrap();
+        for seed in 0..3 {
+            check_unruly_with(seed, (30_000, 2_000), || Nemo::new(plan.clone()), flash);
         }
     }
 }

@@ -79,7 +79,7 @@ impl Unruly {
             }
         }
         while let Some(running) = driver.searches.pop() {
-            driver.end(running, self.operations);
+            driver.go_on(running, self.operations);
         }
         driver.hits
     }
@@ -105,10 +105,7 @@ impl<E: Engine> Driver<E> {
                     search,
                     scratch,
                 };
-                match step {
-                    Step::Pages => self.searches.push(running),
-                    _ => self.end_now(running, step, number),
-                }
+                self.took(running, step, number);
             }
             0..8 => {
                 // A length identifies a put: it repeats only after 3,000
@@ -172,7 +169,7 @@ impl<E: Engine> Driver<E> {
         if choice == 0 && !self.searches.is_empty() {
             let at = self.random.random_range(0..self.searches.len());
             let running = self.searches.swap_remove(at);
-            self.end(running, number);
+            self.go_on(running, number);
         } else if choice == 1 && !self.results.is_empty() {
             let at = self.random.random_range(0..self.results.len());
             let (id, outcome) = self.results.swap_remove(at);
@@ -189,10 +186,13 @@ impl<E: Engine> Driver<E> {
     fn check_begin(&self, task: &Task) {
         if let Work::Reset(zone) = task.work {
             let inside = |page: &PageAddress| self.flash.zone_of(*page) == zone;
-            let readers = self
-                .searches
-                .iter()
-                .flat_map(|running| &running.search.pages);
+            let readers = self.searches.iter().flat_map(|running| {
+                running
+                    .search
+                    .pages
+                    .iter()
+                    .chain(&running.search.index_pages)
+            });
             assert_eq!(
                 readers.filter(|page| inside(page)).count(),
                 0,
@@ -253,6 +253,36 @@ impl<E: Engine> Driver<E> {
             return None;
         }
         self.pages[page.index()].clone()
+    }
+
+    /// Handles a search's next step: it waits, or is over.
+    fn took(&mut self, running: Running<E>, step: Step, number: u32) {
+        match step {
+            Step::Pages | Step::Index => self.searches.push(running),
+            Step::Memory | Step::Absent => self.end_now(running, step, number),
+        }
+    }
+
+    /// Reads the index pages or the pages of a search.
+    fn go_on(&mut self, mut running: Running<E>, number: u32) {
+        if running.search.index_pages.is_empty() {
+            return self.end(running, number);
+        }
+        let read = running.search.index_pages.clone().into_iter();
+        let read: Vec<Option<Page>> = read.map(|page| self.read(page)).collect();
+        let pages: Vec<Option<&[u8]>> = read
+            .iter()
+            .map(|page| match page {
+                Some(Page::Index(bytes)) => Some(&**bytes),
+                Some(Page::Objects(objects)) => panic!("an index page holds {objects:?}"),
+                None => None,
+            })
+            .collect();
+        let Running {
+            search, scratch, ..
+        } = &mut running;
+        let step = self.engine.index_read(search, scratch, &pages);
+        self.took(running, step, number);
     }
 
     fn end_now(&mut self, mut running: Running<E>, step: Step, number: u32) {
