@@ -50,7 +50,7 @@ fn main() {
     // Each slice flushes: 50,000 puts fill 14 MiB a second.
     let cases: &[(u64, u64, u64, u64)] = match is_quick {
         true => &[(4, 64, 3, 2)],
-        false => &[(4, 64, 7, 10), (128, 8, 7, 24), (1077, 5, 5, 150)],
+        false => &[(4, 64, 7, 10), (128, 8, 7, 24), (1077, 5, 3, 90)],
     };
     for (mib, zones, slices, seconds) in cases {
         if only.as_ref().is_some_and(|only| *only != mib.to_string()) {

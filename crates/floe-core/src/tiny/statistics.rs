@@ -188,7 +188,8 @@ pub struct Memory {
     pub hotness_bytes: u64,
     /// Buffers of objects on their way to flash, without keys and values.
     pub buffer_bytes: u64,
-    /// Keys and values of objects on their way to flash, as allocated. A model,
+    /// Keys and values of objects on their way to flash, and of those that were written and are
+    /// not freed yet, as allocated. A model,
     /// which keeps none, counts what they would take.
     pub payload_bytes: u64,
     /// Filters on their way to flash.

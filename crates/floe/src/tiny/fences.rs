@@ -91,6 +91,8 @@ pub(super) struct Fences {
     /// Recently sent fences, a direct-mapped table by key hash: a new fence
     /// replaces the entry in its slot.
     slots: Box<[Sent]>,
+    /// Fences up to this number have ended.
+    forgotten: u64,
     /// The number of fences in force, by the set-group at which they end.
     ends: BTreeMap<u64, usize>,
     held: usize,
@@ -108,6 +110,7 @@ impl Fences {
         Fences {
             limits,
             slots: vec![FREE; limits.slots].into(),
+            forgotten: 0,
             ends: BTreeMap::new(),
             held: 0,
             sent: 0,
@@ -121,7 +124,8 @@ impl Fences {
     /// below `until` (at least 1) are on flash.
     pub(super) fn covering(&self, hash: KeyHash, until: u64) -> Option<u64> {
         let sent = self.slots.get(self.slot(hash)?)?;
-        (sent.hash == hash && sent.below >= until).then_some(sent.number)
+        let covers = sent.hash == hash && sent.below >= until && sent.number > self.forgotten;
+        covers.then_some(sent.number)
     }
 
     /// Sends a fence that is in force at least until all set-groups below
@@ -163,9 +167,9 @@ impl Fences {
         self.held >= self.limits.held_max
     }
 
-    /// Drops all fences: none is in force, or none is needed.
-    pub(super) fn forget(&mut self) {
-        self.slots.fill(FREE);
+    /// Drops all fences, of which `last` is the last: none is in force, or none is needed.
+    pub(super) fn forget(&mut self, last: u64) {
+        self.forgotten = last;
         self.ends.clear();
         self.held = 0;
     }
@@ -266,7 +270,7 @@ mod tests {
         assert!(!fences.are_too_many(6));
         fences.hold(9, 3);
         assert!(fences.are_too_many(6));
-        fences.forget();
+        fences.forget(4);
         assert!(!fences.are_too_many(6));
         assert_eq!(fences.covering(KEY, 1), None);
     }

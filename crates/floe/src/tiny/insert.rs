@@ -125,12 +125,14 @@ impl Instance {
             }
             place => place,
         };
-        self.ram.lock().changed(hash);
         match state.insert(object, now_seconds) {
             Insert::Accepted(accepted) => {
+                let mut ram = self.ram.lock();
+                ram.changed(hash);
                 if let Some(object) = ram_only {
-                    self.ram.lock().put_object(&object);
+                    ram.put_object(&object);
                 }
+                drop(ram);
                 let wait = place.map_or(Wait::Nothing, |place| {
                     state.fence(self.number, hash, accepted, place)
                 });
@@ -165,7 +167,7 @@ impl Instance {
         let is_drained = state.engine.is_drained(&state.stripe);
         if is_drained {
             self.fence_bounds.end_all(last);
-            state.fences.forget();
+            state.fences.forget(last);
         }
         is_drained
     }

@@ -2,8 +2,8 @@
 //! policy declined.
 //!
 //! It has a lock of its own, so that a hit waits for no flush. What changes it holds the engine's
-//! lock, too, which is taken first. A write drops the older value here before the engine has the
-//! new one, so that no reader finds the older one after a newer one.
+//! lock, too, which is taken first: a write drops the older value here before a reader can ask
+//! the engine for the new one.
 
 use bytes::Bytes;
 use floe_core::Tick;
@@ -56,6 +56,7 @@ impl Ram {
     /// Creates a tier of `bytes`, for objects of about `object_bytes`.
     pub(super) fn new(bytes: u64, object_bytes: u32, admission: Option<Admission>) -> Self {
         let items = (bytes / (u64::from(object_bytes) + ENTRY_BYTES)).clamp(16, 1 << 24);
+        let most = (bytes / ENTRY_BYTES).clamp(16, 1 << 26);
         Ram {
             cache: (bytes > ENTRY_BYTES).then(|| {
                 let lifecycle = DefaultLifecycle::default();
@@ -64,7 +65,7 @@ impl Ram {
                 let mut cache = Cache::with(items, bytes, ByteWeight, hashes, lifecycle);
                 // Otherwise its tables would grow, and be copied, under the lock. The system
                 // provides the memory as it is used.
-                cache.reserve(items);
+                cache.reserve(most as usize);
                 cache
             }),
             marks: vec![0; MARKS].into(),

@@ -35,32 +35,35 @@ pub(super) enum Running {
     Seal(u32),
 }
 
-/// Pages that were read in order to write hot objects back.
+/// What was read in order to write hot objects back.
 #[derive(Debug)]
 pub(super) enum Read {
-    /// A set of the oldest set-group, and the time.
-    Hot(u32, Option<Page>, u32),
+    /// Objects of a set of the oldest set-group from the slot on, and the time.
+    Hot {
+        set: u32,
+        slot: usize,
+        objects: std::vec::IntoIter<Object>,
+        now_seconds: u32,
+    },
     /// A hot object, and the pages that may hold a newer copy.
     Suspect(Object, Vec<Option<Page>>),
 }
 
 impl Read {
     fn objects(&self) -> impl Iterator<Item = &Object> {
-        let (object, pages) = match self {
-            Read::Hot(_, page, _) => (None, std::slice::from_ref(page)),
-            Read::Suspect(object, pages) => (Some(object), &**pages),
+        let (objects, pages) = match self {
+            Read::Hot { objects, .. } => (objects.as_slice(), &[][..]),
+            Read::Suspect(object, pages) => (std::slice::from_ref(object), &**pages),
         };
-        object
-            .into_iter()
-            .chain(pages.iter().flatten().flat_map(objects_of))
+        let of_pages = pages.iter().flatten().flat_map(objects_of);
+        objects.iter().chain(of_pages)
     }
 
     fn memory_bytes(&self) -> u64 {
-        let pages = match self {
-            Read::Hot(_, page, _) => std::slice::from_ref(page),
-            Read::Suspect(_, pages) => pages,
-        };
-        pages.iter().flatten().map(table_bytes).sum()
+        match self {
+            Read::Hot { objects, .. } => room_bytes::<Object>(objects.len()),
+            Read::Suspect(_, pages) => pages.iter().flatten().map(table_bytes).sum(),
+        }
     }
 }
 

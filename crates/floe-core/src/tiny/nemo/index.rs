@@ -23,6 +23,8 @@ pub(super) struct Group {
     /// Sequence of the set-group in its first column.
     pub(super) first: u64,
     pub(super) extent: Extent,
+    /// Expected false positives of a search of all its set-groups.
+    pub(super) wrong: f64,
 }
 
 impl Group {
@@ -87,6 +89,8 @@ pub(super) struct Index {
     pub(super) open: OpenGroup,
     /// Sequence of the set-group in its first column.
     pub(super) open_first: u64,
+    /// Expected false positives of a search of the open group.
+    pub(super) open_wrong: f64,
     /// The pages of the open group, while it is written.
     coming: Option<Coming>,
     /// The slot of each set, or [`NO_SLOT`].
@@ -116,6 +120,7 @@ impl Index {
             groups: VecDeque::new(),
             open: OpenGroup::new(shape, sets),
             open_first: 0,
+            open_wrong: 0.0,
             coming: None,
             slots: vec![NO_SLOT; sets as usize],
             cached: VecDeque::new(),
@@ -234,13 +239,14 @@ impl Index {
         None
     }
 
-    /// The page of a set of the open group, which is full. Kept if the set is cached.
-    pub(super) fn page(&mut self, set: u32) -> Box<[u8]> {
+    /// The page of a set of the open group, which is full, and the number of objects of which
+    /// fingerprints were built. The page is kept if the set is cached.
+    pub(super) fn page(&mut self, set: u32) -> (Box<[u8]>, usize) {
         let coming = self.coming.get_or_insert_default();
-        self.open.make(set + 1);
+        let made = self.open.make(set + 1);
         let page = self.open.page(set);
         if set != coming.end {
-            return page;
+            return (page, made);
         }
         coming.end += 1;
         let slot = &mut self.slots[set as usize];
@@ -252,7 +258,7 @@ impl Index {
         if *slot != NO_SLOT {
             coming.pages.page_mut(*slot).copy_from_slice(&page);
         }
-        page
+        (page, made)
     }
 
     /// Moves the open group to the groups on flash, in `extent`. The next open
@@ -269,6 +275,7 @@ impl Index {
             shape: open.shape.of_pages(),
             first: self.open_first,
             extent,
+            wrong: std::mem::take(&mut self.open_wrong),
         };
         self.open_first = group.end();
         if let Some(coming) = self.coming.take() {
@@ -292,6 +299,7 @@ impl Index {
         let sets = self.slots.len() as u32;
         let open = std::mem::replace(&mut self.open, OpenGroup::new(shape, sets));
         self.open_first = first;
+        self.open_wrong = 0.0;
         Discarded::new((open, self.coming.take()))
     }
 

@@ -119,6 +119,8 @@ pub(super) struct Pool {
     capacity: usize,
     /// Number of the oldest set-groups that track heat.
     tracked: usize,
+    /// Number of the oldest set-groups that track it already.
+    tracking: usize,
     /// The sweep that cools objects, until it has seen all sets that track heat.
     cooling: Option<Cooling>,
 }
@@ -139,6 +141,7 @@ impl Pool {
             settled: 0,
             capacity: capacity as usize,
             tracked: (hotness_window * f64::from(capacity)).ceil() as usize,
+            tracking: 0,
             cooling: None,
         }
     }
@@ -203,6 +206,7 @@ impl Pool {
     pub(super) fn pop(&mut self) -> Option<Resident> {
         let resident = self.residents.pop_front()?;
         self.oldest += 1;
+        self.tracking = self.tracking.saturating_sub(1);
         self.track_heat();
         Some(resident)
     }
@@ -211,11 +215,14 @@ impl Pool {
     fn track_heat(&mut self) {
         let to_come = self.capacity.saturating_sub(self.residents.len());
         let tracked = self.tracked.saturating_sub(to_come);
-        for resident in self.residents.iter_mut().take(tracked) {
-            if resident.heat.is_none() {
-                resident.heat = Some(Box::new(Heat::new(resident.objects, self.sets)));
-            }
+        let tracked = tracked.min(self.residents.len());
+        for resident in self
+            .residents
+            .range_mut(self.tracking.min(tracked)..tracked)
+        {
+            resident.heat = Some(Box::new(Heat::new(resident.objects, self.sets)));
         }
+        self.tracking = self.tracking.max(tracked);
     }
 
     /// Marks an object as hot, if its set-group tracks heat.

@@ -265,10 +265,14 @@ impl Nemo {
         let groups = recovery
             .groups
             .iter()
-            .map(|group| Group {
-                shape: shape_of(&group.summary),
-                first: group.summary.sequence,
-                extent: Extent(group.extent),
+            .map(|group| {
+                let (shape, first) = (shape_of(&group.summary), group.summary.sequence);
+                Group {
+                    shape,
+                    first,
+                    extent: Extent(group.extent),
+                    wrong: nemo.wrong_of(shape, first..end(group)),
+                }
             })
             .collect();
         nemo.durable = nemo.pool.next();
@@ -277,6 +281,7 @@ impl Nemo {
         for survivor in open {
             nemo.index.open.push_filters(&survivor.summary.filters);
         }
+        nemo.index.open_wrong = nemo.wrong_of(shape, open_first..nemo.pool.next());
         nemo.update_candidates_max();
         if nemo.index.open.is_full() {
             nemo.flush.begin();

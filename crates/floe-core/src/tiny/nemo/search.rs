@@ -41,31 +41,29 @@ impl Scratch {
 }
 
 impl Nemo {
-    /// Sets the most pages that a search reads, from the false-positive rates
-    /// of the current filters.
+    /// Sets the most pages that a search reads, from the false-positive rates of the filters.
+    /// Those of evicted set-groups count until their index group goes.
     pub(super) fn update_candidates_max(&mut self) {
-        let sets = f64::from(self.plan.sets);
+        let closed: f64 = self.index.groups().map(|group| group.wrong).sum();
+        let candidates = f64::from(self.plan.config.candidates);
+        self.candidates_max = candidates_max(candidates * (self.index.open_wrong + closed));
+    }
+
+    /// The expected false positives of a filter of a set-group of `objects` objects.
+    pub(super) fn wrong(&self, shape: Shape, objects: u64) -> f64 {
         // Filters that are sized for uneven sets reach the configured rate only
         // as an average over these sets. The mean set's rate is lower.
         let configured = self.plan.config.filter_false_positive_rate;
-        let wrong = |shape: Shape, sequences: Range<u64>| -> f64 {
-            let residents = sequences.filter_map(|sequence| self.pool.get(sequence));
-            let wrong = residents.map(|resident| {
-                let objects = resident.objects as f64 / sets;
-                shape.false_positives(objects).max(configured)
-            });
-            wrong.sum()
-        };
-        let open = wrong(
-            self.index.open.shape,
-            self.index.open_first..self.pool.next(),
-        );
-        let groups = self.index.groups();
-        let closed: f64 = groups
-            .map(|group| wrong(group.shape, group.first..group.end()))
-            .sum();
-        let candidates = f64::from(self.plan.config.candidates);
-        self.candidates_max = candidates_max(candidates * (open + closed));
+        let objects = objects as f64 / f64::from(self.plan.sets);
+        shape.false_positives(objects).max(configured)
+    }
+
+    /// Those of all set-groups with these sequences.
+    pub(super) fn wrong_of(&self, shape: Shape, sequences: Range<u64>) -> f64 {
+        let residents = sequences.filter_map(|sequence| self.pool.get(sequence));
+        residents
+            .map(|resident| self.wrong(shape, resident.objects))
+            .sum()
     }
 
     /// True if a copy may be on flash, now or after a crash, or if the key's

@@ -26,6 +26,9 @@ const APPEND_PAGES: u32 = 64;
 /// Objects of which a piece of work makes pages and filters, or a few more.
 const PIECE_OBJECTS: usize = 128;
 
+/// Objects of a page that a piece of work judges.
+const PIECE_HOT: usize = 16;
+
 /// Sets that a piece of work searches for hot objects.
 const PIECE_SETS: u32 = 512;
 
@@ -241,14 +244,20 @@ impl Nemo {
             .start(Running::Verify(objects), Work::Read(pages))
     }
 
-    /// Judges the next page that was read, or the next suspect. Returns false if there is none.
+    /// Judges the next objects that were read, or the next suspect. Returns false if there is none.
     fn judge(&mut self, stripe: &mut NemoStripe) -> bool {
         let Some(read) = self.flush.read.pop_front() else {
             return false;
         };
         match read {
-            Read::Hot(set, Some(Page::Objects(objects)), now_seconds) => {
-                for (slot, object) in objects.into_iter().enumerate() {
+            Read::Hot {
+                set,
+                slot,
+                mut objects,
+                now_seconds,
+            } => {
+                let piece = objects.by_ref().take(PIECE_HOT);
+                for (slot, object) in (slot..).zip(piece) {
                     let keep = self.pool.oldest_is_hot(set, slot)
                         && !object.tombstone
                         && !object.expires.is_over(now_seconds);
@@ -256,8 +265,15 @@ impl Nemo {
                         self.write_back_or_verify(stripe, object);
                     }
                 }
+                if objects.len() > 0 {
+                    self.flush.read.push_front(Read::Hot {
+                        set,
+                        slot: slot + PIECE_HOT,
+                        objects,
+                        now_seconds,
+                    });
+                }
             }
-            Read::Hot(..) => {}
             Read::Suspect(object, pages) => {
                 // An unreadable page may hold a newer copy.
                 let superseded =
@@ -397,11 +413,12 @@ impl Nemo {
     /// Makes pages of filters. Returns false if enough are there.
     fn make_filters(&mut self) -> bool {
         let (first, end) = (self.flush.made, self.wanted());
-        // A page of filters takes about as long as one of objects, with its filters.
-        let most = PIECE_OBJECTS as u32 / 16;
-        while self.flush.made < end && self.flush.made - first < most {
-            let page = self.index.page(self.flush.made);
+        let mut objects = 0;
+        while self.flush.made < end && objects < PIECE_OBJECTS {
+            let (page, made) = self.index.page(self.flush.made);
             self.flush.pages.push(Page::Index(page));
+            // A page takes as long as some objects with their filters.
+            objects += PIECE_OBJECTS / 8 + made;
             self.flush.made += 1;
         }
         self.flush.made > first
@@ -491,8 +508,17 @@ impl Nemo {
             }
             (Running::Collect(sets), Outcome::Read(pages)) => {
                 let read = sets.into_iter().zip(pages);
-                let read = read.map(|(set, page)| Read::Hot(set, page, now_seconds));
-                self.flush.read.extend(read);
+                self.flush
+                    .read
+                    .extend(read.filter_map(|(set, page)| match page? {
+                        Page::Objects(objects) => Some(Read::Hot {
+                            set,
+                            slot: 0,
+                            objects: objects.into_iter(),
+                            now_seconds,
+                        }),
+                        Page::Index(_) => None,
+                    }));
             }
             (Running::Verify(objects), Outcome::Read(pages)) => {
                 let mut pages = pages.into_iter();
@@ -584,9 +610,11 @@ impl Nemo {
         // this summary records that: see `settle_oldest`.
         self.dropped_sealed = false;
         self.flush.may_be_whole = false;
-        self.pool.push(extent, sealed.objects());
+        let objects = sealed.objects();
+        self.pool.push(extent, objects);
         stripe.end_sealed();
         self.durable = self.pool.next();
+        self.index.open_wrong += self.wrong(self.index.open.shape, objects);
         self.update_candidates_max();
         self.begin_cooling_when_due();
         self.go_on();
