@@ -53,7 +53,12 @@ fn main() {
         false => &[(4, 64, 7, 10), (128, 8, 7, 24), (1077, 5, 3, 90)],
     };
     for (mib, zones, slices, seconds) in cases {
-        if only.as_ref().is_some_and(|only| *only != mib.to_string()) {
+        // The largest take nine minutes.
+        let is_asked = match &only {
+            Some(only) => *only == mib.to_string(),
+            None => *mib < 1024,
+        };
+        if !is_asked {
             continue;
         }
         let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from datetime import timedelta
 
@@ -294,6 +295,34 @@ def s5cmd(rig):
     check("deletes of a tree", b"no object found" in empty.stderr, empty.stderr)
 
 
+def minio_client(rig):
+    """MinIO's mc"""
+
+    def is_minios(name):
+        # Midnight Commander has the same name.
+        program = shutil.which(name)
+        return program and b"RELEASE." in subprocess.run([program, "--version"], capture_output=True).stdout
+
+    program = next(filter(is_minios, ("mcli", "mc")), None)
+    if program is None:
+        print("SKIPPED mc: no index of packages has MinIO's client, and it is not on the path")
+        return
+    with tempfile.TemporaryDirectory() as config:
+        run = lambda *words: call(rig, program, "--config-dir", config, "--quiet", *words)
+        run("alias", "set", "floe", rig.endpoint, *FLOE_KEYS)
+        one, two = trees(rig)
+        root = f"floe/{BUCKET}/mini"
+        run("mirror", one, root)
+        check("a folder is mirrored", stored(rig, "mini/deep/er/big") == BIG)
+        check("the listing", run("ls", "--recursive", root).count("\n") == 3)
+        run("mirror", root, two)
+        check("  and back", same_trees(one, two))
+        run("cp", f"{root}/a", f"{root}/copy")
+        check("a copy", stored(rig, "mini/copy") == SMALL)
+        run("rm", "--recursive", "--force", root)
+        check("deletes of a tree", run("ls", "--recursive", root) == "")
+
+
 def object_store(rig):
     """object_store"""
     import obstore
@@ -389,7 +418,7 @@ def aws_crt(rig):
         check("a missing object", getattr(error, "status_code", 404) == 404, error)
 
 
-CLIENTS = [aws_crt, minio_py, s3fs, pyarrow, duckdb, s3cmd, s5cmd, object_store, rclone]
+CLIENTS = [aws_crt, minio_py, s3fs, pyarrow, duckdb, s3cmd, s5cmd, minio_client, object_store, rclone]
 
 
 def main():

@@ -189,8 +189,7 @@ pub struct Memory {
     /// Buffers of objects on their way to flash, without keys and values.
     pub buffer_bytes: u64,
     /// Keys and values of objects on their way to flash, and of those that were written and are
-    /// not freed yet, as allocated. A model,
-    /// which keeps none, counts what they would take.
+    /// not freed yet, as allocated. A model, which keeps none, counts what they would take.
     pub payload_bytes: u64,
     /// Filters on their way to flash.
     pub index_buffer_bytes: u64,

@@ -86,6 +86,8 @@ pub(super) struct SetGroup {
     /// Indexed by set.
     summaries: Vec<SetSummary>,
     generation: u32,
+    /// The sets before this one hold nothing of an earlier generation.
+    freed: u32,
     /// Capacity in objects that a set allocates for its first one.
     first_capacity_objects: usize,
     objects: u64,
@@ -109,6 +111,7 @@ impl SetGroup {
             sets: (0..sets).map(|_| Set::default()).collect(),
             summaries: vec![SetSummary::default(); sets as usize],
             generation: 0,
+            freed: sets,
             first_capacity_objects: CAPACITY_STEP_OBJECTS,
             objects: 0,
             used_bytes: 0,
@@ -120,11 +123,13 @@ impl SetGroup {
         }
     }
 
-    /// Empties the set-group. What its sets hold is freed as they are used again.
+    /// Empties the set-group. What its sets hold is freed by [`SetGroup::free`], or as they are
+    /// used again.
     pub(super) fn renew(&mut self) {
         let mean = self.objects.div_ceil(self.sets.len() as u64) as usize;
         self.first_capacity_objects = mean.max(CAPACITY_STEP_OBJECTS);
         self.generation = self.generation.wrapping_add(1);
+        self.freed = 0;
         self.objects = 0;
         self.used_bytes = 0;
         self.counts.clear();
@@ -202,6 +207,18 @@ impl SetGroup {
         let object = set.objects.remove(at);
         self.payload_bytes -= payload_bytes([&object]);
         object
+    }
+
+    /// Frees what the next `count` sets of an earlier generation hold. Returns false if none is
+    /// left.
+    pub(super) fn free(&mut self, count: u32) -> bool {
+        let end = self.freed.saturating_add(count).min(self.sets.len() as u32);
+        let is_left = self.freed < end;
+        for home in self.freed..end {
+            self.begin_set(home);
+        }
+        self.freed = end;
+        is_left
     }
 
     /// Frees what a set of an earlier generation holds.

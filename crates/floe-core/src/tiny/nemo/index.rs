@@ -35,26 +35,34 @@ impl Group {
 }
 
 /// The cached pages of an index group, by slot.
-#[derive(Debug, Default)]
-struct Pages(Vec<Option<Box<[u8]>>>);
+#[derive(Debug)]
+struct Pages {
+    chunks: Vec<Option<Box<[u8]>>>,
+    slots: usize,
+}
 
-/// Pages that are allocated at once.
+/// Pages that are allocated at once; fewer at the end.
 const CHUNK_PAGES: usize = 8;
 
 impl Pages {
+    fn new(slots: usize) -> Self {
+        Pages {
+            chunks: vec![None; slots.div_ceil(CHUNK_PAGES)],
+            slots,
+        }
+    }
+
     /// The page of a slot; an empty one if it was not written.
     fn page(&self, slot: u32) -> &[u8] {
         let (chunk, at) = Self::place(slot);
-        let chunk = self.0.get(chunk).and_then(Option::as_deref);
+        let chunk = self.chunks[chunk].as_deref();
         chunk.map_or(&[0; PAGE_BYTES], |chunk| &chunk[at..at + PAGE_BYTES])
     }
 
     fn page_mut(&mut self, slot: u32) -> &mut [u8] {
         let (chunk, at) = Self::place(slot);
-        if self.0.len() <= chunk {
-            self.0.resize_with(chunk + 1, || None);
-        }
-        let chunk = self.0[chunk].get_or_insert_with(|| vec![0; CHUNK_PAGES * PAGE_BYTES].into());
+        let pages = CHUNK_PAGES.min(self.slots - chunk * CHUNK_PAGES);
+        let chunk = self.chunks[chunk].get_or_insert_with(|| vec![0; pages * PAGE_BYTES].into());
         &mut chunk[at..at + PAGE_BYTES]
     }
 
@@ -64,13 +72,13 @@ impl Pages {
     }
 
     fn memory_bytes(&self) -> u64 {
-        let chunks = self.0.iter().flatten().map(|chunk| chunk.len() as u64);
-        room_bytes::<Option<Box<[u8]>>>(self.0.capacity()) + chunks.sum::<u64>()
+        let chunks = self.chunks.iter().flatten().map(|chunk| chunk.len() as u64);
+        room_bytes::<Option<Box<[u8]>>>(self.chunks.capacity()) + chunks.sum::<u64>()
     }
 }
 
 /// The cached pages of a group that is being written.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Coming {
     pages: Pages,
     /// The pages of the cached sets before this one are there.
@@ -242,7 +250,10 @@ impl Index {
     /// The page of a set of the open group, which is full, and the number of objects of which
     /// fingerprints were built. The page is kept if the set is cached.
     pub(super) fn page(&mut self, set: u32) -> (Box<[u8]>, usize) {
-        let coming = self.coming.get_or_insert_default();
+        let coming = self.coming.get_or_insert_with(|| Coming {
+            pages: Pages::new(self.cached_max),
+            end: 0,
+        });
         let made = self.open.make(set + 1);
         let page = self.open.page(set);
         if set != coming.end {
@@ -288,7 +299,9 @@ impl Index {
     /// the shape of the open group.
     pub(super) fn recover(&mut self, groups: Vec<Group>, open: Shape, open_first: u64) {
         let groups = groups.into_iter();
-        self.groups = groups.map(|group| (group, Pages::default())).collect();
+        self.groups = groups
+            .map(|group| (group, Pages::new(self.cached_max)))
+            .collect();
         self.open = OpenGroup::new(open, self.slots.len() as u32);
         self.open_first = open_first;
     }

@@ -64,10 +64,10 @@ impl Stripe {
         }
     }
 
-    /// Makes room for a set. Sets come in order.
-    fn begin_set(&mut self, set: u32) {
+    /// Makes room for one of `sets` sets. They come in order.
+    fn begin_set(&mut self, set: u32, sets: u32) {
         if self.blocks.len() as u32 == set / BLOCK_SETS {
-            let rows = BLOCK_SETS as usize * self.set_rows;
+            let rows = BLOCK_SETS.min(sets - set) as usize * self.set_rows;
             let bytes = rows * self.row_bytes + size_of::<u64>() - 1;
             self.blocks.push(vec![0; bytes].into());
         }
@@ -199,7 +199,7 @@ impl OpenGroup {
         let Some(stripe) = self.stripes.last_mut() else {
             return;
         };
-        stripe.begin_set(set);
+        stripe.begin_set(set, self.sets);
         for rows in objects {
             for row in shape.bits_of(&rows) {
                 stripe.set(set, row, column);
@@ -234,7 +234,7 @@ impl OpenGroup {
         let column = self.filled % self.stripe_columns();
         if let Some(stripe) = self.stripes.last_mut() {
             for (set, first) in (0..self.sets).zip((0..).step_by(rows)) {
-                stripe.begin_set(set);
+                stripe.begin_set(set, self.sets);
                 for row in 0..rows {
                     let bit = first + row;
                     let is_set = |byte: &u8| byte >> (bit % 8) & 1 == 1;

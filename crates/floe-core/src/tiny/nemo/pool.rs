@@ -28,23 +28,26 @@ impl Resident {
 #[derive(Debug)]
 struct Heat {
     bits_per_set: u32,
-    /// Words of 64 bits, in blocks that are there once a bit was set.
-    blocks: Vec<Option<Box<[u64; BLOCK_WORDS]>>>,
-    /// Blocks that are there.
-    held: u64,
+    words: usize,
+    /// The words, in blocks that are there once a bit was set.
+    blocks: Vec<Option<Box<[u64]>>>,
+    /// Bytes of the blocks that are there.
+    held_bytes: u64,
 }
 
-const BLOCK_WORDS: usize = 64;
+/// Words of a block; the last one may have fewer.
+const BLOCK_WORDS: usize = 512;
 
 impl Heat {
     fn new(objects: u64, sets: u32) -> Self {
         let bits_per_set = (objects.div_ceil(u64::from(sets)) as u32).max(1);
         let bits = u64::from(bits_per_set) * u64::from(sets);
-        let blocks = bits.div_ceil(64 * BLOCK_WORDS as u64);
+        let words = bits.div_ceil(64) as usize;
         Heat {
             bits_per_set,
-            blocks: (0..blocks).map(|_| None).collect(),
-            held: 0,
+            words,
+            blocks: vec![None; words.div_ceil(BLOCK_WORDS)],
+            held_bytes: 0,
         }
     }
 
@@ -61,10 +64,12 @@ impl Heat {
 
     fn mark(&mut self, set: u32, slot: usize) {
         let (word, bit) = self.bit(set, slot);
-        let held = &mut self.held;
-        let block = self.blocks[word / BLOCK_WORDS].get_or_insert_with(|| {
-            *held += 1;
-            Box::new([0; BLOCK_WORDS])
+        let at = word / BLOCK_WORDS;
+        let words = BLOCK_WORDS.min(self.words - at * BLOCK_WORDS);
+        let held_bytes = &mut self.held_bytes;
+        let block = self.blocks[at].get_or_insert_with(|| {
+            *held_bytes += room_bytes::<u64>(words);
+            vec![0; words].into()
         });
         block[word % BLOCK_WORDS] |= bit;
     }
@@ -101,8 +106,7 @@ impl Heat {
     }
 
     fn memory_bytes(&self) -> u64 {
-        room_bytes::<Option<Box<[u64; BLOCK_WORDS]>>>(self.blocks.capacity())
-            + self.held * room_bytes::<[u64; BLOCK_WORDS]>(1)
+        room_bytes::<Option<Box<[u64]>>>(self.blocks.capacity()) + self.held_bytes
     }
 }
 

@@ -240,6 +240,13 @@ impl NemoStripe {
         true
     }
 
+    /// Frees some memory of the set-group that was sealed last. Returns false if there is none.
+    pub(super) fn free_some(&mut self) -> bool {
+        /// Sets that a piece of work frees.
+        const SETS: u32 = 16;
+        self.spare.as_mut().is_some_and(|spare| spare.free(SETS))
+    }
+
     /// Ends the sealed set-group: it is on flash, or was dropped. Its memory is for the next one.
     pub(super) fn end_sealed(&mut self) {
         if let Some(mut sealed) = self.sealed.take() {

@@ -182,7 +182,7 @@ impl Nemo {
             Phase::Filters { .. } => self.make_filters(),
             Phase::Idle | Phase::Room | Phase::Seal { .. } => false,
         };
-        advanced.then(Discarded::nothing)
+        (advanced || stripe.free_some()).then(Discarded::nothing)
     }
 
     /// True if hot objects may still be written back.
