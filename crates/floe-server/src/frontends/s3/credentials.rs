@@ -7,10 +7,8 @@
 use http::header::{AUTHORIZATION, DATE, HOST, HeaderValue};
 use http::{HeaderMap, Uri};
 use s3s::{S3Error, S3ErrorCode};
-use time::OffsetDateTime;
-use time::format_description::BorrowedFormatItem;
-use time::macros::format_description;
 
+use super::date;
 use super::error::with;
 use super::query::Query;
 
@@ -99,7 +97,8 @@ impl Credentials {
         if is_signed
             && !headers.contains_key(X_AMZ_DATE)
             && let Some(date) = headers.get(DATE)
-            && let Some(date) = date.to_str().ok().and_then(basic_date)
+            && let Some(date) = date.to_str().ok().and_then(date::of_http)
+            && let Ok(date) = HeaderValue::try_from(date)
         {
             headers.insert(X_AMZ_DATE, date);
         }
@@ -128,14 +127,6 @@ impl Credentials {
             )),
         }
     }
-}
-
-/// A date of HTTP as `x-amz-date` has it.
-fn basic_date(date: &str) -> Option<HeaderValue> {
-    const BASIC: &[BorrowedFormatItem<'_>] =
-        format_description!("[year][month][day]T[hour][minute][second]Z");
-    let time = OffsetDateTime::from(httpdate::parse_http_date(date).ok()?);
-    HeaderValue::try_from(time.format(BASIC).ok()?).ok()
 }
 
 /// Rejects Signature Version 2, which does not cover the uploaded bytes.

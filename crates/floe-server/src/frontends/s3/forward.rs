@@ -253,12 +253,12 @@ fn sent_query(uri: &Uri, asked: &Query, headers: &mut HeaderMap) -> Option<Strin
     let mut kept = Vec::new();
     let pairs = uri.query().unwrap_or_default().split('&');
     for pair in pairs.filter(|pair| !pair.is_empty()) {
-        if is_of_signature(pair) {
-            continue;
-        }
         let Some((name, value)) = form_urlencoded::parse(pair.as_bytes()).next() else {
             continue;
         };
+        if is_of_signature(&name) {
+            continue;
+        }
         let lower = name.to_ascii_lowercase();
         let header = HeaderName::try_from(&lower).ok();
         match (header, HeaderValue::from_str(&value)) {

@@ -16,6 +16,7 @@ mod condition;
 mod config;
 mod copy;
 mod credentials;
+mod date;
 mod error;
 mod fields;
 mod forward;

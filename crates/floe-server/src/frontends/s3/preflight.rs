@@ -12,7 +12,7 @@ use super::query::is_of_signature;
 #[derive(Clone, Copy)]
 pub(super) struct Preflight;
 
-/// Marks a preflight, and takes the signature of another request from its URL.
+/// Marks a preflight, and removes the signature of the later request from its URL.
 pub(super) fn mark(head: &mut Parts) {
     let has = |name| head.headers.contains_key(name);
     let is_preflight = head.method == Method::OPTIONS
@@ -27,7 +27,11 @@ pub(super) fn mark(head: &mut Parts) {
 
 fn without_signature(uri: &Uri) -> Option<Uri> {
     let pairs = uri.query().unwrap_or_default().split('&');
-    let kept: Vec<&str> = pairs.filter(|pair| !is_of_signature(pair)).collect();
+    let is_kept = |pair: &&str| {
+        let parsed = form_urlencoded::parse(pair.as_bytes()).next();
+        parsed.is_none_or(|(name, _)| !is_of_signature(&name))
+    };
+    let kept: Vec<&str> = pairs.filter(is_kept).collect();
     let path = match &*kept.join("&") {
         "" => uri.path().to_owned(),
         query => format!("{}?{query}", uri.path()),

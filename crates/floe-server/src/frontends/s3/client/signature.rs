@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use sha2::{Digest as _, Sha256};
-use time::PrimitiveDateTime;
-use time::macros::format_description;
 
 use crate::frontends::s3::credentials::Credentials;
+use crate::frontends::s3::date;
 use crate::frontends::s3::query::Query;
 use floe::origin::ForwardHead;
 
@@ -105,9 +104,7 @@ pub(super) fn digest(head: &ForwardHead) -> Digest {
 
 /// `20130524T000000Z`.
 fn unix_seconds(text: &str) -> Option<u64> {
-    let format = format_description!("[year][month][day]T[hour][minute][second]Z");
-    let date = PrimitiveDateTime::parse(text, &format).ok()?;
-    u64::try_from(date.assume_utc().unix_timestamp()).ok()
+    u64::try_from(date::parse(text)?.unix_timestamp()).ok()
 }
 
 #[cfg(test)]

@@ -8,10 +8,9 @@ use hmac::{Hmac, KeyInit, Mac};
 use httparse::Header;
 use percent_encoding::{percent_decode_str, percent_encode};
 use sha2::{Digest, Sha256};
-use time::PrimitiveDateTime;
-use time::macros::format_description;
 
 use crate::frontends::s3::auth::Keys;
+use crate::frontends::s3::date;
 use crate::frontends::s3::list::KEPT;
 
 /// Longest difference between the client's clock and this one, as in S3.
@@ -154,11 +153,7 @@ fn parse(line: &str) -> Option<Authorization<'_>> {
 }
 
 fn skew(time: &str, now: SystemTime) -> Option<Duration> {
-    let form = format_description!("[year][month][day]T[hour][minute][second]Z");
-    let time: SystemTime = PrimitiveDateTime::parse(time, form)
-        .ok()?
-        .assume_utc()
-        .into();
+    let time: SystemTime = date::parse(time)?.into();
     let (earlier, later) = (time.min(now), time.max(now));
     later.duration_since(earlier).ok()
 }
