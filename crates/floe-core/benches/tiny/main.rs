@@ -42,6 +42,7 @@ use tape::{Player, Recorded, Tape};
 
 struct Options {
     json: bool,
+    is_quick: bool,
     only: Option<String>,
     flash: Flash,
     /// Operations to measure, and operations to tape.
@@ -64,6 +65,7 @@ fn main() {
     let is_quick = given("--quick");
     let options = Options {
         json: given("--json"),
+        is_quick,
         only: after("--only"),
         // About as many zones as 360 GB of a ZN540, and as much flash as in the
         // experiments.
@@ -89,10 +91,6 @@ fn main() {
 }
 
 impl Options {
-    fn is_quick(&self) -> bool {
-        self.rounds < 200_000
-    }
-
     fn show(&self, row: &Value) {
         if self.json {
             println!("{row}");

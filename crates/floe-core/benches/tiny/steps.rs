@@ -174,7 +174,7 @@ pub(crate) fn steps(options: &Options) {
             continue;
         }
         // A quick run fills no index group of large set-groups.
-        let set_groups = match options.is_quick() {
+        let set_groups = match options.is_quick {
             true if mib > 4 => 5,
             _ => set_groups,
         };

@@ -215,7 +215,7 @@ pub enum Work {
     Reset(u32),
 }
 
-/// What an engine does not need any more, to drop where no lock is held: it may be large.
+/// Memory that an engine no longer needs. It may be large: a driver drops it without its lock.
 #[derive(Debug)]
 #[must_use]
 pub struct Discarded(

@@ -78,8 +78,8 @@ fn hash_bit(hash: KeyHash) -> u64 {
 /// A set-group in memory.
 ///
 /// Its memory is used for one set-group after another. [`SetGroup::renew`] only begins another
-/// *generation*: a set of an earlier one counts as empty, and frees its objects when it takes in
-/// the next. So no step takes longer with more sets.
+/// *generation*: a set of an earlier one counts as empty. [`SetGroup::free`] frees its objects, or
+/// the set itself when it takes in the next one. So no step takes longer with more sets.
 #[derive(Debug)]
 pub(super) struct SetGroup {
     sets: Vec<Set>,

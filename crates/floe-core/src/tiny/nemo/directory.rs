@@ -29,7 +29,7 @@ pub struct Nemo {
     pub(super) durable: u64,
     pub(super) extents: Extents,
     pub(super) flush: Flush,
-    /// What is not needed any more.
+    /// Memory that is no longer needed.
     pub(super) discarded: Vec<Discarded>,
     /// Most pages that a search reads; see [`candidates_max`].
     pub(super) candidates_max: usize,

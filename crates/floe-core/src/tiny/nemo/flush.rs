@@ -35,7 +35,7 @@ pub(super) enum Running {
     Seal(u32),
 }
 
-/// What was read in order to write hot objects back.
+/// Objects and pages that decide which hot objects are written back.
 #[derive(Debug)]
 pub(super) enum Read {
     /// Objects of a set of the oldest set-group from the slot on, and the time.
@@ -90,7 +90,7 @@ pub(super) struct Flush {
     next_id: u32,
     /// Sets of the oldest set-group with hot objects, to read next.
     pub(super) hot: Vec<u32>,
-    /// What was read of them, and is still to be judged.
+    /// The pages that were read and are not judged yet.
     pub(super) read: VecDeque<Read>,
     /// Pages to write next, made ahead, and the number of sets of which pages were made in this
     /// phase.

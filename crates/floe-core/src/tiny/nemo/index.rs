@@ -273,7 +273,7 @@ impl Index {
     }
 
     /// Moves the open group to the groups on flash, in `extent`. The next open
-    /// group has the shape `next`. Returns what is not needed any more.
+    /// group has the shape `next`. Returns the memory that is no longer needed.
     pub(super) fn open_is_on_flash(&mut self, extent: Extent, next: Shape) -> Discarded {
         let sets = self.slots.len() as u32;
         // All were made for the write already.
@@ -307,7 +307,7 @@ impl Index {
     }
 
     /// Replaces the open group by an empty one that begins with the set-group
-    /// `first`. Returns what is not needed any more.
+    /// `first`. Returns the memory that is no longer needed.
     pub(super) fn start_over(&mut self, shape: Shape, first: u64) -> Discarded {
         let sets = self.slots.len() as u32;
         let open = std::mem::replace(&mut self.open, OpenGroup::new(shape, sets));
@@ -317,7 +317,7 @@ impl Index {
     }
 
     /// Drops the oldest group if all of its set-groups are before `oldest`;
-    /// returns its extent, and what is not needed any more.
+    /// returns its extent, and the memory that is no longer needed.
     pub(super) fn forget_before(&mut self, oldest: u64) -> Option<(Extent, Discarded)> {
         if self.groups().next()?.end() > oldest {
             return None;

@@ -27,7 +27,7 @@ pub(super) struct OpenGroup {
     /// The layout of fingerprints, if the group has them.
     layout: Option<Layout>,
     maker: Option<Maker>,
-    /// What is not needed any more.
+    /// Memory that is no longer needed.
     discarded: Vec<Discarded>,
 }
 
@@ -287,7 +287,7 @@ impl OpenGroup {
         objects
     }
 
-    /// Something to drop that is not needed any more.
+    /// Memory that is no longer needed, to drop.
     pub(super) fn discard(&mut self) -> Option<Discarded> {
         self.discarded.pop()
     }
