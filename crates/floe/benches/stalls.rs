@@ -17,6 +17,10 @@ use floe_device::{Clock, DeviceConfig};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
+/// As in the server.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const VALUE_BYTES: usize = 226;
 
 /// Gets and puts a second.

@@ -40,6 +40,10 @@ use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 use tape::{Player, Recorded, Tape};
 
+/// As in the server.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 struct Options {
     json: bool,
     is_quick: bool,
