@@ -97,6 +97,15 @@ fn metrics_report_the_resident_memory_of_large_set_groups() {
         grown / MIB
     );
     assert!(counted > 40 * MIB, "{counted}");
+    let costs = &serving.announced["tiny"]["sizes"]["costs"];
+    let said = ["buffer_bytes", "filter_bytes", "hotness_bytes"]
+        .iter()
+        .map(|part| costs[part].as_u64().expect("it is announced"))
+        .sum::<u64>();
+    assert!(
+        (counted..2 * counted).contains(&said),
+        "counted {counted}, announced {said}"
+    );
     // Connections, tasks, pages being written and heap fragmentation are not in the metric.
     let least = grown.saturating_sub(16 * MIB) as f64;
     assert!(

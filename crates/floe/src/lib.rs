@@ -59,6 +59,7 @@ pub mod inspect;
 pub mod items;
 pub mod latency;
 pub mod limit;
+mod machine;
 mod metadata_log;
 pub mod object;
 pub mod origin;

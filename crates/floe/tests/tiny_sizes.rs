@@ -9,6 +9,7 @@ use common::{in_place, memory};
 use floe::config::TinySettings;
 use floe::tiny::{LookBeforeFence, OpenTinyError, TinyConfig, TinyStats};
 use floe::{ByteSize, PutOptions, Tiny};
+use floe_core::tiny::Statistics;
 use floe_device::{Clock, DeviceConfig, SharedDevice, virtual_time};
 use futures::future::join_all;
 
@@ -219,4 +220,95 @@ async fn a_new_key_needs_no_fence_after_a_lookup() {
     assert!(never.fences > 4_000, "{}", never.fences);
     assert!(always.fences_lookups > 4_000, "{}", always.fences_lookups);
     assert!(always.fences < never.fences / 20, "{}", always.fences);
+}
+
+#[test]
+fn sizes_are_those_of_the_cache_that_is_there_unless_set() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let default = TinySettings::default();
+    let (zone, instances) = (default.zone_size, default.instances);
+    // The sizes of the cache, and the objects that it had.
+    let open = |file: &str, size: u64, zone_size, instances, memory| {
+        let settings = TinySettings {
+            size: Some(ByteSize::mib(size)),
+            zone_size,
+            instances,
+            memory_size: memory,
+            ..TinySettings::default()
+        };
+        let tier = settings.tier(folder.path().join(file), ByteSize::mib(32));
+        let tier = tier.expect("it is enabled");
+        let device = floe_device::open(&tier.device, &Clock::real()).expect("opens");
+        runtime.block_on(async {
+            let store = Tiny::open(device, Clock::real(), &tier.engine).await?;
+            put(&store, 1, b"one").await;
+            let sizes = *store.sizes().expect("sizes");
+            let objects = store.recovery().objects;
+            store.close().await.expect("closes");
+            Ok::<_, OpenTinyError>((sizes, objects))
+        })
+    };
+    let (new, _) = open("new", 1024, zone, instances, None).expect("opens");
+    assert_eq!(new.set_group, ByteSize::mib(4));
+    assert_eq!((new.instances, new.set_groups), (1, 254));
+    assert_eq!(new.index_cache_share, 0.5);
+
+    // Other sizes than a new cache would have stay.
+    let three = open("old", 64, Some(ByteSize::kib(256)), Some(3), None);
+    let (three, _) = three.expect("opens");
+    let (same, objects) = open("old", 64, zone, instances, None).expect("opens");
+    assert_eq!((same, objects), (three, 1));
+    let other = open("old", 64, zone, Some(2), None).expect_err("another number");
+    assert!(matches!(other, OpenTinyError::OtherPlan { .. }), "{other}");
+
+    // Less memory costs part of the index cache, no objects.
+    let scarce = Some(ByteSize::mib(65));
+    let (scarce, objects) = open("old", 64, zone, instances, scarce).expect("opens");
+    assert_eq!(objects, 2);
+    assert_eq!(scarce.set_group, three.set_group);
+    assert!(scarce.index_cache_share < 0.5, "{scarce:?}");
+}
+
+/// What a store says when it opens about its memory and reads holds once flash is full.
+#[tokio::test]
+async fn costs_are_as_announced() {
+    const KEYS: u64 = 64 * 4_700;
+    let device = memory(in_place(402, 128 << 10));
+    let store = open(&device).await;
+    let announced = *store.sizes().expect("sizes");
+    // 246 bytes with the key.
+    let value = [7; 238];
+    let mut most = 0;
+    for first in (0..KEYS).step_by(64) {
+        join_all((first..first + 64).map(|number| put(&store, number, &value))).await;
+        let memory = store.stats().memory;
+        most = most.max(memory.total_bytes() - memory.other_bytes);
+    }
+    let before = store.stats().engine;
+    let on_flash = KEYS - 150_000..KEYS - 10_000;
+    let mut hits = 0;
+    for number in on_flash.step_by(41) {
+        hits += u64::from(store.get(&key(number)).await.expect("get").is_some());
+    }
+    let found = store.stats().engine;
+    for number in KEYS..KEYS + hits {
+        assert!(store.get(&key(number)).await.expect("get").is_none());
+    }
+    let missed = store.stats().engine;
+    let pages = |after: &Statistics, before: &Statistics| {
+        let of = |all: &Statistics| all.pages_searched + all.index_pages_searched;
+        (of(after) - of(before)) as f64 / hits as f64
+    };
+    let (per_hit, per_miss) = (pages(&found, &before), pages(&missed, &found));
+    let said = announced.costs;
+    // This device is never too slow, so that two of three set-groups fill at once.
+    let memory = most as f64 / said.memory_bytes() as f64;
+    assert!((0.6..=1.0).contains(&memory), "{memory} of {said:?}");
+    for (read, said) in [
+        (per_hit, said.reads_per_hit),
+        (per_miss, said.reads_per_miss),
+    ] {
+        assert!((0.8..=1.2).contains(&(read / said)), "{read} for {said}");
+    }
 }

@@ -44,7 +44,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
     (
         "floe",
         &[
-            &["abort", "error", "gauge", "latency", "limit"],
+            &["abort", "error", "gauge", "latency", "limit", "machine"],
             &["backing", "metadata_log", "origin", "slots", "value"],
             &["chunk", "tiny", "volume"],
             &["store"],

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use floe::object::Consistency;
 use floe::origin::OriginKind;
-use floe::tiny::TinyEngine;
+use floe::tiny::{TinyEngine, TinySizes};
 use floe::{Cache, Tiny};
 use floe_core::ByteSize;
 use floe_server::{Address, Addresses, S3Config, SignedBy};
@@ -42,6 +42,8 @@ struct TinyPart {
     engine: TinyEngine,
     formatted: bool,
     warm_objects: u64,
+    /// Sizes of the engine `nemo`, and their costs.
+    sizes: Option<TinySizes>,
 }
 
 impl TinyPart {
@@ -53,17 +55,23 @@ impl TinyPart {
             engine: tiny.engine(),
             formatted: recovery.formatted,
             warm_objects: recovery.objects,
+            sizes: tiny.sizes().copied(),
         }
     }
 
-    fn text(&self) -> String {
+    fn row(&self) -> Row {
         let state = match (self.formatted, self.warm_objects) {
             (true, _) => "new".to_owned(),
             (false, 0) => "empty".to_owned(),
             (false, objects) => format!("warm, {objects} objects"),
         };
         let TinyPart { device, engine, .. } = self;
-        format!("{device}, {}, {engine} ({state})", ByteSize(self.bytes))
+        let size = ByteSize(self.bytes);
+        let row = Row::new("tiny", format!("{device}, {size}, {engine} ({state})"));
+        match &self.sizes {
+            Some(sizes) => row.hint(sizes.to_string()),
+            None => row,
+        }
     }
 }
 
@@ -155,7 +163,7 @@ impl Announcement<'_> {
             .collect();
         rows.push(Row::new("cache", self.chunks()));
         if let Some(tiny) = self.cache.tiny() {
-            rows.push(Row::new("tiny", TinyPart::of(tiny).text()));
+            rows.push(TinyPart::of(tiny).row());
         }
         if self.cache.tiny_is_missing() {
             rows.push(Row::new("tiny", "cannot be opened; the log says why"));

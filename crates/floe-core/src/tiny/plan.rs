@@ -78,7 +78,7 @@ pub(super) fn check_flash(flash: &Flash, zones_least: u32) -> Result<(), PlanErr
 }
 
 /// Most pages of one engine: 8 TiB. One bit of a page's number is a flag.
-const PAGES_MOST: u32 = (1 << 31) - 1;
+pub(super) const PAGES_MOST: u32 = (1 << 31) - 1;
 
 /// Checks that pages may be written in place.
 pub(super) fn check_in_place(

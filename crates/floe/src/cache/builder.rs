@@ -131,7 +131,8 @@ async fn open_tier(
     let device = match device {
         Some(device) => device,
         None => {
-            let device = to_open(&tier.device, tier.engine.format);
+            let mut device = to_open(&tier.device, tier.engine.format);
+            tier.engine.size_zones(&mut device);
             floe_device::open_drives(&device, clock).await?
         }
     };

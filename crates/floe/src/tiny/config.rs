@@ -4,9 +4,12 @@ use floe_core::ByteSize;
 use floe_core::chunk::Durability;
 use floe_core::layout::tiny::TinyEngine;
 use floe_core::policy::admission::AdmissionConfig;
-use floe_core::tiny::nemo::NemoConfig;
+use floe_core::tiny::nemo::{NemoConfig, Sizing};
 use floe_core::tiny::{FairyWrenConfig, KangarooConfig, LogConfig, SetConfig};
+use floe_device::config::DeviceConfig;
 use serde::{Deserialize, Serialize};
+
+use crate::machine;
 
 /// When a write first looks its key up on flash, if flash may hold the key. A
 /// key without a copy there needs no fence; the lookup reads some pages.
@@ -28,10 +31,13 @@ floe_core::parse_by_name!(LookBeforeFence);
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TinyConfig {
-    /// Independent engines that share the device's zones, each with a part of
-    /// the keys. More of them allow more concurrent writes, and limit the
-    /// set-groups per search on large devices.
+    /// Independent engines that share the device's zones, each with a part of the keys, so that
+    /// several threads write at once. `None`: those of the cache on the device. A new cache then
+    /// has as many `nemo` as [`Sizing::instances`] says.
     pub instances: Option<u32>,
+    /// Most memory that `nemo` and the RAM tier should take. Set-groups of a new cache are made
+    /// to fit, and so is the cached part of the index. `None`: a quarter of the machine's.
+    pub memory: Option<ByteSize>,
     /// The failure that an acknowledged delete or overwrite survives.
     pub durability: Durability,
     /// When a write first looks its key up on flash.
@@ -66,6 +72,7 @@ impl Default for TinyConfig {
     fn default() -> Self {
         TinyConfig {
             instances: None,
+            memory: None,
             durability: Durability::default(),
             look_before_fence: LookBeforeFence::default(),
             engine: TinyEngine::default(),
@@ -78,6 +85,37 @@ impl Default for TinyConfig {
             admission: AdmissionConfig::default(),
             format: false,
             seed: None,
+        }
+    }
+}
+
+/// The share of the machine's memory that a tiny store takes by default.
+const MEMORY_SHARE: u64 = 4;
+
+/// The machine's memory if the kernel does not report it.
+const MEMORY_UNKNOWN: ByteSize = ByteSize::gib(4);
+
+impl TinyConfig {
+    /// Most memory that the store should take.
+    pub(super) fn memory_max(&self) -> ByteSize {
+        let of_machine = || machine::memory().unwrap_or(MEMORY_UNKNOWN).bytes() / MEMORY_SHARE;
+        self.memory.unwrap_or_else(|| ByteSize(of_machine()))
+    }
+
+    /// Lets zones of a default size on a new `device` be set-groups that suit it and the machine.
+    pub fn size_zones(&self, device: &mut DeviceConfig) {
+        let drives = u32::try_from(device.paths.len().max(1)).unwrap_or(u32::MAX);
+        device.set_groups = (self.engine == TinyEngine::Nemo).then(|| self.sizing(drives));
+    }
+
+    /// Chooses the sizes of a new cache over `drives` drives on this machine.
+    pub(super) fn sizing(&self, drives: u32) -> Sizing {
+        let memory = self.memory_max().bytes();
+        Sizing {
+            config: self.nemo.clone(),
+            cores: machine::cores(),
+            memory: ByteSize(memory.saturating_sub(self.ram.bytes())),
+            drives,
         }
     }
 }

@@ -10,6 +10,7 @@
 //! | `medium.rs` | pages: addresses, checksums, labels |
 //! | `journal.rs`, `order.rs` | fences: superseded copies that a crash must not bring back |
 //! | `fences.rs` | the fences in force |
+//! | `sizes.rs` | the sizes, and what they cost |
 //! | `open.rs`, `opening.rs` | opening: format or recovery, and its outcome |
 //! | `survey.rs` | estimates the share of live copies after a restart |
 //!
@@ -33,6 +34,7 @@ mod opening;
 mod order;
 mod plan;
 mod ram;
+mod sizes;
 mod survey;
 mod tasks;
 
@@ -59,11 +61,12 @@ use tasks::Note;
 
 pub use config::{LookBeforeFence, TinyConfig};
 pub use floe_core::layout::tiny::TinyEngine;
-pub use floe_core::tiny::nemo::NemoConfig;
+pub use floe_core::tiny::nemo::{Costs, NemoConfig};
 pub use floe_core::tiny::{
     FairyWrenConfig, KangarooConfig, LogConfig, SetConfig, SetPolicy, SetStorage,
 };
 pub use opening::{OpenTinyError, TinyRecovery};
+pub use sizes::TinySizes;
 
 /// Counts and gauges of a tiny store at one moment.
 #[derive(Clone, Debug, Default)]
@@ -130,6 +133,7 @@ struct Handle {
     clock: Clock,
     device: SharedDevice,
     recovery: TinyRecovery,
+    sizes: Option<TinySizes>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     journal_task: Mutex<Option<JoinHandle<()>>>,
 }
@@ -167,8 +171,7 @@ impl Tiny {
         clock: Clock,
         config: &TinyConfig,
     ) -> Result<Tiny, OpenTinyError> {
-        let plan = plan::TinyPlan::new(config, device.geometry())?;
-        let opened = open::open(Arc::clone(&device), &clock, &plan, config).await?;
+        let (plan, opened) = open::open(Arc::clone(&device), &clock, config).await?;
         let instances = opened.instances;
         let (journal, journal_task) = opened.journal;
         let handle = Arc::new(Handle {
@@ -181,6 +184,7 @@ impl Tiny {
             clock,
             device,
             recovery: opened.recovery,
+            sizes: plan.sizes,
             tasks: Mutex::default(),
             journal_task: Mutex::new(Some(journal_task)),
         });
@@ -349,6 +353,11 @@ impl Tiny {
     /// The result of recovery.
     pub fn recovery(&self) -> &TinyRecovery {
         &self.handle.recovery
+    }
+
+    /// The sizes and their costs; `None` for the baselines.
+    pub fn sizes(&self) -> Option<&TinySizes> {
+        self.handle.sizes.as_ref()
     }
 
     /// The device.

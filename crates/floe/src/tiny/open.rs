@@ -45,17 +45,28 @@ pub(super) struct Opened {
     pub(super) recovery: TinyRecovery,
 }
 
+/// Opens the cache on a device, or formats a blank one.
 pub(super) async fn open(
     device: SharedDevice,
     clock: &Clock,
-    plan: &TinyPlan,
     config: &TinyConfig,
-) -> Result<Opened, OpenTinyError> {
-    let found = if config.format {
-        None
-    } else {
-        find(&device, plan).await?
+) -> Result<(TinyPlan, Opened), OpenTinyError> {
+    let superblocks = match config.format {
+        true => Vec::new(),
+        false => read_superblocks(&device).await?,
     };
+    let on_flash = superblocks.first().map(|(_, superblock)| superblock.plan);
+    let plan = &TinyPlan::new(
+        &TinyConfig {
+            instances: config.instances.or(on_flash.map(|plan| plan.instances)),
+            ..config.clone()
+        },
+        device.geometry(),
+    )?;
+    if let Some(sizes) = &plan.sizes {
+        sizes.warn(config);
+    }
+    let found = find(&device, plan, superblocks).await?;
     let opened = match (found, plan.engine.recovery()) {
         (None, _) => format(device, clock, plan, config).await,
         (Some(found), Some(nemo)) if !found.damaged => {
@@ -66,14 +77,13 @@ pub(super) async fn open(
     for instance in &*opened.instances {
         instance.medium.say_unwritable(0);
     }
-    Ok(opened)
+    Ok((plan.clone(), opened))
 }
 
-/// Finds the cache on the device; `None` if the device is blank.
-async fn find(
+/// The superblocks on the device, the newest first; none if it is blank.
+async fn read_superblocks(
     device: &SharedDevice,
-    plan: &TinyPlan,
-) -> Result<Option<Found<TinySuperblock>>, OpenTinyError> {
+) -> Result<Vec<(ZoneId, TinySuperblock)>, OpenTinyError> {
     let explain = |error| {
         let device = device.describe();
         match error {
@@ -84,9 +94,15 @@ async fn find(
             }
         }
     };
-    let found = superblocks::<TinySuperblock>(device)
-        .await
-        .map_err(explain)?;
+    superblocks::<TinySuperblock>(device).await.map_err(explain)
+}
+
+/// Finds the cache on the device; `None` if the device is blank.
+async fn find(
+    device: &SharedDevice,
+    plan: &TinyPlan,
+    found: Vec<(ZoneId, TinySuperblock)>,
+) -> Result<Option<Found<TinySuperblock>>, OpenTinyError> {
     if let Some((_, superblock)) = found.first()
         && let Some(mismatch) = superblock.mismatch(&wanted(plan, superblock))
     {

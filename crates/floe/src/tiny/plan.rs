@@ -12,6 +12,7 @@ use floe_core::{ByteSize, Geometry};
 use super::config::{LookBeforeFence, TinyConfig};
 use super::engine::EnginePlan;
 use super::fences::FenceLimits;
+use super::sizes::TinySizes;
 
 /// A validated configuration for a device.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +24,8 @@ pub(super) struct TinyPlan {
     /// The flash of each instance.
     pub(super) flash: Flash,
     pub(super) engine: EnginePlan,
+    /// The sizes and costs of a Nemo.
+    pub(super) sizes: Option<TinySizes>,
     pub(super) writes_in_place: bool,
     pub(super) format: TinyFormatPlan,
     pub(super) fences: FenceLimits,
@@ -136,7 +139,6 @@ impl TinyPlan {
             ));
         }
         let zones = geometry.zone_count.saturating_sub(METADATA_ZONES);
-        let instances = config.instances.unwrap_or(1);
         let most = zones / ZONES_PER_INSTANCE_MIN;
         if most == 0 {
             let least = METADATA_ZONES + ZONES_PER_INSTANCE_MIN;
@@ -152,6 +154,18 @@ impl TinyPlan {
                 format!("the least is {size}, or use smaller zones (tiny.zone_size)"),
             ));
         }
+        let zone_pages = u32::try_from(geometry.zone_capacity / page).unwrap_or(u32::MAX);
+        let of = |zones| Flash {
+            zones,
+            zone_pages,
+            in_place: geometry.random_writes,
+        };
+        let sizing = config.sizing(1);
+        let instances = match (config.instances, config.engine) {
+            (Some(instances), _) => instances,
+            (None, TinyEngine::Nemo) => sizing.instances(&of(zones)).min(most),
+            (None, _) => 1,
+        };
         if instances == 0 || instances > most {
             return Err(PlanError::new(
                 "tiny.instances",
@@ -163,16 +177,21 @@ impl TinyPlan {
                 ),
             ));
         }
-        let flash = Flash {
-            zones: zones / instances,
-            zone_pages: u32::try_from(geometry.zone_capacity / page).unwrap_or(u32::MAX),
-            in_place: geometry.random_writes,
-        };
+        let flash = of(zones / instances);
         config.admission.check().map_err(|error| {
             PlanError::new(error.setting, error.value, error.limit, error.nearest)
         })?;
-        let engine = EnginePlan::new(config, &flash)?;
+        // The settings as given first: an error should name them.
+        EnginePlan::new(config, &flash)?;
+        let fitted = TinyConfig {
+            nemo: sizing.fitted(&flash, instances),
+            ..config.clone()
+        };
+        let engine = EnginePlan::new(&fitted, &flash)?;
         Ok(TinyPlan {
+            sizes: engine
+                .recovery()
+                .map(|nemo| TinySizes::of(nemo, &fitted, instances)),
             durability: config.durability,
             look_before_fence: config.look_before_fence,
             fences: match engine.recovery() {

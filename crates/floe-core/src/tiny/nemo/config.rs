@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::filters::{Shape, columns_with, filter_bits, mean, objects_for, rows_with};
 use super::fingerprints;
 use crate::tiny::engine::Durability;
-use crate::tiny::object::{Flash, OBJECT_BYTES_MAX, OBJECT_HEADER_BYTES, PAGE_ROOM_BYTES};
+use crate::tiny::object::{
+    Flash, OBJECT_BYTES_MAX, OBJECT_HEADER_BYTES, PAGE_BYTES, PAGE_ROOM_BYTES,
+};
 use crate::tiny::plan::{PlanError, check_flash, check_range, nearest};
 
 /// The kind of the sets' filters.
@@ -402,6 +404,65 @@ impl NemoPlan {
                 // Sets of a stripe share its room, so only the mean matters.
                 FilterKind::Fingerprints => mean(counts),
             },
+        }
+    }
+}
+
+/// The expected costs of an engine once its flash is full of objects of the configured size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Costs {
+    /// Most bytes of the set-groups in memory, with their objects.
+    pub buffer_bytes: u64,
+    /// Most bytes of cached filters and of filters that are not on flash yet.
+    pub filter_bytes: u64,
+    /// Bytes of the hits that are recorded.
+    pub hotness_bytes: u64,
+    /// Flash pages that a lookup of a stored object reads.
+    pub reads_per_hit: f64,
+    /// Flash pages that a lookup of another object reads.
+    pub reads_per_miss: f64,
+}
+
+impl Costs {
+    /// Bytes of memory in all.
+    pub fn memory_bytes(&self) -> u64 {
+        self.buffer_bytes + self.filter_bytes + self.hotness_bytes
+    }
+}
+
+/// Bytes that an object takes in memory besides key and value: its entry in a set, and what the
+/// allocator adds.
+const OBJECT_OVERHEAD_BYTES: f64 = 80.0;
+
+/// Bytes of a set in memory besides its objects.
+const SET_OVERHEAD_BYTES: f64 = 100.0;
+
+impl NemoPlan {
+    /// The expected costs.
+    pub fn costs(&self) -> Costs {
+        let config = &self.config;
+        let (sets, extents) = (f64::from(self.sets), f64::from(self.extents()));
+        let objects = expected_objects(config);
+        let columns = f64::from(self.index_group_columns(self.expected_objects()));
+        let set_groups = extents * columns / (columns + 1.0);
+        let of_object = f64::from(config.object_bytes) + OBJECT_OVERHEAD_BYTES;
+        let in_memory = f64::from(config.memory_set_groups) + 1.0;
+        let pages = sets * PAGE_BYTES as f64;
+        let groups = set_groups / columns;
+        // Those of a whole group are not on flash when the group is full.
+        let filters = 1.0 + config.index_cache_share * groups.ceil();
+        let homes = f64::from(config.candidates);
+        let wrong = homes * set_groups * config.filter_false_positive_rate;
+        // The youngest group is half full, and in memory.
+        let uncached = (1.0 - config.index_cache_share) * (groups - 0.5).max(0.0);
+        let index = homes * uncached;
+        Costs {
+            buffer_bytes: (in_memory * sets * (objects * of_object + SET_OVERHEAD_BYTES)) as u64,
+            filter_bytes: (filters * pages) as u64,
+            hotness_bytes: (config.hotness_window * set_groups * sets * objects / 8.0) as u64,
+            // The newest copy is as likely in any set-group.
+            reads_per_hit: index + 1.0 + wrong / 2.0,
+            reads_per_miss: index + wrong,
         }
     }
 }

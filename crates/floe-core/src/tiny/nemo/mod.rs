@@ -57,6 +57,7 @@ mod pool;
 mod recovery;
 mod search;
 mod set_filters;
+mod sizing;
 mod stripe;
 #[cfg(test)]
 mod tests;
@@ -75,11 +76,12 @@ use hashes::Rows;
 use live_sample::Sample;
 use matches::{MatchCollector, MatchMask};
 
-pub use config::{FilterKind, FilterSizing, IndexCache, NemoConfig, NemoPlan, WriteBack};
+pub use config::{Costs, FilterKind, FilterSizing, IndexCache, NemoConfig, NemoPlan, WriteBack};
 pub use directory::Nemo;
 pub use recovery::{LoggedBounds, Recovery, Survivor};
 pub use search::Scratch;
 pub use set_filters::SetFilters;
+pub use sizing::Sizing;
 pub use stripe::NemoStripe;
 
 /// True if a page of fingerprints can have `columns` set-groups and `buckets`

@@ -72,8 +72,9 @@ pub struct TinySettings {
     pub paths: Vec<PathBuf>,
     /// Size of the file; by default the whole block device.
     pub size: Option<ByteSize>,
-    /// Size of a zone, and with `nemo` usually of a set-group. By default
-    /// 4 MiB, or that of a zoned drive.
+    /// Size of a zone, and with `nemo` usually of a set-group. By default that of
+    /// the cache on the device, or of a zoned drive; for a new cache it follows
+    /// from the flash and the machine.
     pub zone_size: Option<ByteSize>,
     /// The smallest unit of writing, which a group of fences takes. By default
     /// the unit that the drive writes atomically.
@@ -82,8 +83,10 @@ pub struct TinySettings {
     pub max_object_size: ByteSize,
     /// Memory for objects recently read from flash.
     pub ram_size: ByteSize,
+    /// Most memory that the engine should take, `ram_size` included.
+    pub memory_size: Option<ByteSize>,
     /// The number of independent engines.
-    pub instances: u32,
+    pub instances: Option<u32>,
     /// The failure that an acknowledged delete or overwrite survives.
     pub durability: Durability,
     /// When a write looks its key up on flash before it writes a fence.
@@ -103,7 +106,7 @@ pub struct TinySettings {
     pub fairywren: FairyWrenConfig,
 }
 
-/// The size of a zone unless the settings or a zoned drive have another.
+/// The size of a zone of the baselines unless the settings or a zoned drive have another.
 const ZONE_SIZE: ByteSize = ByteSize::mib(4);
 
 impl Default for TinySettings {
@@ -118,7 +121,8 @@ impl Default for TinySettings {
             block_size: None,
             max_object_size: ByteSize::kib(2),
             ram_size: ByteSize::mib(64),
-            instances: 1,
+            memory_size: None,
+            instances: None,
             durability: Durability::default(),
             look_before_fence: LookBeforeFence::default(),
             admission: AdmissionSettings::default(),
@@ -172,7 +176,7 @@ pub(super) fn section() -> Result<Section, String> {
             key(
                 "zone_size",
                 Kind::Size,
-                "Size of a zone, the unit of reclaim. With `nemo`, also that of a set-group, which fills in memory and is written at once (three of them are in memory). When not set: 4 MiB, or the zone of a zoned drive. Part of the format: changing it needs a reformat.",
+                "Size of a zone, the unit of reclaim. With `nemo`, also that of a set-group, which fills in memory and is written at once (three of them are in memory). When not set: that of the cache on the device, or of a zoned drive; for a new cache a 256th to a 384th of an instance's flash, less if `tiny.memory_size` is short; 4 MiB for the other engines. Part of the format: changing it needs a reformat.",
             ),
             key(
                 "block_size",
@@ -190,9 +194,14 @@ pub(super) fn section() -> Result<Section, String> {
                 "Memory for objects that were recently read from flash; 0 turns the tier off.",
             ),
             key(
+                "memory_size",
+                Kind::Size,
+                "Most memory that `nemo` should take, `tiny.ram_size` included. Set-groups of a new cache are made smaller to fit, and less of the index is cached; both cost reads. When not set: a quarter of the machine's memory.",
+            ),
+            key(
                 "instances",
                 Kind::Integer,
-                "Independent engines, each with a part of the keys and of the zones, and its own buffers in memory. Part of the format: changing it needs a reformat.",
+                "Independent engines, each with a part of the keys and of the zones, and its own buffers in memory. When not set: those of the cache on the device; for a new cache with `nemo` one per core, but each with at least 256 zones and 1 GiB, and together within `tiny.memory_size`. Part of the format: changing it needs a reformat.",
             )
             .limits(Limits::between(1, 4096)),
             key(
@@ -216,38 +225,43 @@ impl TinySettings {
     /// The settings of the engine and its device. The device is at `path`
     /// unless the settings name another. `None` if the engine is turned off.
     pub fn tier(&self, path: PathBuf, default_size: ByteSize) -> Option<TinyTierConfig> {
-        self.enabled.then(|| TinyTierConfig {
-            device: DeviceConfig {
-                size: match self.path.is_some() || !self.paths.is_empty() {
-                    true => self.size,
-                    false => Some(self.size.unwrap_or(default_size)),
-                },
-                path: match self.paths.is_empty() {
-                    true => Some(self.path.clone().unwrap_or(path)),
-                    false => self.path.clone(),
-                },
-                paths: self.paths.clone(),
-                zone_size: Some(self.zone_size.unwrap_or(ZONE_SIZE)),
-                fits_zone_size: self.zone_size.is_none(),
-                block_size: self.block_size.unwrap_or(BLOCK_SIZE_MAX),
-                fits_block_size: self.block_size.is_none(),
-                ..DeviceConfig::default()
+        let engine = TinyConfig {
+            instances: self.instances,
+            memory: self.memory_size,
+            durability: self.durability,
+            look_before_fence: self.look_before_fence,
+            ram: self.ram_size,
+            admission: self.admission.config(),
+            engine: self.engine,
+            nemo: self.nemo.clone(),
+            log: self.log.clone(),
+            set: self.set.clone(),
+            kangaroo: self.kangaroo.clone(),
+            fairywren: self.fairywren.clone(),
+            ..TinyConfig::default()
+        };
+        let of_baseline = (self.engine != TinyEngine::Nemo).then_some(ZONE_SIZE);
+        let mut device = DeviceConfig {
+            size: match self.path.is_some() || !self.paths.is_empty() {
+                true => self.size,
+                false => Some(self.size.unwrap_or(default_size)),
             },
+            path: match self.paths.is_empty() {
+                true => Some(self.path.clone().unwrap_or(path)),
+                false => self.path.clone(),
+            },
+            paths: self.paths.clone(),
+            zone_size: self.zone_size.or(of_baseline),
+            fits_zone_size: self.zone_size.is_none(),
+            block_size: self.block_size.unwrap_or(BLOCK_SIZE_MAX),
+            fits_block_size: self.block_size.is_none(),
+            ..DeviceConfig::default()
+        };
+        engine.size_zones(&mut device);
+        self.enabled.then_some(TinyTierConfig {
+            device,
             max_object_size: self.max_object_size,
-            engine: TinyConfig {
-                instances: Some(self.instances),
-                durability: self.durability,
-                look_before_fence: self.look_before_fence,
-                ram: self.ram_size,
-                admission: self.admission.config(),
-                engine: self.engine,
-                nemo: self.nemo.clone(),
-                log: self.log.clone(),
-                set: self.set.clone(),
-                kangaroo: self.kangaroo.clone(),
-                fairywren: self.fairywren.clone(),
-                ..TinyConfig::default()
-            },
+            engine,
         })
     }
 }

@@ -1,0 +1,205 @@
+//! The sizes of a new cache: zones, which are its set-groups, and instances.
+
+use super::config::{NemoConfig, NemoPlan};
+use crate::ByteSize;
+use crate::tiny::object::{Flash, PAGE_BYTES};
+use crate::tiny::plan::PAGES_MOST;
+
+/// Chooses the sizes of a new cache from its flash and the machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sizing {
+    /// The engine's settings.
+    pub config: NemoConfig,
+    /// Threads that run at once: more instances would not help.
+    pub cores: u32,
+    /// Most memory of the engine.
+    pub memory: ByteSize,
+    /// Drives that share the cache's zones.
+    pub drives: u32,
+}
+
+/// Fewest set-groups of an instance that evict finely enough.
+const SET_GROUPS: u64 = 256;
+
+/// Most set-groups of an instance that are made to save memory. A lookup would read some forty
+/// pages.
+const SET_GROUPS_MAX: u64 = 8 * SET_GROUPS;
+
+/// Smallest set-group for whose sake there are more instances.
+const OF_INSTANCE_MIN: ByteSize = ByteSize::mib(4);
+
+/// Smallest zone, unless the flash has less than [`ZONES_MIN`] of them.
+const ZONE_MIN: ByteSize = ByteSize::mib(1);
+const ZONES_MIN: u64 = 16;
+
+impl Sizing {
+    /// The size of the zones of a drive with `available` bytes: one power of two, or three.
+    ///
+    /// Each instance gets 256 to 384 set-groups. If they need too much memory, they are made
+    /// smaller, down to an eighth. Then a lookup reads more pages.
+    pub fn zone_size(&self, available: ByteSize) -> ByteSize {
+        let bytes = available.bytes() * u64::from(self.drives);
+        let instances = (bytes / SET_GROUPS / OF_INSTANCE_MIN.bytes())
+            .clamp(1, u64::from(self.cores).max(1))
+            .max(bytes.div_ceil(u64::from(PAGES_MOST) * PAGE_BYTES as u64));
+        let least = rounded(bytes / ZONES_MIN).min(ZONE_MIN.bytes());
+        let zone = |set_groups| rounded(bytes / (set_groups * instances)).max(least);
+        let fewest = zone(SET_GROUPS_MAX);
+        let mut size = zone(SET_GROUPS);
+        while size > fewest && self.memory_of(bytes, size, instances) > self.memory.bytes() {
+            size = rounded(size - 1);
+        }
+        ByteSize(size)
+    }
+
+    fn memory_of(&self, bytes: u64, zone: u64, instances: u64) -> u64 {
+        let flash = Flash {
+            zones: u32::try_from(bytes / zone / instances).unwrap_or(u32::MAX),
+            zone_pages: u32::try_from(zone / PAGE_BYTES as u64).unwrap_or(u32::MAX),
+            in_place: true,
+        };
+        // Settings that do not fit are reported when the plan is made.
+        let plan = NemoPlan::new(&self.config, &flash);
+        plan.map_or(0, |plan| instances * plan.costs().memory_bytes())
+    }
+
+    /// The number of instances that share `flash`: one for each core, but with enough set-groups,
+    /// and not more of their buffers than fit in memory.
+    pub fn instances(&self, flash: &Flash) -> u32 {
+        let zone = u64::from(flash.zone_pages) * PAGE_BYTES as u64;
+        let of_memory = self.memory_of(zone * u64::from(flash.zones), zone, 1);
+        let buffers = u64::from(self.config.memory_set_groups + 1) * zone;
+        let spare = self.memory.bytes().saturating_sub(of_memory);
+        let affordable = 1 + spare / buffers.max(1);
+        let wanted = (u64::from(flash.zones) / SET_GROUPS)
+            .min(u64::from(self.cores))
+            .min(affordable);
+        let fewest = flash.pages().div_ceil(u64::from(PAGES_MOST));
+        u32::try_from(wanted.max(fewest).max(1)).unwrap_or(u32::MAX)
+    }
+
+    /// The settings with as much of the index cached as fits in memory, at most what they say.
+    /// Each of `instances` has `flash`.
+    pub fn fitted(&self, flash: &Flash, instances: u32) -> NemoConfig {
+        let memory = |index_cache_share| {
+            let config = NemoConfig {
+                index_cache_share,
+                ..self.config.clone()
+            };
+            let plan = NemoPlan::new(&config, flash);
+            plan.map_or(0, |plan| u64::from(instances) * plan.costs().memory_bytes())
+        };
+        let share = self.config.index_cache_share;
+        let (least, most) = (memory(0.0), memory(share));
+        let room = self.memory.bytes().saturating_sub(least) as f64;
+        let fits = room / most.saturating_sub(least).max(1) as f64;
+        NemoConfig {
+            index_cache_share: share * fits.min(1.0),
+            ..self.config.clone()
+        }
+    }
+}
+
+/// The largest power of two, or one and a half of it, up to `bytes`.
+fn rounded(bytes: u64) -> u64 {
+    let power = 1 << bytes.max(4).ilog2();
+    match power / 2 * 3 <= bytes {
+        true => power / 2 * 3,
+        false => power,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sizing(cores: u32, memory: ByteSize) -> Sizing {
+        Sizing {
+            config: NemoConfig::default(),
+            cores,
+            memory,
+            drives: 1,
+        }
+    }
+
+    /// The size of zones, and the instances that they make.
+    fn chosen(sizing: &Sizing, available: ByteSize) -> (ByteSize, u32) {
+        let zone = sizing.zone_size(available);
+        let flash = Flash {
+            zones: (available.bytes() / zone.bytes()) as u32 - 2,
+            zone_pages: (zone.bytes() / PAGE_BYTES as u64) as u32,
+            in_place: true,
+        };
+        (zone, sizing.instances(&flash))
+    }
+
+    #[test]
+    fn set_groups_grow_with_the_flash() {
+        let (tib, mib) = (1 << 10, ByteSize::mib);
+        let table = [
+            (mib(32), 2, (mib(1), 1)),
+            (ByteSize::gib(1), 2, (mib(4), 1)),
+            (ByteSize::gib(3), 2, (mib(6), 1)),
+            (ByteSize::gib(100), 2, (mib(192), 2)),
+            (ByteSize::gib(tib), 16, (mib(256), 16)),
+            (ByteSize::gib(30 * tib), 2, (mib(24 << 10), 4)),
+        ];
+        for (available, cores, expected) in table {
+            let sizing = sizing(cores, ByteSize::gib(tib));
+            assert_eq!(chosen(&sizing, available), expected, "{available}");
+        }
+    }
+
+    #[test]
+    fn set_groups_shrink_to_fit_in_memory() {
+        let flash = ByteSize::gib(1 << 10);
+        let (ample, _) = chosen(&sizing(8, ByteSize::gib(64)), flash);
+        let (scarce, instances) = chosen(&sizing(8, ByteSize::gib(8)), flash);
+        assert!(scarce < ample, "{scarce} {ample}");
+        let memory = sizing(8, ByteSize(0)).memory_of(flash.bytes(), scarce.bytes(), 8);
+        assert!(memory <= ByteSize::gib(8).bytes(), "{memory}");
+        assert_eq!(instances, 8);
+        let (least, _) = chosen(&sizing(8, ByteSize(0)), flash);
+        assert_eq!(least.bytes(), ample.bytes() / 8);
+    }
+
+    #[test]
+    fn the_index_cache_shrinks_to_fit_in_memory() {
+        let flash = Flash {
+            zones: 2048,
+            zone_pages: 16_384,
+            in_place: true,
+        };
+        let share = |memory| sizing(1, memory).fitted(&flash, 1).index_cache_share;
+        assert_eq!(share(ByteSize::gib(4)), 0.5);
+        let less = share(ByteSize::mib(512));
+        assert!(less > 0.05 && less < 0.45, "{less}");
+        assert_eq!(share(ByteSize::mib(16)), 0.0);
+    }
+
+    /// A zoned drive has few large zones, so that instances would take much memory.
+    #[test]
+    fn instances_fit_in_memory() {
+        let flash = Flash {
+            zones: 904,
+            zone_pages: 275_712,
+            in_place: false,
+        };
+        assert_eq!(sizing(16, ByteSize::gib(64)).instances(&flash), 3);
+        assert_eq!(sizing(16, ByteSize::gib(8)).instances(&flash), 1);
+        assert_eq!(sizing(1, ByteSize::gib(64)).instances(&flash), 1);
+    }
+
+    #[test]
+    fn drives_share_the_set_groups() {
+        let four = Sizing {
+            drives: 4,
+            ..sizing(2, ByteSize::gib(64))
+        };
+        let zone = four.zone_size(ByteSize::gib(25));
+        assert_eq!(
+            zone,
+            sizing(2, ByteSize::gib(64)).zone_size(ByteSize::gib(100))
+        );
+    }
+}
