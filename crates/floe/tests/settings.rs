@@ -14,7 +14,7 @@ use floe::object::Consistency;
 use floe::origin::OriginKind;
 use floe::tiny::{
     FairyWrenConfig, KangarooConfig, LogConfig, LookBeforeFence, NemoConfig, SetConfig, SetPolicy,
-    SetStorage, TinyEngine,
+    SetStorage, TinyDurability, TinyEngine,
 };
 use floe::{
     CacheConfig, ChunkConfig, ClruLayout, DeviceConfig, Durability, Eviction, LargeReads,
@@ -39,7 +39,7 @@ fn every_part_of_a_configuration_can_be_named() {
     let _: (Eviction, ClruLayout) = (chunk.eviction, chunk.clru_layout);
     let _: (Durability, LargeReads) = (chunk.durability, chunk.large_reads);
     let tiny: TinyConfig = TinyTierConfig::default().engine;
-    let _: (TinyEngine, Durability) = (tiny.engine, tiny.durability);
+    let _: (TinyEngine, TinyDurability) = (tiny.engine, tiny.durability);
     let _: (LookBeforeFence, AdmissionConfig) = (tiny.look_before_fence, tiny.admission);
     let _: (NemoConfig, LogConfig) = (tiny.nemo, tiny.log);
     let _: (SetConfig, KangarooConfig) = (tiny.set, tiny.kangaroo);
@@ -78,6 +78,7 @@ fn enums_of_settings_parse_from_their_names() {
     parses::<Eviction>(&["zplru", "fifo", "sieve", "clru"]);
     parses::<ClruLayout>(&["auto", "log", "slots"]);
     parses::<Durability>(&["power", "process"]);
+    parses::<TinyDurability>(&["power", "process", "none"]);
     parses::<LargeReads>(&["in_turn", "first"]);
     parses::<TinyEngine>(&["nemo", "log", "set", "kangaroo", "fairywren"]);
     parses::<SetPolicy>(&["fifo", "rrip"]);

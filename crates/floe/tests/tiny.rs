@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{in_place, memory, power_switch, zoned};
-use floe::tiny::{OpenTinyError, TinyConfig, TinyEngine};
+use floe::tiny::{OpenTinyError, TinyConfig, TinyDurability, TinyEngine};
 use floe::{ByteSize, Bytes, Cache, CacheConfig, CacheError, ChunkConfig, InRam, OpenError};
 use floe::{PutOptions, Store, StoreConfig, Tiny};
 use floe_core::policy::admission::{AdmissionConfig, RejectFirstConfig};
@@ -306,6 +306,60 @@ fn a_cache_of_another_engine_is_another_plan() {
                 assert!(error.contains(&names), "{error}");
             }
         }
+    });
+}
+
+#[test]
+fn without_fences_only_a_closed_store_is_warm() {
+    virtual_time::run(7, |clock: Clock| async move {
+        let power = power_switch(in_place(ZONES, ZONE));
+        let open = async |durability| {
+            power.crash(1);
+            let device = power.reopen();
+            let config = TinyConfig {
+                durability,
+                ..of(TinyEngine::Nemo)
+            };
+            let store = Tiny::open(device, clock.clone(), &config).await;
+            store.expect("opens")
+        };
+        let put = async |store: &Tiny, value: &[u8]| {
+            let put = store.put(b"key", value, PutOptions::default());
+            put.await.expect("put");
+        };
+        let get = async |store: &Tiny| {
+            let found = store.get(b"key").await.expect("get");
+            found.map(|found| found.bytes)
+        };
+        let none = TinyDurability::None;
+        let store = open(none).await;
+        put(&store, b"old").await;
+        store.close().await.expect("closes");
+        // A life that writes nothing needs no close.
+        let store = open(none).await;
+        assert_eq!(get(&store).await.as_deref(), Some(&b"old"[..]));
+        drop(store);
+        let store = open(none).await;
+        assert_eq!(get(&store).await.as_deref(), Some(&b"old"[..]));
+        put(&store, b"new").await;
+        assert_eq!(store.stats().fences, 0);
+        // A flush alone is no close: writes may follow.
+        store.flush().await.expect("flushes");
+        put(&store, b"newer").await;
+        drop(store);
+        let store = open(TinyDurability::Power).await;
+        let recovery = *store.recovery();
+        assert!(recovery.unclosed && recovery.cold && !recovery.journal_damaged);
+        assert_eq!(get(&store).await, None);
+        put(&store, b"fenced").await;
+        store.flush().await.expect("flushes");
+        drop(store);
+        let store = open(none).await;
+        assert_eq!(get(&store).await.as_deref(), Some(&b"fenced"[..]));
+        store.close().await.expect("closes");
+        let store = open(TinyDurability::Power).await;
+        assert_eq!(get(&store).await.as_deref(), Some(&b"fenced"[..]));
+        store.close().await.expect("closes");
     });
 }
 

@@ -4,9 +4,11 @@
 
 mod common;
 
+use std::cell::Cell;
+
 use common::{Lives, drive, in_place, power_switch, zoned};
 use floe::Tiny;
-use floe::tiny::{TinyConfig, TinyEngine};
+use floe::tiny::{TinyConfig, TinyDurability, TinyEngine};
 use floe_core::tiny::nemo::{FilterKind, NemoConfig};
 use floe_core::tiny::{KangarooConfig, LogConfig, SetConfig, SetPolicy, SetStorage};
 use floe_core::{ByteSize, Geometry};
@@ -89,7 +91,7 @@ fn on_a_drive() {
         keys_per_client: 300,
         ..lives()
     };
-    let format = std::cell::Cell::new(true);
+    let format = Cell::new(true);
     let counts = lives.run_on_drive(&drive(ByteSize::mib(128)), async |devices, clock| {
         let config = TinyConfig {
             format: format.replace(false),
@@ -211,6 +213,33 @@ mod nemo {
     #[test]
     fn power_loss() {
         run(&power_losses(), in_place(ZONES, ZONE), ours(), 5);
+    }
+
+    /// A life without fences leaves nothing behind, and the next one has fences again.
+    #[test]
+    fn every_other_life_without_fences() {
+        for lives in [lives(), power_losses()] {
+            let geometry = Geometry {
+                max_append_bytes: 64 << 10,
+                ..in_place(ZONES, ZONE)
+            };
+            let life = Cell::new(0);
+            let counts = lives.run(&[power_switch(geometry)], async |devices, clock| {
+                let is_unfenced = life.replace(life.get() + 1) % 3 == 1;
+                let config = TinyConfig {
+                    durability: match is_unfenced {
+                        true => TinyDurability::None,
+                        false => TinyDurability::Power,
+                    },
+                    ..ours()
+                };
+                let store = Tiny::open(devices[0].clone(), clock, &config).await;
+                let store = store.expect("the cache opens");
+                assert_eq!(store.recovery().unclosed, life.get() % 3 == 0);
+                store
+            });
+            assert!(counts.hits > 0 && counts.warm_hits > 0, "{counts:?}");
+        }
     }
 
     #[test]

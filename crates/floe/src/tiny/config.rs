@@ -27,6 +27,33 @@ pub enum LookBeforeFence {
 
 floe_core::parse_by_name!(LookBeforeFence);
 
+/// The failures that an acknowledged delete or overwrite survives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TinyDurability {
+    /// Power loss: fences are flushed to stable media before the acknowledgement.
+    #[default]
+    Power,
+    /// A crash of the process, but not of the machine: fences are written before the
+    /// acknowledgement, but not flushed.
+    Process,
+    /// None: there are no fences. Unless the store was closed, it is empty when it is opened
+    /// again.
+    None,
+}
+
+floe_core::parse_by_name!(TinyDurability);
+
+impl TinyDurability {
+    /// The durability of the journal. The mark of a store without fences must survive all.
+    pub(super) fn of_journal(self) -> Durability {
+        match self {
+            TinyDurability::Power | TinyDurability::None => Durability::Power,
+            TinyDurability::Process => Durability::Process,
+        }
+    }
+}
+
 /// The settings of a tiny store, except for its device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -39,7 +66,7 @@ pub struct TinyConfig {
     /// to fit, and so is the cached part of the index. `None`: a quarter of the machine's.
     pub memory: Option<ByteSize>,
     /// The failure that an acknowledged delete or overwrite survives.
-    pub durability: Durability,
+    pub durability: TinyDurability,
     /// When a write first looks its key up on flash.
     pub look_before_fence: LookBeforeFence,
     /// The engine. Only `nemo` recovers its objects after a restart; the
@@ -73,7 +100,7 @@ impl Default for TinyConfig {
         TinyConfig {
             instances: None,
             memory: None,
-            durability: Durability::default(),
+            durability: TinyDurability::default(),
             look_before_fence: LookBeforeFence::default(),
             engine: TinyEngine::default(),
             nemo: NemoConfig::default(),

@@ -495,6 +495,12 @@ impl Instance {
         self.retire_fences(&mut state, journal.last());
     }
 
+    /// True if every object ever inserted is on flash.
+    pub(super) fn is_drained(&self) -> bool {
+        let state = self.state.lock();
+        !self.poisoned.load(SeqCst) && state.engine.is_drained(&state.stripe)
+    }
+
     /// Flushes the objects in memory, and waits for that. False if the instance
     /// stopped before.
     pub(super) async fn drain(&self) -> bool {

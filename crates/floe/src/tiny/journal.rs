@@ -65,6 +65,7 @@ impl Journal {
             gone: BTreeMap::new(),
             written: BTreeMap::new(),
             sealing: BTreeMap::new(),
+            unfenced: false,
             bounds,
             progress: Arc::clone(&progress),
         };
@@ -115,6 +116,22 @@ impl Journal {
     /// The number of the last fence that was sent.
     pub(super) fn last(&self) -> u64 {
         self.order.last()
+    }
+
+    /// Makes durable that writes from now on have no fences.
+    pub(super) async fn begin_unfenced(&self) -> Result<(), CacheError> {
+        if self.progress.unfenced.load(SeqCst) {
+            return Ok(());
+        }
+        self.commit(TinyNote::Unfenced).await?;
+        self.progress.unfenced.store(true, SeqCst);
+        Ok(())
+    }
+
+    /// Everything is on flash, and nothing more is written. Once the journal is
+    /// [settled](Self::settle), the note of [`begin_unfenced`](Self::begin_unfenced) is gone.
+    pub(super) fn end_unfenced(&self) {
+        self.progress.is_complete.store(true, SeqCst);
     }
 
     /// Sees to it that fences which do not hold are not found again.
@@ -208,6 +225,10 @@ struct Progress {
     written: AtomicU64,
     /// The metadata zones could not be written.
     broken: AtomicBool,
+    /// It is durable that writes have no fences.
+    unfenced: AtomicBool,
+    /// Everything that was written without a fence is on flash.
+    is_complete: AtomicBool,
     /// There is no task any more.
     ended: AtomicBool,
     /// Memory of the fences that may hold, and of those that wait.
@@ -251,6 +272,8 @@ struct Notes {
     /// Of each instance, the last set-group whose summary was about to be written, with
     /// the places of all attempts.
     sealing: BTreeMap<u32, (u64, Vec<u32>)>,
+    /// Writes have no fences.
+    unfenced: bool,
     bounds: Arc<[Arc<FenceBounds>]>,
     progress: Arc<Progress>,
 }
@@ -281,6 +304,10 @@ impl Notes {
                     pages.push(page);
                     continue;
                 }
+                Entry::Note(TinyNote::Unfenced) => {
+                    self.unfenced = true;
+                    continue;
+                }
                 Entry::Note(TinyNote::Fence(_) | TinyNote::CheckpointEnd { .. }) => continue,
             };
             let newest = newest.entry(instance).or_default();
@@ -307,7 +334,13 @@ impl Notes {
             })
         });
         let fences = self.live.iter().map(|live| TinyNote::Fence(live.fence));
-        gone.chain(written).chain(sealing).chain(fences)
+        let unfenced = self.is_unfenced().then_some(TinyNote::Unfenced);
+        let of_instances = gone.chain(written).chain(sealing);
+        unfenced.into_iter().chain(of_instances).chain(fences)
+    }
+
+    fn is_unfenced(&self) -> bool {
+        self.unfenced && !self.progress.is_complete.load(SeqCst)
     }
 
     fn count_memory(&self) {
@@ -346,13 +379,14 @@ impl Contents for Notes {
         _written: Vec<TinyNote>,
     ) -> impl IntoIterator<Item = TinyNote, IntoIter: Send> + Send {
         self.live.retain(|live| live.holds(&self.bounds));
+        self.unfenced = self.is_unfenced();
         // A burst of fences that have ended leaves its room behind.
         self.live.shrink_to(2 * self.live.len());
         self.checkpoint()
     }
 
     fn is_settled(&self) -> bool {
-        self.live.iter().all(|live| live.holds(&self.bounds))
+        self.unfenced == self.is_unfenced() && self.live.iter().all(|live| live.holds(&self.bounds))
     }
 
     fn written(&mut self, entries: &[Entry], result: &Result<Written, LogError>) {

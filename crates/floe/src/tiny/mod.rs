@@ -59,7 +59,7 @@ use instance::Instance;
 use journal::Journal;
 use tasks::Note;
 
-pub use config::{LookBeforeFence, TinyConfig};
+pub use config::{LookBeforeFence, TinyConfig, TinyDurability};
 pub use floe_core::layout::tiny::TinyEngine;
 pub use floe_core::tiny::nemo::{Costs, NemoConfig};
 pub use floe_core::tiny::{
@@ -124,8 +124,7 @@ pub struct Tiny {
 
 struct Handle {
     engine: TinyEngine,
-    /// If a value can be recovered after a crash, so must be the write that superseded it.
-    durability: Durability,
+    writes: Writes,
     instances: Arc<[Arc<Instance>]>,
     journal: Journal,
     seed: HashSeed,
@@ -136,6 +135,27 @@ struct Handle {
     sizes: Option<TinySizes>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     journal_task: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// The reason why a superseded copy on flash cannot come back after a crash.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Writes {
+    /// Each write has a fence if it needs one.
+    Fenced,
+    /// Nothing comes back: the journal says that writes had no fences.
+    Unfenced,
+    /// Nothing comes back: the engine's index is in memory only.
+    Volatile,
+}
+
+impl Writes {
+    fn of(plan: &plan::TinyPlan) -> Self {
+        match (plan.engine.durability(), plan.durability) {
+            (Durability::Volatile, _) => Writes::Volatile,
+            (Durability::Persistent { .. }, TinyDurability::None) => Writes::Unfenced,
+            (Durability::Persistent { .. }, _) => Writes::Fenced,
+        }
+    }
 }
 
 impl Drop for Handle {
@@ -176,7 +196,7 @@ impl Tiny {
         let (journal, journal_task) = opened.journal;
         let handle = Arc::new(Handle {
             engine: plan.engine.kind(),
-            durability: plan.engine.durability(),
+            writes: Writes::of(&plan),
             instances,
             journal,
             seed: opened.superblock.seed,
@@ -304,7 +324,7 @@ impl Tiny {
     /// need, so without this the next opening would discard recently
     /// overwritten keys that are on flash.
     async fn settle(&self) {
-        if !self.handle.durability.is_persistent() {
+        if self.handle.writes == Writes::Volatile {
             return;
         }
         for instance in &*self.handle.instances {
@@ -328,6 +348,10 @@ impl Tiny {
         for task in tasks {
             // The panic of a task was reported already.
             let _ = task.await;
+        }
+        let instances = &self.handle.instances;
+        if flushed.is_ok() && instances.iter().all(|instance| instance.is_drained()) {
+            self.handle.journal.end_unfenced();
         }
         self.settle().await;
         // The device must be unused afterwards. A caller that waits for the
@@ -449,9 +473,14 @@ impl Handle {
     }
 
     async fn insert(&self, instance: &Instance, object: Object) -> Result<(), CacheError> {
-        // A volatile engine cannot bring back a stale copy.
-        let persists = self.durability.is_persistent();
-        let journal = persists.then_some(&self.journal);
+        let journal = match self.writes {
+            Writes::Volatile => None,
+            Writes::Fenced => Some(&self.journal),
+            Writes::Unfenced => {
+                self.journal.begin_unfenced().await?;
+                None
+            }
+        };
         let wait = instance.insert(object, self.now_seconds(), journal).await?;
         self.journal.wait(wait).await
     }

@@ -69,7 +69,7 @@ pub(super) async fn open(
     let found = find(&device, plan, superblocks).await?;
     let opened = match (found, plan.engine.recovery()) {
         (None, _) => format(device, clock, plan, config).await,
-        (Some(found), Some(nemo)) if !found.damaged => {
+        (Some(found), Some(nemo)) if !found.damaged && !is_unfenced(&found) => {
             recover(device, clock, plan, nemo, found).await
         }
         (Some(found), _) => start_empty(device, clock, plan, config, &found).await,
@@ -155,8 +155,13 @@ async fn format(
     begin_empty(device, clock, plan, superblock, ZoneId(0), recovery).await
 }
 
-/// Discards the objects of an existing cache: its engine is volatile, or its
-/// fences were lost and any copy may be stale.
+/// True if the last life of the cache wrote without fences, and did not end in order.
+fn is_unfenced(found: &Found<TinySuperblock>) -> bool {
+    found.records.contains(&TinyNote::Unfenced)
+}
+
+/// Discards the objects of an existing cache: its engine is volatile, or any copy may be stale,
+/// since its fences were lost or not written.
 ///
 /// The new cache id makes every page written so far unreadable, even if the
 /// device brings one back. The key hash stays, and with it the cache's
@@ -177,6 +182,7 @@ async fn start_empty(
     };
     let recovery = TinyRecovery {
         cold: true,
+        unclosed: is_unfenced(found),
         journal_damaged: found.damaged,
         ..TinyRecovery::default()
     };
@@ -222,7 +228,7 @@ async fn begin_empty(
         Start {
             device,
             clock: clock.clone(),
-            durability: plan.durability,
+            durability: plan.durability.of_journal(),
             superblock,
             zone: metadata,
         },
@@ -317,7 +323,7 @@ async fn recover(
         Start {
             device,
             clock: clock.clone(),
-            durability: plan.durability,
+            durability: plan.durability.of_journal(),
             superblock,
             zone: other(found.zone),
         },

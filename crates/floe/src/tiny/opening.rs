@@ -73,6 +73,8 @@ pub struct TinyRecovery {
     /// An existing cache was discarded, because its engine is volatile
     /// or its journal was damaged.
     pub cold: bool,
+    /// It made no fences and was not closed, so that all objects had to be discarded.
+    pub unclosed: bool,
     /// The journal was damaged, so that all objects had to be discarded.
     pub journal_damaged: bool,
     /// Recovered set-groups.

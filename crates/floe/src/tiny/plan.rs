@@ -1,6 +1,6 @@
 //! The validated plan: settings that a device can carry out.
 
-use floe_core::chunk::{Durability, METADATA_ZONES};
+use floe_core::chunk::METADATA_ZONES;
 use floe_core::hash::KeyHash;
 use floe_core::layout::tiny::{TINY_NOTE_BYTES, TinyEngine, TinyFormatPlan, TinySuperblock};
 use floe_core::placement::{Handles, Stream};
@@ -9,7 +9,7 @@ use floe_core::tiny::nemo::NemoPlan;
 use floe_core::tiny::{Flash, Object, PAGE_BYTES, PAGE_ROOM_BYTES, PlanError, SetStorage};
 use floe_core::{ByteSize, Geometry};
 
-use super::config::{LookBeforeFence, TinyConfig};
+use super::config::{LookBeforeFence, TinyConfig, TinyDurability};
 use super::engine::EnginePlan;
 use super::fences::FenceLimits;
 use super::sizes::TinySizes;
@@ -18,7 +18,7 @@ use super::sizes::TinySizes;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct TinyPlan {
     pub(super) geometry: Geometry,
-    pub(super) durability: Durability,
+    pub(super) durability: TinyDurability,
     pub(super) look_before_fence: LookBeforeFence,
     pub(super) instances: u32,
     /// The flash of each instance.

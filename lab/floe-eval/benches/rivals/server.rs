@@ -66,7 +66,7 @@ impl Peer {
         let mut floes = vec!["floe", "floe-process"];
         if case.is_tiny() {
             // Values of 4 KiB are in such blocks as it is.
-            floes.extend(["floe-sectors", "floe-looks"]);
+            floes.extend(["floe-sectors", "floe-looks", "floe-unfenced"]);
         }
         let floes = floes
             .into_iter()
@@ -187,6 +187,7 @@ fn socket(folder: &Path, name: &str) -> PathBuf {
 /// values; the other half is more than what its buffers and indexes take. As
 /// `floe-process` what it promises of overwrites and deletes holds when the
 /// process dies, and not when power fails; the others promise neither. As
+/// `floe-unfenced` it promises nothing of them, as extstore. As
 /// `floe-sectors` it writes blocks of 512 bytes instead of 4 KiB. As `floe-looks`
 /// it looks for every key on flash of which memory knows nothing before it makes
 /// a fence.
@@ -235,6 +236,9 @@ fn floe(programs: &Programs, case: &Case, folder: &Path, name: &str) -> Option<C
     }
     if name == "floe-looks" {
         command.args(["--tiny-look-before-fence", "always"]);
+    }
+    if name == "floe-unfenced" {
+        command.arg("--tiny-durability=none");
     }
     if name == "floe-process" {
         command.args(["--chunk-durability", "process", "--tiny-durability=process"]);

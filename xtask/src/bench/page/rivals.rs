@@ -107,6 +107,10 @@ pub(super) fn compare_fill(text: &mut String, rows: &[&Value]) {
     let others = [
         ("floe-looks", "with `tiny.look_before_fence = \"always\"`"),
         ("floe-sectors", "tuned with `tiny.block_size = 512`"),
+        (
+            "floe-unfenced",
+            "with `tiny.durability = \"none\"`, which keeps nothing over a crash,",
+        ),
         ("foyer", "foyer"),
         (
             "memcached-extstore",

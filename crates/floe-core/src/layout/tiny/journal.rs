@@ -10,6 +10,9 @@
 //! | 0 | 8 | key hash | instance | instance | number of notes before it |
 //! | 8 | 8, bits 0 to 55 | below | below | below | zero |
 //! | | bits 56 to 63 | 1 | 2 | 3 | 4 |
+//!
+//! Kind 5 is a set-group's summary that is about to be written: instance and first page, 4 bytes
+//! each, and the sequence. Kind 6, zero otherwise, begins writes without fences.
 
 use crate::hash::KeyHash;
 use crate::layout::error::LayoutError;
@@ -67,6 +70,9 @@ pub enum TinyNote {
         /// The sequence of the set-group.
         sequence: u64,
     },
+    /// From here on, writes superseded objects on flash without a fence. If this note counts
+    /// when the cache is opened, no object on flash may be served.
+    Unfenced,
     /// All notes that counted when this metadata zone was begun are before this
     /// one.
     CheckpointEnd {
@@ -93,6 +99,7 @@ impl JournalRecord for TinyNote {
                 page,
                 sequence,
             } => (5, u64::from(page) << 32 | u64::from(instance), sequence),
+            TinyNote::Unfenced => (6, 0, 0),
         };
         if below >> SEQUENCE_BITS != 0 {
             return Err(LayoutError::Malformed("a sequence of more than 56 bits"));
@@ -126,6 +133,7 @@ impl JournalRecord for TinyNote {
                 page: (first >> 32) as u32,
                 sequence: below,
             },
+            6 if first == 0 && below == 0 => TinyNote::Unfenced,
             _ => return None,
         };
         Some((note, rest))

@@ -18,31 +18,31 @@ pub struct Sizing {
     pub drives: u32,
 }
 
-/// Fewest set-groups of an instance that evict finely enough.
+/// Fewest set-groups that are made for an instance, and with which it still counts as full size:
+/// the cache's metadata takes some zones.
 const SET_GROUPS: u64 = 256;
+const SET_GROUPS_LEAST: u64 = 250;
 
 /// Most set-groups of an instance that are made to save memory. A lookup would read some forty
 /// pages.
 const SET_GROUPS_MAX: u64 = 8 * SET_GROUPS;
 
-/// Smallest set-group for whose sake there are more instances.
-const OF_INSTANCE_MIN: ByteSize = ByteSize::mib(4);
-
-/// Smallest zone, unless the flash has less than [`ZONES_MIN`] of them.
-const ZONE_MIN: ByteSize = ByteSize::mib(1);
-const ZONES_MIN: u64 = 16;
+/// Smallest set-group for whose sake there are more of them: if memory is not short, few
+/// set-groups are better on small flash, since all filters are in memory then.
+const SET_GROUP_MIN: ByteSize = ByteSize::mib(4);
+const ZONES_MIN: u64 = 64;
 
 impl Sizing {
-    /// The size of the zones of a drive with `available` bytes: one power of two, or three.
+    /// The size of the zones of a drive with `available` bytes: 2^n or 3 · 2^n bytes.
     ///
-    /// Each instance gets 256 to 384 set-groups. If they need too much memory, they are made
+    /// Each instance gets 256 to 384 set-groups of 4 MiB or more, or 64 on small flash. If they need too much memory, they are made
     /// smaller, down to an eighth. Then a lookup reads more pages.
     pub fn zone_size(&self, available: ByteSize) -> ByteSize {
         let bytes = available.bytes() * u64::from(self.drives);
-        let instances = (bytes / SET_GROUPS / OF_INSTANCE_MIN.bytes())
+        let instances = (bytes / SET_GROUPS / SET_GROUP_MIN.bytes())
             .clamp(1, u64::from(self.cores).max(1))
             .max(bytes.div_ceil(u64::from(PAGES_MOST) * PAGE_BYTES as u64));
-        let least = rounded(bytes / ZONES_MIN).min(ZONE_MIN.bytes());
+        let least = rounded(bytes / ZONES_MIN).min(SET_GROUP_MIN.bytes());
         let zone = |set_groups| rounded(bytes / (set_groups * instances)).max(least);
         let fewest = zone(SET_GROUPS_MAX);
         let mut size = zone(SET_GROUPS);
@@ -71,7 +71,7 @@ impl Sizing {
         let buffers = u64::from(self.config.memory_set_groups + 1) * zone;
         let spare = self.memory.bytes().saturating_sub(of_memory);
         let affordable = 1 + spare / buffers.max(1);
-        let wanted = (u64::from(flash.zones) / SET_GROUPS)
+        let wanted = (u64::from(flash.zones) / SET_GROUPS_LEAST)
             .min(u64::from(self.cores))
             .min(affordable);
         let fewest = flash.pages().div_ceil(u64::from(PAGES_MOST));
@@ -137,7 +137,8 @@ mod tests {
     fn set_groups_grow_with_the_flash() {
         let (tib, mib) = (1 << 10, ByteSize::mib);
         let table = [
-            (mib(32), 2, (mib(1), 1)),
+            (mib(32), 2, (ByteSize::kib(512), 1)),
+            (mib(256), 2, (mib(4), 1)),
             (ByteSize::gib(1), 2, (mib(4), 1)),
             (ByteSize::gib(3), 2, (mib(6), 1)),
             (ByteSize::gib(100), 2, (mib(192), 2)),

@@ -62,16 +62,17 @@ const LARGE_READS: &[Choice] = &[
     },
 ];
 
-pub(super) const DURABILITY: &[Choice] = &[
-    Choice {
-        word: "power",
-        doc: "A power loss: the device is flushed before the acknowledgement.",
-    },
-    Choice {
-        word: "process",
-        doc: "The end of the process, by any signal, but not a power loss.",
-    },
-];
+pub(super) const POWER: Choice = Choice {
+    word: "power",
+    doc: "A power loss: the device is flushed before the acknowledgement.",
+};
+
+pub(super) const PROCESS: Choice = Choice {
+    word: "process",
+    doc: "The end of the process, by any signal, but not a power loss.",
+};
+
+const DURABILITY: &[Choice] = &[POWER, PROCESS];
 
 pub(super) fn section() -> Result<Section, String> {
     let key = Key::new;

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use floe_core::ByteSize;
-use floe_core::chunk::Durability;
 use floe_core::layout::tiny::TinyEngine;
 use floe_core::tiny::nemo::NemoConfig;
 use floe_core::tiny::{FairyWrenConfig, KangarooConfig, LogConfig, SetConfig};
@@ -12,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use toml::Table;
 
 use super::admission::AdmissionSettings;
-use super::chunk::DURABILITY;
+use super::chunk::{POWER, PROCESS};
 use crate::cache::TinyTierConfig;
 use crate::config::{Choice, Key, Kind, Limits, Section};
-use crate::tiny::{LookBeforeFence, TinyConfig};
+use crate::tiny::{LookBeforeFence, TinyConfig, TinyDurability};
 
 const ENGINE: &[Choice] = &[
     Choice {
@@ -37,6 +36,15 @@ const ENGINE: &[Choice] = &[
     Choice {
         word: "fairywren",
         doc: "A small log in front of sets in two logs (FairyWREN, OSDI '24). Loses its objects when the process ends.",
+    },
+];
+
+const DURABILITY: &[Choice] = &[
+    POWER,
+    PROCESS,
+    Choice {
+        word: "none",
+        doc: "None, which saves the fences: unless Floe was stopped in order, the engine is empty when it starts again.",
     },
 ];
 
@@ -88,7 +96,7 @@ pub struct TinySettings {
     /// The number of independent engines.
     pub instances: Option<u32>,
     /// The failure that an acknowledged delete or overwrite survives.
-    pub durability: Durability,
+    pub durability: TinyDurability,
     /// When a write looks its key up on flash before it writes a fence.
     pub look_before_fence: LookBeforeFence,
     /// Admission to flash.
@@ -123,7 +131,7 @@ impl Default for TinySettings {
             ram_size: ByteSize::mib(64),
             memory_size: None,
             instances: None,
-            durability: Durability::default(),
+            durability: TinyDurability::default(),
             look_before_fence: LookBeforeFence::default(),
             admission: AdmissionSettings::default(),
             nemo: NemoConfig::default(),
@@ -176,7 +184,7 @@ pub(super) fn section() -> Result<Section, String> {
             key(
                 "zone_size",
                 Kind::Size,
-                "Size of a zone, the unit of reclaim. With `nemo`, also that of a set-group, which fills in memory and is written at once (three of them are in memory). When not set: that of the cache on the device, or of a zoned drive; for a new cache a 256th to a 384th of an instance's flash, less if `tiny.memory_size` is short; 4 MiB for the other engines. Part of the format: changing it needs a reformat.",
+                "Size of a zone, the unit of reclaim. With `nemo`, also that of a set-group, which fills in memory and is written at once (three of them are in memory). When not set: that of the cache on the device, or of a zoned drive; for a new cache a 256th to a 384th of an instance's flash, at least 4 MiB if 64 of them fit, less if `tiny.memory_size` is short; 4 MiB for the other engines. Part of the format: changing it needs a reformat.",
             ),
             key(
                 "block_size",

@@ -165,7 +165,7 @@ fn notes() -> impl Strategy<Value = TinyNote> {
             below,
         })
     };
-    (0..5, any::<u64>(), any::<u32>(), 0u64..1 << 56).prop_map(
+    (0..6, any::<u64>(), any::<u32>(), 0u64..1 << 56).prop_map(
         move |(kind, word, instance, below)| match kind {
             0 => fence(word, below),
             1 => TinyNote::Gone { instance, below },
@@ -175,6 +175,7 @@ fn notes() -> impl Strategy<Value = TinyNote> {
                 page: word as u32,
                 sequence: below,
             },
+            4 => TinyNote::Unfenced,
             _ => TinyNote::checkpoint_end(word),
         },
     )
