@@ -205,7 +205,12 @@ impl Plan {
             && tier.device.paths.is_empty()
         {
             let geometry = tier.device.geometry(size).map_err(unusable_tiny)?;
-            tier.engine.check(&geometry).map_err(unusable_tiny)?;
+            let mut engine = tier.engine.clone();
+            if tier.device.zone_size.is_none() && tier.device.all_paths().any(Path::exists) {
+                // A cache that exists has zones of its own size, and these divide them.
+                (engine.instances, engine.nemo.set_group_pages) = (None, None);
+            }
+            engine.check(&geometry).map_err(unusable_tiny)?;
         }
         let size = match self.device.size {
             Some(size) => size,

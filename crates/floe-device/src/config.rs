@@ -105,8 +105,7 @@ pub struct DeviceConfig {
     pub size: Option<ByteSize>,
     /// Distance between the starts of two zones. A simulated zoned drive has
     /// its own. Default: that of the cache on the device, otherwise
-    /// [`fitting_zone_size`], or what `set_groups` says; 64 MiB if `kind` is
-    /// `sim`.
+    /// [`fitting_zone_size`], or by `zone_sizing`; 64 MiB if `kind` is `sim`.
     pub zone_size: Option<ByteSize>,
     /// Writable bytes of a zone. Default: `zone_size`, or the simulated zoned
     /// drive's.
@@ -146,7 +145,7 @@ pub struct DeviceConfig {
     pub value_size: ByteSize,
     /// Zones of a default size are set-groups of tiny objects. Not a user setting.
     #[serde(skip)]
-    pub set_groups: Option<Sizing>,
+    pub zone_sizing: Option<Sizing>,
     /// The block size is that of the cache on the device or, for a new
     /// cache, the largest block that the drive writes atomically. Not a user
     /// setting: true if the user set no block size. A regular file, or a drive
@@ -184,7 +183,7 @@ impl Default for DeviceConfig {
             sim: SimConfig::default(),
             accept_foreign: false,
             value_size: ByteSize(0),
-            set_groups: None,
+            zone_sizing: None,
             fits_block_size: false,
             fits_zone_size: false,
             read_only: false,
@@ -278,7 +277,7 @@ impl DeviceConfig {
         match (self.zone_size, self.kind) {
             (Some(zone_size), _) => zone_size,
             (None, DeviceKind::Sim) => ZONE_SIZE_MAX,
-            (None, _) => match &self.set_groups {
+            (None, _) => match &self.zone_sizing {
                 Some(sizing) => sizing.zone_size(available),
                 None => fitting_zone_size(available, self.block_size, self.value_size),
             },

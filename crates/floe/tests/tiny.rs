@@ -333,10 +333,19 @@ fn without_fences_only_a_closed_store_is_warm() {
         };
         let none = TinyDurability::None;
         let store = open(none).await;
+        put(&store, b"older").await;
+        store.flush().await.expect("flushes");
         put(&store, b"old").await;
+        store
+            .put(b"deleted", b"", PutOptions::default())
+            .await
+            .expect("put");
+        store.flush().await.expect("flushes");
+        store.delete(b"deleted").await.expect("deletes");
         store.close().await.expect("closes");
         // A life that writes nothing needs no close.
         let store = open(none).await;
+        assert!(store.get(b"deleted").await.expect("get").is_none());
         assert_eq!(get(&store).await.as_deref(), Some(&b"old"[..]));
         drop(store);
         let store = open(none).await;

@@ -12,7 +12,7 @@ use floe::tiny::{TinyConfig, TinyDurability, TinyEngine};
 use floe_core::tiny::nemo::{FilterKind, NemoConfig};
 use floe_core::tiny::{KangarooConfig, LogConfig, SetConfig, SetPolicy, SetStorage};
 use floe_core::{ByteSize, Geometry};
-use floe_device::Faults;
+use floe_device::{Faults, PowerSwitch};
 use rand::RngExt;
 
 const OPERATIONS: u64 = 14_000;
@@ -59,14 +59,17 @@ fn config(engine: TinyEngine) -> TinyConfig {
     }
 }
 
-/// Runs `lives` and expects this hit percentage.
-fn run(lives: &Lives, geometry: Geometry, config: TinyConfig, hits_per_100: u64) {
-    let geometry = Geometry {
+/// A device whose power can be cut in the middle of a set-group.
+fn powered(geometry: Geometry) -> PowerSwitch {
+    power_switch(Geometry {
         max_append_bytes: 64 << 10,
         ..geometry
-    };
-    let power = power_switch(geometry);
-    let counts = lives.run(&[power], async |devices, clock| {
+    })
+}
+
+/// Runs `lives` and expects this hit percentage.
+fn run(lives: &Lives, geometry: Geometry, config: TinyConfig, hits_per_100: u64) {
+    let counts = lives.run(&[powered(geometry)], async |devices, clock| {
         Tiny::open(devices[0].clone(), clock, &config)
             .await
             .expect("the cache opens")
@@ -210,36 +213,45 @@ mod nemo {
         run(&lives(), zoned(ZONES, ZONE), config, 10);
     }
 
-    #[test]
-    fn power_loss() {
-        run(&power_losses(), in_place(ZONES, ZONE), ours(), 5);
-    }
-
-    /// A life without fences leaves nothing behind, and the next one has fences again.
+    /// A life without fences leaves nothing behind unless it was closed, as each third one is.
     #[test]
     fn every_other_life_without_fences() {
-        for lives in [lives(), power_losses()] {
-            let geometry = Geometry {
-                max_append_bytes: 64 << 10,
-                ..in_place(ZONES, ZONE)
-            };
-            let life = Cell::new(0);
-            let counts = lives.run(&[power_switch(geometry)], async |devices, clock| {
-                let is_unfenced = life.replace(life.get() + 1) % 3 == 1;
+        let killed = Lives {
+            count: 26,
+            operations: OPERATIONS / 2,
+            ..lives()
+        };
+        for lives in [killed, power_losses()] {
+            let (life, warm) = (Cell::new(0), Cell::new(false));
+            let power = powered(in_place(ZONES, ZONE));
+            let counts = lives.run(&[power], async |devices, clock| {
+                let before = life.replace(life.get() + 1);
                 let config = TinyConfig {
-                    durability: match is_unfenced {
-                        true => TinyDurability::None,
-                        false => TinyDurability::Power,
+                    durability: match life.get() % 2 {
+                        0 => TinyDurability::None,
+                        _ => TinyDurability::Power,
                     },
+                    instances: Some(2),
                     ..ours()
                 };
                 let store = Tiny::open(devices[0].clone(), clock, &config).await;
                 let store = store.expect("the cache opens");
-                assert_eq!(store.recovery().unclosed, life.get() % 3 == 0);
+                let unclosed = store.recovery().unclosed;
+                match (before % 2, before % 3) {
+                    (1, _) => assert!(!unclosed, "it had fences"),
+                    (_, 0) => warm.set(warm.get() || before > 0 && !unclosed),
+                    _ => assert_eq!(unclosed, before > 0, "life {before}"),
+                }
                 store
             });
+            assert!(warm.get() || lives.power_loss, "{counts:?}");
             assert!(counts.hits > 0 && counts.warm_hits > 0, "{counts:?}");
         }
+    }
+
+    #[test]
+    fn power_loss() {
+        run(&power_losses(), in_place(ZONES, ZONE), ours(), 5);
     }
 
     #[test]

@@ -349,7 +349,7 @@ impl Caches {
 
 async fn close(cache: &Cache) {
     if let Err(error) = cache.close().await {
-        // The next start recovers the cache, with every acknowledged write.
+        // The next start recovers the cache, or has forgotten what it cannot trust.
         tracing::warn!(%error, "the cache was not closed cleanly");
     }
 }

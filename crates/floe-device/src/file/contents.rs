@@ -126,7 +126,7 @@ impl<'a> Medium<'a> {
 
     /// The shape from the superblock at the start of the second zone.
     fn second_superblock(&self, zone_size: Option<u64>) -> io::Result<Option<CacheShape>> {
-        let powers = ZONE_BYTES_LOG2.map(|log2| 1 << log2);
+        let powers = ZONE_BYTES_LOG2.flat_map(|log2| [1 << log2, 3 << log2]);
         for start in zone_size.into_iter().chain(powers) {
             if start >= self.len {
                 continue;

@@ -46,6 +46,9 @@ pub(crate) trait LogSuperblock: Copy + Send + Sync + 'static {
     /// The records of the log behind it.
     type Record: JournalRecord + Send + Sync + 'static;
 
+    /// Most bytes of a log, if a metadata zone has room for more.
+    const BYTES_MAX: u64 = u64::MAX;
+
     /// Writes the superblock over `out`, one device block.
     fn encode(&self, out: &mut [u8]) -> Result<usize, LayoutError>;
 

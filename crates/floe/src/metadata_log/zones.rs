@@ -137,7 +137,7 @@ impl<S: LogSuperblock> Log<S> {
     /// Cuts records into as few blocks as can be appended.
     ///
     /// # Errors
-    /// [`LogError::Full`] if the rest of the zone has no room for them and for
+    /// [`LogError::Full`] if the rest of the log has no room for them and for
     /// another copy of the last one.
     fn blocks<'a>(&self, mut records: &'a [S::Record]) -> Result<Vec<&'a [S::Record]>, LogError> {
         let geometry = self.device.geometry();
@@ -158,7 +158,7 @@ impl<S: LogSuperblock> Log<S> {
             blocks.push(block);
             records = rest;
         }
-        if end + last > geometry.zone_capacity {
+        if end + last > geometry.zone_capacity.min(S::BYTES_MAX) {
             return Err(LogError::Full);
         }
         Ok(blocks)

@@ -129,10 +129,10 @@ impl TinyConfig {
         self.memory.unwrap_or_else(|| ByteSize(of_machine()))
     }
 
-    /// Lets zones of a default size on a new `device` be set-groups that suit it and the machine.
+    /// Makes zones of a default size, on a new device, set-groups that suit it and the machine.
     pub fn size_zones(&self, device: &mut DeviceConfig) {
         let drives = u32::try_from(device.paths.len().max(1)).unwrap_or(u32::MAX);
-        device.set_groups = (self.engine == TinyEngine::Nemo).then(|| self.sizing(drives));
+        device.zone_sizing = (self.engine == TinyEngine::Nemo).then(|| self.sizing(drives));
     }
 
     /// Chooses the sizes of a new cache over `drives` drives on this machine.
@@ -141,6 +141,7 @@ impl TinyConfig {
         Sizing {
             config: self.nemo.clone(),
             cores: machine::cores(),
+            given_instances: self.instances,
             memory: ByteSize(memory.saturating_sub(self.ram.bytes())),
             drives,
         }

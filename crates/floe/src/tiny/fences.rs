@@ -47,6 +47,16 @@ pub(super) struct FenceLimits {
     pub(super) held_max: usize,
 }
 
+impl FenceLimits {
+    /// Most memory of an instance's fences, those in the journal included.
+    pub(super) fn memory_max(&self) -> u64 {
+        (self.slots * size_of::<Sent>() + self.held_max * FENCE_BYTES) as u64
+    }
+}
+
+/// Bytes of a fence in the journal's memory.
+pub(super) const FENCE_BYTES: usize = 32;
+
 /// The bounds at which an instance's fences end. The journal reads them without
 /// the engine's lock.
 #[derive(Debug)]

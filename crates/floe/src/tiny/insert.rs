@@ -96,8 +96,9 @@ impl Instance {
 
     fn try_insert(&self, write: Write, now_seconds: u32, place: Option<Place<'_>>) -> Attempt {
         let mut state = self.state.lock();
-        // Checked under the lock: its next holder after `stop` has seen every write.
-        if self.stopping.load(SeqCst) || self.frozen.load(SeqCst) {
+        // Checked under the lock: its next holder after they were set has seen every write.
+        let flags = [&self.closing, &self.stopping, &self.frozen];
+        if flags.iter().any(|flag| flag.load(SeqCst)) {
             return Attempt::Done(Err(self.refusal()));
         }
         let (object, ram_only) = match write {

@@ -42,6 +42,7 @@ pub(super) struct Instance {
     /// Notified when there may be room, or a flush may be done.
     pub(super) room: Notify,
     pub(super) fence_bounds: Arc<FenceBounds>,
+    pub(super) closing: AtomicBool,
     pub(super) stopping: AtomicBool,
     /// The instance's task panicked: the state may be inconsistent.
     pub(super) poisoned: AtomicBool,
@@ -456,6 +457,12 @@ impl Instance {
             return pages.iter().map(|page| engine.label(*page)).collect();
         }
         pages.iter().map(|page| self.medium.label(*page)).collect()
+    }
+
+    /// Refuses writes from now on, those that wait included. Tasks go on.
+    pub(super) fn refuse_writes(&self) {
+        self.closing.store(true, SeqCst);
+        self.room.notify_waiters();
     }
 
     /// Stops the instance's task and wakes all waiting writes.

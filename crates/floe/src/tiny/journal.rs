@@ -17,15 +17,20 @@ use floe_core::layout::{JournalChain, LayoutError};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::fences::FenceBounds;
+use super::fences::{FENCE_BYTES, FenceBounds};
 use super::order::Order;
 use crate::error::CacheError;
 use crate::metadata_log::{
     self, Contents, Demand, LogError, LogSuperblock, Queue, Receipt, Start, Written, group_bytes,
 };
 
+/// Most bytes of a log in a metadata zone: an opening reads all of it.
+pub(super) const LOG_BYTES_MAX: u64 = 64 << 20;
+
 impl LogSuperblock for TinySuperblock {
     type Record = TinyNote;
+
+    const BYTES_MAX: u64 = LOG_BYTES_MAX;
 
     fn encode(&self, out: &mut [u8]) -> Result<usize, LayoutError> {
         TinySuperblock::encode(self, out)
@@ -210,6 +215,8 @@ pub(super) struct Live {
     pub(super) fence: Fence,
 }
 
+const _: () = assert!(size_of::<Live>() == FENCE_BYTES);
+
 impl Live {
     /// True if an older copy of its key could still come back.
     fn holds(&self, bounds: &[Arc<FenceBounds>]) -> bool {
@@ -371,6 +378,10 @@ impl Contents for Notes {
     }
 
     fn gather(&mut self, entries: &mut Vec<Entry>) {
+        if self.progress.is_complete.load(SeqCst) {
+            // Of a write that came too late, and is refused.
+            entries.retain(|entry| !matches!(entry, Entry::Note(TinyNote::Unfenced)));
+        }
         self.keep(entries);
     }
 

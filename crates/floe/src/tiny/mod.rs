@@ -135,6 +135,8 @@ struct Handle {
     sizes: Option<TinySizes>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     journal_task: Mutex<Option<JoinHandle<()>>>,
+    /// Held while the store is closed.
+    closing: tokio::sync::Mutex<()>,
 }
 
 /// The reason why a superseded copy on flash cannot come back after a crash.
@@ -207,6 +209,7 @@ impl Tiny {
             sizes: plan.sizes,
             tasks: Mutex::default(),
             journal_task: Mutex::new(Some(journal_task)),
+            closing: tokio::sync::Mutex::default(),
         });
         handle.start();
         Ok(Tiny { handle })
@@ -331,7 +334,7 @@ impl Tiny {
             instance.settle(&self.handle.journal);
         }
         if let Err(error) = self.handle.journal.settle().await {
-            tracing::warn!(%error, "the next opening will discard recently overwritten objects");
+            tracing::warn!(%error, "the next opening will discard recently overwritten objects, or all that were written without fences");
         }
     }
 
@@ -340,6 +343,10 @@ impl Tiny {
     /// # Errors
     /// As [`flush`](Tiny::flush).
     pub async fn close(&self) -> Result<(), CacheError> {
+        let _turn = self.handle.closing.lock().await;
+        for instance in &*self.handle.instances {
+            instance.refuse_writes();
+        }
         let flushed = self.flush().await;
         for instance in &*self.handle.instances {
             instance.stop();
@@ -349,9 +356,13 @@ impl Tiny {
             // The panic of a task was reported already.
             let _ = task.await;
         }
-        let instances = &self.handle.instances;
-        if flushed.is_ok() && instances.iter().all(|instance| instance.is_drained()) {
+        let mut instances = self.handle.instances.iter();
+        if flushed.is_ok() && instances.all(|instance| instance.is_drained()) {
             self.handle.journal.end_unfenced();
+        } else if self.handle.writes == Writes::Unfenced {
+            tracing::warn!(
+                "not all objects are on flash, and there are no fences: if any were put, the next opening starts empty"
+            );
         }
         self.settle().await;
         // The device must be unused afterwards. A caller that waits for the

@@ -180,9 +180,16 @@ async fn start_empty(
         plan: plan.format,
         ..found.superblock
     };
+    let unclosed = is_unfenced(found) && plan.engine.recovery().is_some();
+    if unclosed {
+        tracing::warn!(
+            "the cache of tiny objects was not closed, and has no fences (tiny.durability = \
+             \"none\"): it starts empty"
+        );
+    }
     let recovery = TinyRecovery {
         cold: true,
-        unclosed: is_unfenced(found),
+        unclosed,
         journal_damaged: found.damaged,
         ..TinyRecovery::default()
     };
@@ -452,6 +459,7 @@ fn instance(
         look_before_fence: plan.look_before_fence,
         work: Notify::new(),
         room: Notify::new(),
+        closing: AtomicBool::new(false),
         stopping: AtomicBool::new(false),
         poisoned: AtomicBool::new(false),
         frozen: AtomicBool::new(false),

@@ -70,8 +70,8 @@ impl From<LogError> for OpenTinyError {
 pub struct TinyRecovery {
     /// The device was blank and was formatted.
     pub formatted: bool,
-    /// An existing cache was discarded, because its engine is volatile
-    /// or its journal was damaged.
+    /// An existing cache was discarded: its engine is volatile, its journal was damaged, or it
+    /// made no fences and was not closed.
     pub cold: bool,
     /// It made no fences and was not closed, so that all objects had to be discarded.
     pub unclosed: bool,

@@ -12,6 +12,7 @@ use floe_core::{ByteSize, Geometry};
 use super::config::{LookBeforeFence, TinyConfig, TinyDurability};
 use super::engine::EnginePlan;
 use super::fences::FenceLimits;
+use super::journal::LOG_BYTES_MAX;
 use super::sizes::TinySizes;
 
 /// A validated configuration for a device.
@@ -87,7 +88,7 @@ fn fence_limits(
 /// Most fences of an instance in the journal: their checkpoint leaves most of a
 /// metadata zone free, and twice as many still fit.
 fn journaled_fences(geometry: &Geometry, instances: u32) -> Result<u64, PlanError> {
-    let zone = geometry.zone_capacity;
+    let zone = geometry.zone_capacity.min(LOG_BYTES_MAX);
     let head = TinySuperblock::encoded_bytes(geometry.block_size) as u64;
     let room = (zone / 8 * 3).saturating_sub(head) / TINY_NOTE_BYTES as u64;
     let most = room / FENCES_MIN;
@@ -112,6 +113,14 @@ fn journaled_fences(geometry: &Geometry, instances: u32) -> Result<u64, PlanErro
         ));
     }
     Ok(room / u64::from(instances))
+}
+
+/// Zones that instances may append to at a time: those that the device can have open, without
+/// those of the metadata.
+fn zones_appended(geometry: &Geometry) -> u32 {
+    let limits = [geometry.max_open_zones, geometry.max_active_zones];
+    let most = limits.into_iter().flatten().min();
+    most.map_or(u32::MAX, |most| most.saturating_sub(METADATA_ZONES).max(1))
 }
 
 /// Fewest zones of an instance.
@@ -161,11 +170,20 @@ impl TinyPlan {
             in_place: geometry.random_writes,
         };
         let sizing = config.sizing(1);
+        let appended = zones_appended(geometry);
         let instances = match (config.instances, config.engine) {
             (Some(instances), _) => instances,
-            (None, TinyEngine::Nemo) => sizing.instances(&of(zones)).min(most),
+            (None, TinyEngine::Nemo) => sizing.instances(&of(zones)).min(most).min(appended),
             (None, _) => 1,
         };
+        if instances > appended {
+            return Err(PlanError::new(
+                "tiny.instances",
+                instances,
+                format!("the device has open zones for {appended}"),
+                format!("the nearest that works is {appended}"),
+            ));
+        }
         if instances == 0 || instances > most {
             return Err(PlanError::new(
                 "tiny.instances",
@@ -188,16 +206,16 @@ impl TinyPlan {
             ..config.clone()
         };
         let engine = EnginePlan::new(&fitted, &flash)?;
+        let fences = match engine.recovery() {
+            Some(nemo) => fence_limits(nemo, geometry, instances)?,
+            None => NO_FENCES,
+        };
+        let nemo = engine.recovery();
         Ok(TinyPlan {
-            sizes: engine
-                .recovery()
-                .map(|nemo| TinySizes::of(nemo, &fitted, instances)),
+            sizes: nemo.map(|nemo| TinySizes::of(nemo, &fitted, instances, &fences)),
             durability: config.durability,
             look_before_fence: config.look_before_fence,
-            fences: match engine.recovery() {
-                Some(nemo) => fence_limits(nemo, geometry, instances)?,
-                None => NO_FENCES,
-            },
+            fences,
             ram_bytes: config.ram.bytes(),
             admission: share(&config.admission, instances),
             object_bytes: config.nemo.object_bytes,

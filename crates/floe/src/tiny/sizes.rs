@@ -9,6 +9,7 @@ use floe_core::tiny::nemo::{Costs, NemoPlan};
 use serde::Serialize;
 
 use super::config::TinyConfig;
+use super::fences::FenceLimits;
 
 /// The sizes of a store with [`TinyEngine::Nemo`](super::TinyEngine::Nemo), and what it is
 /// expected to cost once its flash is full of objects of
@@ -25,6 +26,8 @@ pub struct TinySizes {
     pub set_group: ByteSize,
     /// The memory of all engines, and the reads of one lookup.
     pub costs: Costs,
+    /// Most memory of fences in force and the tables that know them.
+    pub fence_bytes: u64,
     /// The size of the RAM tier.
     pub ram: ByteSize,
     /// The cached share of the index.
@@ -34,13 +37,18 @@ pub struct TinySizes {
 }
 
 /// Set-groups of an instance: fewer evict coarsely, more cost reads.
-const SET_GROUPS_GOOD: RangeInclusive<u32> = 100..=1000;
+const SET_GROUPS_GOOD: RangeInclusive<u32> = 60..=1000;
 
 /// No smaller set-groups are proposed.
 const SET_GROUP_MIN: u64 = 1 << 20;
 
 impl TinySizes {
-    pub(super) fn of(plan: &NemoPlan, config: &TinyConfig, instances: u32) -> Self {
+    pub(super) fn of(
+        plan: &NemoPlan,
+        config: &TinyConfig,
+        instances: u32,
+        fences: &FenceLimits,
+    ) -> Self {
         let one = plan.costs();
         let all = |bytes: u64| bytes * u64::from(instances);
         TinySizes {
@@ -53,6 +61,7 @@ impl TinySizes {
                 hotness_bytes: all(one.hotness_bytes),
                 ..one
             },
+            fence_bytes: all(fences.memory_max()),
             ram: config.ram,
             index_cache_share: config.nemo.index_cache_share,
             memory_max: config.memory_max(),
@@ -61,7 +70,7 @@ impl TinySizes {
 
     /// Bytes of memory in all.
     pub fn memory_bytes(&self) -> u64 {
-        self.costs.memory_bytes() + self.ram.bytes()
+        self.costs.memory_bytes() + self.fence_bytes + self.ram.bytes()
     }
 
     /// Bytes of flash for set-groups.
@@ -111,14 +120,15 @@ impl fmt::Display for TinySizes {
         write!(
             f,
             "{} × {} set-groups of {}; up to {} of memory ({} set-groups that fill, {} filters, \
-             {} hits, {} RAM tier), {} per TiB of flash; about {:.1} flash reads per hit, {:.1} \
+             {} fences, {} hits, {} RAM tier), {} per TiB of flash; about {:.1} flash reads per hit, {:.1} \
              per miss",
             self.instances,
             self.set_groups,
-            self.set_group,
+            Rough(self.set_group.bytes()),
             Rough(self.memory_bytes()),
             Rough(costs.buffer_bytes),
             Rough(costs.filter_bytes),
+            Rough(self.fence_bytes),
             Rough(costs.hotness_bytes),
             Rough(self.ram.bytes()),
             Rough((per_byte * (1_u64 << 40) as f64) as u64),

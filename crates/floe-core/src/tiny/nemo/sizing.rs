@@ -12,6 +12,8 @@ pub struct Sizing {
     pub config: NemoConfig,
     /// Threads that run at once: more instances would not help.
     pub cores: u32,
+    /// The number of instances, if it is given.
+    pub given_instances: Option<u32>,
     /// Most memory of the engine.
     pub memory: ByteSize,
     /// Drives that share the cache's zones.
@@ -27,26 +29,45 @@ const SET_GROUPS_LEAST: u64 = 250;
 /// pages.
 const SET_GROUPS_MAX: u64 = 8 * SET_GROUPS;
 
-/// Smallest set-group for whose sake there are more of them: if memory is not short, few
-/// set-groups are better on small flash, since all filters are in memory then.
+/// Smallest set-groups while memory is not short: few of them are better on small flash, since
+/// all filters are in memory then.
 const SET_GROUP_MIN: ByteSize = ByteSize::mib(4);
+
+/// Smallest set-groups that are made to save memory.
+const SET_GROUP_SCARCE: ByteSize = ByteSize::mib(1);
+
+/// Fewest zones, whatever their size, and the least size.
 const ZONES_MIN: u64 = 64;
+const ZONE_MIN: ByteSize = ByteSize::kib(64);
 
 impl Sizing {
     /// The size of the zones of a drive with `available` bytes: 2^n or 3 · 2^n bytes.
     ///
-    /// Each instance gets 256 to 384 set-groups of 4 MiB or more, or 64 on small flash. If they need too much memory, they are made
-    /// smaller, down to an eighth. Then a lookup reads more pages.
+    /// Each instance gets 256 to 384 set-groups of 4 MiB or more, or 64 on small flash. If they
+    /// need too much memory, they are made smaller, down to an eighth. Then a lookup reads more
+    /// pages.
     pub fn zone_size(&self, available: ByteSize) -> ByteSize {
-        let bytes = available.bytes() * u64::from(self.drives);
-        let instances = (bytes / SET_GROUPS / SET_GROUP_MIN.bytes())
-            .clamp(1, u64::from(self.cores).max(1))
-            .max(bytes.div_ceil(u64::from(PAGES_MOST) * PAGE_BYTES as u64));
-        let least = rounded(bytes / ZONES_MIN).min(SET_GROUP_MIN.bytes());
-        let zone = |set_groups| rounded(bytes / (set_groups * instances)).max(least);
-        let fewest = zone(SET_GROUPS_MAX);
-        let mut size = zone(SET_GROUPS);
-        while size > fewest && self.memory_of(bytes, size, instances) > self.memory.bytes() {
+        let bytes = available.bytes().saturating_mul(u64::from(self.drives));
+        if let Some(pages) = self.config.set_group_pages {
+            let set_group = u64::from(pages) * PAGE_BYTES as u64;
+            let zone = SET_GROUP_SCARCE.bytes().max(set_group);
+            return ByteSize(zone - zone.checked_rem(set_group).unwrap_or(0));
+        }
+        let instances = match self.given_instances {
+            Some(instances) => u64::from(instances).max(1),
+            None => (bytes / SET_GROUPS / SET_GROUP_MIN.bytes())
+                .clamp(1, u64::from(self.cores).max(1))
+                .max(bytes.div_ceil(u64::from(PAGES_MOST) * PAGE_BYTES as u64)),
+        };
+        let most = rounded(bytes / ZONES_MIN / instances);
+        let zone = |set_groups: u64, least: ByteSize| {
+            rounded(bytes / set_groups / instances)
+                .max(least.bytes().min(most))
+                .max(ZONE_MIN.bytes())
+        };
+        let least = zone(SET_GROUPS_MAX, SET_GROUP_SCARCE);
+        let mut size = zone(SET_GROUPS, SET_GROUP_MIN);
+        while size > least && self.memory_of(bytes, size, instances) > self.memory.bytes() {
             size = rounded(size - 1);
         }
         ByteSize(size)
@@ -63,12 +84,13 @@ impl Sizing {
         plan.map_or(0, |plan| instances * plan.costs().memory_bytes())
     }
 
-    /// The number of instances that share `flash`: one for each core, but with enough set-groups,
-    /// and not more of their buffers than fit in memory.
+    /// The number of instances that share `flash` unless it is given: one for each core, but with
+    /// enough set-groups, and not more of their buffers than fit in memory.
     pub fn instances(&self, flash: &Flash) -> u32 {
         let zone = u64::from(flash.zone_pages) * PAGE_BYTES as u64;
         let of_memory = self.memory_of(zone * u64::from(flash.zones), zone, 1);
-        let buffers = u64::from(self.config.memory_set_groups + 1) * zone;
+        let plan = NemoPlan::new(&self.config, flash);
+        let buffers = plan.map_or(0, |plan| plan.costs().buffer_bytes);
         let spare = self.memory.bytes().saturating_sub(of_memory);
         let affordable = 1 + spare / buffers.max(1);
         let wanted = (u64::from(flash.zones) / SET_GROUPS_LEAST)
@@ -117,6 +139,7 @@ mod tests {
         Sizing {
             config: NemoConfig::default(),
             cores,
+            given_instances: None,
             memory,
             drives: 1,
         }
@@ -140,7 +163,7 @@ mod tests {
             (mib(32), 2, (ByteSize::kib(512), 1)),
             (mib(256), 2, (mib(4), 1)),
             (ByteSize::gib(1), 2, (mib(4), 1)),
-            (ByteSize::gib(3), 2, (mib(6), 1)),
+            (ByteSize::gib(3), 2, (mib(6), 2)),
             (ByteSize::gib(100), 2, (mib(192), 2)),
             (ByteSize::gib(tib), 16, (mib(256), 16)),
             (ByteSize::gib(30 * tib), 2, (mib(24 << 10), 4)),
@@ -148,6 +171,37 @@ mod tests {
         for (available, cores, expected) in table {
             let sizing = sizing(cores, ByteSize::gib(tib));
             assert_eq!(chosen(&sizing, available), expected, "{available}");
+        }
+    }
+
+    #[test]
+    fn sizes_suit_what_is_given() {
+        let ample = sizing(2, ByteSize::gib(64));
+        let flash = ByteSize::gib(100);
+        let many = Sizing {
+            given_instances: Some(16),
+            ..ample.clone()
+        };
+        assert_eq!(many.zone_size(flash), ByteSize::mib(24));
+        for (pages, zone) in [
+            (1024, 4 << 20),
+            (16, 1 << 20),
+            (3, 1020 << 10),
+            (0, 1 << 20),
+        ] {
+            let divided = Sizing {
+                config: NemoConfig {
+                    set_group_pages: Some(pages),
+                    ..NemoConfig::default()
+                },
+                ..ample.clone()
+            };
+            assert_eq!(divided.zone_size(flash), ByteSize(zone), "{pages}");
+        }
+        // Nothing overflows; what cannot work is refused later.
+        for bytes in [0, 1, 4096, 300 << 10, u64::MAX] {
+            let zone = many.zone_size(ByteSize(bytes));
+            assert!(zone >= ZONE_MIN, "{bytes}: {zone}");
         }
     }
 
@@ -162,6 +216,8 @@ mod tests {
         assert_eq!(instances, 8);
         let (least, _) = chosen(&sizing(8, ByteSize(0)), flash);
         assert_eq!(least.bytes(), ample.bytes() / 8);
+        let small = chosen(&sizing(8, ByteSize(0)), ByteSize::gib(1));
+        assert_eq!(small, (ByteSize::mib(1), 1));
     }
 
     #[test]

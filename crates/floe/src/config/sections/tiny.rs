@@ -44,7 +44,7 @@ const DURABILITY: &[Choice] = &[
     PROCESS,
     Choice {
         word: "none",
-        doc: "None, which saves the fences: unless Floe was stopped in order, the engine is empty when it starts again.",
+        doc: "No failure: there are no fences, and unless Floe was stopped in order, the engine is empty when it starts again.",
     },
 ];
 
@@ -184,7 +184,7 @@ pub(super) fn section() -> Result<Section, String> {
             key(
                 "zone_size",
                 Kind::Size,
-                "Size of a zone, the unit of reclaim. With `nemo`, also that of a set-group, which fills in memory and is written at once (three of them are in memory). When not set: that of the cache on the device, or of a zoned drive; for a new cache a 256th to a 384th of an instance's flash, at least 4 MiB if 64 of them fit, less if `tiny.memory_size` is short; 4 MiB for the other engines. Part of the format: changing it needs a reformat.",
+                "Size of a zone, the unit of reclaim. With `nemo`, also that of a set-group, which fills in memory and is written at once (three of them are in memory). When not set: that of the cache on the device, or of a zoned drive; for a new cache a 256th to a 384th of an instance's flash, at least 4 MiB if 64 of them fit, down to 1 MiB if `tiny.memory_size` is short; 4 MiB for the other engines. Part of the format: changing it needs a reformat.",
             ),
             key(
                 "block_size",
@@ -209,7 +209,7 @@ pub(super) fn section() -> Result<Section, String> {
             key(
                 "instances",
                 Kind::Integer,
-                "Independent engines, each with a part of the keys and of the zones, and its own buffers in memory. When not set: those of the cache on the device; for a new cache with `nemo` one per core, but each with at least 256 zones and 1 GiB, and together within `tiny.memory_size`. Part of the format: changing it needs a reformat.",
+                "Independent engines, each with a part of the keys and of the zones, and its own buffers in memory. When not set: those of the cache on the device; for a new cache with `nemo` one per core, but each with about 256 zones or more, and together within `tiny.memory_size`. Part of the format: changing it needs a reformat.",
             )
             .limits(Limits::between(1, 4096)),
             key(
