@@ -125,6 +125,7 @@ async fn open_array(drives: &[Arc<Faulty>], clock: &Clock, events: &Events) -> S
 fn lives(power_loss: bool, sizes: fn(&mut StdRng) -> usize) -> Lives {
     Lives {
         count: LIVES,
+        clients: 4,
         operations: 2_000,
         keys_per_client: 60,
         sizes,

@@ -69,6 +69,7 @@ fn store_config() -> StoreConfig {
 
 fn run(engine: TinyEngine, count: u64, operations: u64, power_loss: bool) {
     let lives = Lives {
+        clients: 4,
         count,
         operations,
         keys_per_client: 500,

@@ -6,13 +6,14 @@ mod common;
 
 use std::cell::Cell;
 
-use common::{Lives, drive, in_place, power_switch, zoned};
+use common::{Lives, Threads, drive, in_place, power_switch, zoned};
 use floe::Tiny;
 use floe::tiny::{TinyConfig, TinyDurability, TinyEngine};
 use floe_core::tiny::nemo::{FilterKind, NemoConfig};
 use floe_core::tiny::{KangarooConfig, LogConfig, SetConfig, SetPolicy, SetStorage};
 use floe_core::{ByteSize, Geometry};
-use floe_device::{Faults, PowerSwitch};
+use floe_device::power::PowerSwitch;
+use floe_device::{DeviceConfig, Faults};
 use rand::RngExt;
 
 const OPERATIONS: u64 = 14_000;
@@ -24,6 +25,7 @@ const ZONE: u64 = 256 << 10;
 fn lives() -> Lives {
     Lives {
         count: 6,
+        clients: 4,
         operations: OPERATIONS,
         keys_per_client: 2_000,
         sizes: |random| random.random_range(16..600),
@@ -95,18 +97,50 @@ fn on_a_drive() {
         ..lives()
     };
     let format = Cell::new(true);
-    let counts = lives.run_on_drive(&drive(ByteSize::mib(128)), async |devices, clock| {
-        let config = TinyConfig {
-            format: format.replace(false),
-            nemo: NemoConfig {
-                set_group_pages: Some(16),
-                ..NemoConfig::default()
-            },
-            ..config(TinyEngine::Nemo)
-        };
-        Tiny::open(devices[0].clone(), clock, &config)
-            .await
-            .expect("the cache opens")
+    let counts = lives.run_on_drive(
+        &drive(ByteSize::mib(128)),
+        Threads::One,
+        async |devices, clock| {
+            let config = TinyConfig {
+                format: format.replace(false),
+                nemo: NemoConfig {
+                    set_group_pages: Some(16),
+                    ..NemoConfig::default()
+                },
+                ..config(TinyEngine::Nemo)
+            };
+            Tiny::open(devices[0].clone(), clock, &config)
+                .await
+                .expect("the cache opens")
+        },
+    );
+    assert!(counts.hits > 0 && counts.warm_hits > 0, "{counts:?}");
+}
+
+/// Sixteen clients on as many threads, over instances on a file. `FLOE_FULL` runs 10^7 operations,
+/// a hundred times as many.
+#[test]
+fn on_threads() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = DeviceConfig {
+        zone_size: Some(ByteSize::kib(512)),
+        ..DeviceConfig::file(folder.path().join("tiny"), ByteSize::mib(48))
+    };
+    let is_full = std::env::var_os("FLOE_FULL").is_some();
+    let lives = Lives {
+        count: 10,
+        clients: 16,
+        operations: if is_full { 1_000_000 } else { 10_000 },
+        keys_per_client: 1_000,
+        ..lives()
+    };
+    let config = TinyConfig {
+        instances: Some(3),
+        ..config(TinyEngine::Nemo)
+    };
+    let counts = lives.run_on_drive(&file, Threads::OfEachClient, async |devices, clock| {
+        let store = Tiny::open(devices[0].clone(), clock, &config).await;
+        store.expect("the cache opens")
     });
     assert!(counts.hits > 0 && counts.warm_hits > 0, "{counts:?}");
 }

@@ -14,8 +14,6 @@ use rand::{RngExt, SeedableRng};
 
 use super::oracle::{Counts, Oracle, Part, Version};
 
-const CLIENTS: u64 = 4;
-
 /// Virtual time between the starts of two lives; longer than any life.
 const LIFE: Duration = Duration::from_secs(1000);
 
@@ -47,11 +45,20 @@ pub(crate) trait Subject: Clone + Send + Sync + 'static {
     fn close(&self) -> impl Future<Output = ()> + Send;
 }
 
+/// The threads that run a cache and its clients.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Threads {
+    One,
+    OfEachClient,
+}
+
 /// The number and length of lives, and their faults.
 #[derive(Clone)]
 pub(crate) struct Lives {
     /// In virtual time half of them, unless `FLOE_FULL` is set.
     pub(crate) count: u64,
+    /// Concurrent clients, each with its own keys.
+    pub(crate) clients: u64,
     /// Most operations of a life.
     pub(crate) operations: u64,
     pub(crate) keys_per_client: u64,
@@ -128,11 +135,16 @@ impl Lives {
     pub(crate) fn run_on_drive<S: Subject>(
         &self,
         drive: &DeviceConfig,
+        threads: Threads,
         open: impl AsyncFn(Vec<Arc<Faulty>>, Clock) -> S,
     ) -> Counts {
         let oracle = Arc::new(Oracle::new(self.sizes, &[]));
         for life in 1..=self.count {
-            let mut builder = tokio::runtime::Builder::new_current_thread();
+            let mut builder = match threads {
+                Threads::One => tokio::runtime::Builder::new_current_thread(),
+                Threads::OfEachClient => tokio::runtime::Builder::new_multi_thread(),
+            };
+            builder.worker_threads(self.clients as usize);
             let runtime = builder.enable_all().build().expect("a runtime");
             runtime.block_on(async {
                 let clock = Clock::real();
@@ -164,7 +176,7 @@ impl Lives {
     ) {
         let seed = first_seed() + life;
         // Checks all survivors before an overwrite.
-        for key in 0..CLIENTS * self.keys_per_client {
+        for key in 0..self.clients * self.keys_per_client {
             let name = name(key);
             let now_s = clock.unix_seconds();
             oracle.check(key, now_s, true, cache.get(&name)).await;
@@ -175,7 +187,7 @@ impl Lives {
                 power.crash_after(random.random_range(1..self.operations), seed);
             }
         }
-        let clients: Vec<_> = (0..CLIENTS)
+        let clients: Vec<_> = (0..self.clients)
             .map(|id| {
                 let client = Client {
                     cache: cache.clone(),
@@ -185,7 +197,7 @@ impl Lives {
                     keys: self.keys_per_client,
                     random: StdRng::seed_from_u64(seed ^ id << 40),
                 };
-                tokio::spawn(client.work(life, self.operations / CLIENTS))
+                tokio::spawn(client.work(life, self.operations / self.clients))
             })
             .collect();
         let cut_off = Duration::from_micros(random.random_range(0..self.operations * 400));
