@@ -126,6 +126,7 @@ fn lives(power_loss: bool, sizes: fn(&mut StdRng) -> usize) -> Lives {
     Lives {
         count: LIVES,
         clients: 4,
+        on_threads: false,
         operations: 2_000,
         keys_per_client: 60,
         sizes,

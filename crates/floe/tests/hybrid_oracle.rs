@@ -70,6 +70,7 @@ fn store_config() -> StoreConfig {
 fn run(engine: TinyEngine, count: u64, operations: u64, power_loss: bool) {
     let lives = Lives {
         clients: 4,
+        on_threads: false,
         count,
         operations,
         keys_per_client: 500,

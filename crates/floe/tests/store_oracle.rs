@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Lives, Threads, drive, in_place, power_switch, zoned};
+use common::{Lives, drive, in_place, power_switch, zoned};
 use floe::admission::{AdmissionConfig, ProbabilisticConfig};
 use floe::{Store, StoreConfig};
 use floe_core::chunk::{ChunkConfig, Eviction};
@@ -106,6 +106,7 @@ impl Setup {
         Lives {
             count,
             clients: 4,
+            on_threads: false,
             operations,
             keys_per_client: 60,
             sizes: if self.large { large } else { small },
@@ -133,19 +134,15 @@ impl Setup {
         let config = self.config();
         let format = std::cell::Cell::new(true);
         let lives = self.lives(4, 1_200);
-        let counts = lives.run_on_drive(
-            &drive(ByteSize::mib(128)),
-            Threads::One,
-            async |devices, clock| {
-                let config = StoreConfig {
-                    format: format.replace(false),
-                    ..config.clone()
-                };
-                Store::open(devices[0].clone(), clock, &config)
-                    .await
-                    .expect("the cache opens")
-            },
-        );
+        let counts = lives.run_on_drive(&drive(ByteSize::mib(128)), async |devices, clock| {
+            let config = StoreConfig {
+                format: format.replace(false),
+                ..config.clone()
+            };
+            Store::open(devices[0].clone(), clock, &config)
+                .await
+                .expect("the cache opens")
+        });
         assert!(counts.hits > 0 && counts.warm_hits > 0, "{counts:?}");
     }
 }

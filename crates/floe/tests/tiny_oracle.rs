@@ -6,7 +6,7 @@ mod common;
 
 use std::cell::Cell;
 
-use common::{Lives, Threads, drive, in_place, power_switch, zoned};
+use common::{Lives, drive, in_place, power_switch, zoned};
 use floe::Tiny;
 use floe::tiny::{TinyConfig, TinyDurability, TinyEngine};
 use floe_core::tiny::nemo::{FilterKind, NemoConfig};
@@ -26,6 +26,7 @@ fn lives() -> Lives {
     Lives {
         count: 6,
         clients: 4,
+        on_threads: false,
         operations: OPERATIONS,
         keys_per_client: 2_000,
         sizes: |random| random.random_range(16..600),
@@ -97,23 +98,19 @@ fn on_a_drive() {
         ..lives()
     };
     let format = Cell::new(true);
-    let counts = lives.run_on_drive(
-        &drive(ByteSize::mib(128)),
-        Threads::One,
-        async |devices, clock| {
-            let config = TinyConfig {
-                format: format.replace(false),
-                nemo: NemoConfig {
-                    set_group_pages: Some(16),
-                    ..NemoConfig::default()
-                },
-                ..config(TinyEngine::Nemo)
-            };
-            Tiny::open(devices[0].clone(), clock, &config)
-                .await
-                .expect("the cache opens")
-        },
-    );
+    let counts = lives.run_on_drive(&drive(ByteSize::mib(128)), async |devices, clock| {
+        let config = TinyConfig {
+            format: format.replace(false),
+            nemo: NemoConfig {
+                set_group_pages: Some(16),
+                ..NemoConfig::default()
+            },
+            ..config(TinyEngine::Nemo)
+        };
+        Tiny::open(devices[0].clone(), clock, &config)
+            .await
+            .expect("the cache opens")
+    });
     assert!(counts.hits > 0 && counts.warm_hits > 0, "{counts:?}");
 }
 
@@ -130,6 +127,7 @@ fn on_threads() {
     let lives = Lives {
         count: 10,
         clients: 16,
+        on_threads: true,
         operations: if is_full { 1_000_000 } else { 10_000 },
         keys_per_client: 1_000,
         ..lives()
@@ -138,7 +136,7 @@ fn on_threads() {
         instances: Some(3),
         ..config(TinyEngine::Nemo)
     };
-    let counts = lives.run_on_drive(&file, Threads::OfEachClient, async |devices, clock| {
+    let counts = lives.run_on_drive(&file, async |devices, clock| {
         let store = Tiny::open(devices[0].clone(), clock, &config).await;
         store.expect("the cache opens")
     });

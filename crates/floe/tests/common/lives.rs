@@ -11,6 +11,7 @@ use floe_device::power::PowerSwitch;
 use floe_device::{Clock, DeviceConfig, Faults, Faulty, OpenDeviceError, virtual_time};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use tokio::runtime::Builder;
 
 use super::oracle::{Counts, Oracle, Part, Version};
 
@@ -45,13 +46,6 @@ pub(crate) trait Subject: Clone + Send + Sync + 'static {
     fn close(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// The threads that run a cache and its clients.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Threads {
-    One,
-    OfEachClient,
-}
-
 /// The number and length of lives, and their faults.
 #[derive(Clone)]
 pub(crate) struct Lives {
@@ -59,6 +53,8 @@ pub(crate) struct Lives {
     pub(crate) count: u64,
     /// Concurrent clients, each with its own keys.
     pub(crate) clients: u64,
+    /// In real time each client has a thread.
+    pub(crate) on_threads: bool,
     /// Most operations of a life.
     pub(crate) operations: u64,
     pub(crate) keys_per_client: u64,
@@ -135,14 +131,13 @@ impl Lives {
     pub(crate) fn run_on_drive<S: Subject>(
         &self,
         drive: &DeviceConfig,
-        threads: Threads,
         open: impl AsyncFn(Vec<Arc<Faulty>>, Clock) -> S,
     ) -> Counts {
         let oracle = Arc::new(Oracle::new(self.sizes, &[]));
         for life in 1..=self.count {
-            let mut builder = match threads {
-                Threads::One => tokio::runtime::Builder::new_current_thread(),
-                Threads::OfEachClient => tokio::runtime::Builder::new_multi_thread(),
+            let mut builder = match self.on_threads {
+                true => Builder::new_multi_thread(),
+                false => Builder::new_current_thread(),
             };
             builder.worker_threads(self.clients as usize);
             let runtime = builder.enable_all().build().expect("a runtime");

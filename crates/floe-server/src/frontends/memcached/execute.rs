@@ -113,14 +113,14 @@ impl Outcome {
 
 impl Context {
     /// Stores a value; returns its version if it was stored.
-    pub(super) async fn store(&self, sent: Sent) -> Result<(Outcome, Option<u64>), ItemError> {
+    pub(super) async fn store(&self, mut sent: Sent) -> Result<(Outcome, Option<u64>), ItemError> {
         self.counters.sets.add(1);
-        let key = sent.key.clone();
         if sent.verb == Verb::Set {
+            let key = std::mem::take(&mut sent.key);
             let version = self.items().put(&key, sent.into_item()).await?;
             return Ok((Outcome::Stored, Some(version)));
         }
-        let verb = sent.verb;
+        let (verb, key) = (sent.verb, sent.key.clone());
         let limit = self.frontend.max_item_bytes;
         let updated = self
             .items()

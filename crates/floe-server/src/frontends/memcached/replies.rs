@@ -4,16 +4,62 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::Poll;
+use std::task::{Context, Poll, ready};
 
 use futures::StreamExt as _;
 use futures::stream::FuturesOrdered;
 use tokio::runtime::Handle;
-use tokio_util::context::TokioContext;
 
+use super::memory::Share;
 use super::output::Output;
 
-type Operation = Pin<Box<dyn Future<Output = Output> + Send>>;
+/// An operation that may wait. Its caller boxes it: an operation on an item has kilobytes of
+/// state, and each function that it passed by value would copy them.
+pub(super) type Operation = Pin<Box<dyn Future<Output = Output> + Send>>;
+
+/// An operation with what it needs and holds.
+pub(super) struct Pending {
+    pub(super) operation: Operation,
+    /// Tasks that the operation spawns belong to this runtime, not to this thread. An operation
+    /// that spawns none needs none, and uses the device's ring of this thread.
+    pub(super) runtime: Option<Handle>,
+    /// Memory for the operation, and then for its response until that is sent.
+    pub(super) share: Option<Share>,
+    /// The client wants no response.
+    pub(super) noreply: bool,
+}
+
+impl Pending {
+    fn ready(output: Output) -> Self {
+        Pending {
+            operation: Box::pin(std::future::ready(output)),
+            runtime: None,
+            share: None,
+            noreply: false,
+        }
+    }
+}
+
+impl Future for Pending {
+    type Output = Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Output> {
+        let this = &mut *self;
+        let entered = this.runtime.as_ref().map(Handle::enter);
+        let mut output = ready!(this.operation.as_mut().poll(context));
+        drop(entered);
+        if this.noreply {
+            output = Output::default();
+        }
+        if let Some(mut share) = this.share.take()
+            && !output.is_empty()
+        {
+            share.shrink(output.len() as u64);
+            output.hold(share);
+        }
+        Poll::Ready(output)
+    }
+}
 
 /// The effect of an operation on its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +73,7 @@ pub(super) enum Effect {
 pub(super) struct Replies {
     /// Responses before those of pending operations.
     ready: Output,
-    under_way: FuturesOrdered<Operation>,
+    under_way: FuturesOrdered<Pending>,
     /// Key hashes of the pending operations.
     keys: Vec<(u64, Effect)>,
     /// Responses after those of pending operations.
@@ -65,30 +111,18 @@ impl Replies {
         })
     }
 
-    /// Starts an operation. Tasks that it spawns belong to `runtime`, not to
-    /// this thread. An operation that spawns none needs no runtime, and uses
-    /// the device's ring of this thread.
-    pub(super) async fn begin(
-        &mut self,
-        runtime: Option<&Handle>,
-        key: &[u8],
-        effect: Effect,
-        operation: impl Future<Output = Output> + Send + 'static,
-    ) {
-        let mut operation: Operation = match runtime {
-            Some(runtime) => Box::pin(TokioContext::new(operation, runtime.clone())),
-            None => Box::pin(operation),
-        };
-        let first = std::future::poll_fn(|context| Poll::Ready(operation.as_mut().poll(context)));
+    /// Starts an operation.
+    pub(super) async fn begin(&mut self, key: &[u8], effect: Effect, mut pending: Pending) {
+        let first =
+            std::future::poll_fn(|context| Poll::Ready(Pin::new(&mut pending).poll(context)));
         match first.await {
             Poll::Ready(output) => self.sink().append(output),
             Poll::Pending => {
                 if !self.behind.is_empty() {
                     let behind = std::mem::take(&mut self.behind);
-                    self.under_way
-                        .push_back(Box::pin(std::future::ready(behind)));
+                    self.under_way.push_back(Pending::ready(behind));
                 }
-                self.under_way.push_back(operation);
+                self.under_way.push_back(pending);
                 self.keys.push((hash(key), effect));
             }
         }

@@ -69,7 +69,7 @@ where
                     return Ok(false);
                 };
                 let (context, owned) = self.owned(key);
-                let read = async move {
+                let read = Box::pin(async move {
                     let mut output = Output::default();
                     let item = context.read(&owned).await;
                     context.frontend.prefixes.note_get(&owned, item.is_some());
@@ -77,8 +77,8 @@ where
                         output.item(&owned, &item, with_version);
                     }
                     output
-                };
-                self.launch(None, key, Effect::Reads, share, read).await?;
+                });
+                self.begin_here(key, Effect::Reads, share, read).await?;
                 Ok(true)
             }
             Err(error) => {
@@ -99,7 +99,7 @@ where
         };
         let (context, owned) = self.owned(key);
         let touch = async move { context.get_and_touch(&owned, exptime, with_version).await };
-        self.begin(key, Effect::Changes, share, false, touch)
+        self.begin(key, Effect::Changes, share, false, Box::pin(touch))
             .await?;
         Ok(true)
     }
@@ -126,10 +126,10 @@ where
                 return Ok(());
             };
             let (context, line) = self.owned(line);
-            let read = async move { context.meta_read(&line).await };
+            let read = Box::pin(async move { context.meta_read(&line).await });
             // `mg` may change an item, for instance if it is stale and this
             // client must refill it.
-            return self.launch(None, key, Effect::Changes, share, read).await;
+            return self.begin_here(key, Effect::Changes, share, read).await;
         }
         counters.gets.add(1);
         match item {

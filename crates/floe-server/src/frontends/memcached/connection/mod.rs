@@ -20,16 +20,14 @@ use std::sync::Arc;
 use bytes::{Buf, BytesMut};
 use floe::items::{Found, ItemBuffer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::runtime::Handle;
 
 use super::counters::Counters;
 use super::execute::Context;
 use super::frontend::MemcachedFrontend;
 use super::memory::Share;
 use super::open::Listed;
-use super::output::Output;
 use super::protocol::{self, Meta, Request, Verb};
-use super::replies::{Effect, Replies};
+use super::replies::{Effect, Operation, Pending, Replies};
 use super::words as say;
 use batch_gets::BatchGets;
 use end::End;
@@ -229,8 +227,8 @@ where
             Request::Delete { key, noreply } => {
                 self.context.frontend.prefixes.note_delete(key);
                 let (context, owned) = self.owned(key);
-                self.change(key, noreply, async move { context.delete(&owned).await })
-                    .await
+                let delete = async move { context.delete(&owned).await };
+                self.change(key, noreply, Box::pin(delete)).await
             }
             Request::Count {
                 key,
@@ -240,7 +238,7 @@ where
             } => {
                 let (context, owned) = self.owned(key);
                 let count = async move { context.count(&owned, delta, up).await };
-                self.change(key, noreply, count).await
+                self.change(key, noreply, Box::pin(count)).await
             }
             Request::Touch {
                 key,
@@ -249,7 +247,7 @@ where
             } => {
                 let (context, owned) = self.owned(key);
                 let touch = async move { context.touch(&owned, exptime).await };
-                self.change(key, noreply, touch).await
+                self.change(key, noreply, Box::pin(touch)).await
             }
             Request::MetaDelete(meta) | Request::MetaCount(meta) => {
                 self.context.counters.metas.add(1);
@@ -313,16 +311,12 @@ where
     async fn meta_change(&mut self, meta: &Meta<'_>, line: &[u8]) -> Result<(), End> {
         let (context, line) = self.owned(line);
         let change = async move { context.meta_line(&line).await };
-        self.change(meta.key.as_slice(), false, change).await
+        self.change(meta.key.as_slice(), false, Box::pin(change))
+            .await
     }
 
     /// Starts a change of an item, after pending operations on its key.
-    async fn change(
-        &mut self,
-        key: &[u8],
-        noreply: bool,
-        operation: impl Future<Output = Output> + Send + 'static,
-    ) -> Result<(), End> {
+    async fn change(&mut self, key: &[u8], noreply: bool, operation: Operation) -> Result<(), End> {
         match self.share_to_change(key).await? {
             Some(share) => {
                 self.begin(key, Effect::Changes, share, noreply, operation)
@@ -353,40 +347,41 @@ where
         effect: Effect,
         share: Share,
         noreply: bool,
-        operation: impl Future<Output = Output> + Send + 'static,
+        operation: Operation,
     ) -> Result<(), End> {
-        let runtime = self.context.frontend.runtime.clone();
-        let operation = async move {
-            let output = operation.await;
-            if noreply { Output::default() } else { output }
+        let pending = Pending {
+            operation,
+            runtime: Some(self.context.frontend.runtime.clone()),
+            share: Some(share),
+            noreply,
         };
-        self.launch(Some(&runtime), key, effect, share, operation)
-            .await
+        self.launch(key, effect, pending).await
     }
 
-    /// Starts an operation. Without a `runtime` it must spawn no tasks: it runs
-    /// on this thread, with the thread's own ring.
-    async fn launch(
+    /// Starts a read that spawns no tasks, with its share of memory: it runs on this thread, with
+    /// the thread's own ring.
+    async fn begin_here(
         &mut self,
-        runtime: Option<&Handle>,
         key: &[u8],
         effect: Effect,
-        mut share: Share,
-        operation: impl Future<Output = Output> + Send + 'static,
+        share: Share,
+        operation: Operation,
     ) -> Result<(), End> {
+        let pending = Pending {
+            operation,
+            runtime: None,
+            share: Some(share),
+            noreply: false,
+        };
+        self.launch(key, effect, pending).await
+    }
+
+    async fn launch(&mut self, key: &[u8], effect: Effect, pending: Pending) -> Result<(), End> {
         let is_full = self.replies.under_way() >= self.max_pipeline;
         if is_full || self.replies.conflicts(key, effect) {
             self.gather().await?;
         }
-        let operation = async move {
-            let mut output = operation.await;
-            if !output.is_empty() {
-                share.shrink(output.len() as u64);
-                output.hold(share);
-            }
-            output
-        };
-        self.replies.begin(runtime, key, effect, operation).await;
+        self.replies.begin(key, effect, pending).await;
         Ok(())
     }
 

@@ -157,7 +157,7 @@ where
                     allow_stale: false,
                     value,
                 };
-                let store = async move { context.classic_store(sent).await };
+                let store = Box::pin(async move { context.classic_store(sent).await });
                 self.begin(&key, Effect::Changes, share, head.noreply, store)
                     .await
             }
@@ -167,7 +167,7 @@ where
                     return Err(End::Junk);
                 };
                 let key: Box<[u8]> = meta.key.as_slice().into();
-                let store = async move { context.meta_set_line(&line, value).await };
+                let store = Box::pin(async move { context.meta_set_line(&line, value).await });
                 self.begin(&key, Effect::Changes, share, false, store).await
             }
         }
