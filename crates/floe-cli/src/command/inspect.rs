@@ -410,16 +410,22 @@ fn tiny_line(finding: &Finding, style: Style) -> String {
             zone,
             blocks,
             fences,
+            unfenced,
             complete,
             end_offset,
             ..
         } => format!(
-            "{} {fences} in {blocks} blocks; end at {end_offset:#x}{}",
+            "{} {fences} in {blocks} blocks; end at {end_offset:#x}{}{}",
             style.bold(&format!("zone {zone}: fences")),
             if *complete {
                 ""
             } else {
                 "; their start is incomplete"
+            },
+            if *unfenced {
+                "; not closed since writes without fences, so the next start is empty"
+            } else {
+                ""
             },
         ),
         Finding::SetGroup {

@@ -119,6 +119,9 @@ pub enum Finding {
         blocks: u64,
         /// Fences in them.
         fences: u64,
+        /// Writes were made without fences since the cache was last closed: what is in the
+        /// set-groups is discarded when it is opened.
+        unfenced: bool,
         /// It has all fences that were in force when it was begun.
         complete: bool,
         /// The offset of its end.

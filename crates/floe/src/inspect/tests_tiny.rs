@@ -151,6 +151,24 @@ async fn superblock(device: &SharedDevice, engine: TinyEngine) {
     }
 }
 
+#[tokio::test]
+async fn writes_without_fences_are_reported() {
+    let device = cache().await;
+    let mut bytes = vec![0; 4096];
+    let mut chain = JournalChain::new(ID, 3);
+    let notes = [TinyNote::Unfenced, TinyNote::checkpoint_end(1)];
+    chain.encode(4096, &notes, &mut bytes).unwrap();
+    put(&device, 0, 1, &bytes).await;
+    let (_, findings) = look(&device, Scope::EVERYTHING).await;
+    let is_unfenced = |finding: &Finding| {
+        let Finding::Fences { unfenced, .. } = finding else {
+            return false;
+        };
+        *unfenced
+    };
+    assert!(findings.iter().any(is_unfenced), "{findings:?}");
+}
+
 async fn look(device: &SharedDevice, scope: Scope) -> (Totals, Vec<Finding>) {
     let mut findings = Vec::new();
     let totals = inspect(device, scope, |finding| findings.push(finding.clone()))
@@ -187,6 +205,7 @@ async fn a_sound_cache_is_reported_in_full() {
         Finding::Fences {
             blocks: 3,
             fences: 3,
+            unfenced: false,
             complete: true,
             end_offset: 16384,
             ..

@@ -46,6 +46,12 @@ pub(crate) trait Contents: Send + 'static {
     /// The record of an entry.
     fn record(entry: &Self::Entry) -> RecordOf<Self>;
 
+    /// Waits while requests are about to come that should share the group of those that are there.
+    fn gathered(&self, clock: &Clock) -> impl Future<Output = ()> + Send {
+        let _ = clock;
+        std::future::ready(())
+    }
+
     /// The log was begun, and its checkpoint takes so many bytes.
     fn begun(&mut self, written_bytes: u64);
 
@@ -229,6 +235,12 @@ impl<C: Contents> Task<C> {
     async fn run(mut self) {
         let mut requests = Vec::with_capacity(GROUP);
         while self.receive(&mut requests).await > 0 {
+            self.contents.gathered(&self.clock).await;
+            while requests.len() < GROUP
+                && let Ok(request) = self.inbox.try_recv()
+            {
+                requests.push(request);
+            }
             let (mut settles, mut closes) = (false, false);
             let (mut entries, mut waiting) = (Vec::new(), Vec::new());
             for request in requests.drain(..) {

@@ -14,9 +14,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use floe_core::layout::tiny::{Fence, TinyNote, TinySuperblock};
 use floe_core::layout::{JournalChain, LayoutError};
+use floe_device::Clock;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use super::batch::{Batches, TinyBatch};
 use super::fences::{FENCE_BYTES, FenceBounds};
 use super::order::Order;
 use crate::error::CacheError;
@@ -53,6 +55,7 @@ impl LogSuperblock for TinySuperblock {
 #[derive(Debug)]
 pub(super) struct Journal {
     queue: Queue<Notes>,
+    batches: Arc<Batches>,
     order: Order,
     progress: Arc<Progress>,
 }
@@ -72,16 +75,24 @@ impl Journal {
             sealing: BTreeMap::new(),
             unfenced: false,
             bounds,
+            batches: Arc::default(),
             progress: Arc::clone(&progress),
         };
+        let batches = Arc::clone(&notes.batches);
         notes.keep(entries);
         let (queue, task) = start.begin(notes.checkpoint().collect(), notes).await?;
         let journal = Journal {
             queue,
+            batches,
             order: Order::default(),
             progress,
         };
         Ok((journal, task))
+    }
+
+    /// Begins a batch of writes.
+    pub(super) fn batch(&self) -> TinyBatch {
+        self.batches.begin()
     }
 
     /// A place in the queue; waits while there is none.
@@ -282,6 +293,7 @@ struct Notes {
     /// Writes have no fences.
     unfenced: bool,
     bounds: Arc<[Arc<FenceBounds>]>,
+    batches: Arc<Batches>,
     progress: Arc<Progress>,
 }
 
@@ -371,6 +383,10 @@ impl Contents for Notes {
             Entry::Fence(live) => TinyNote::Fence(live.fence),
             Entry::Note(note) => *note,
         }
+    }
+
+    fn gathered(&self, clock: &Clock) -> impl Future<Output = ()> + Send {
+        self.batches.end(clock)
     }
 
     fn begun(&mut self, _: u64) {

@@ -8,6 +8,7 @@
 //! | `tasks.rs` | runs the tasks that an engine issues |
 //! | `ram.rs` | the RAM tier |
 //! | `medium.rs` | pages: addresses, checksums, labels |
+//! | `batch.rs` | batches of writes, whose fences share a group |
 //! | `journal.rs`, `order.rs` | fences: superseded copies that a crash must not bring back |
 //! | `fences.rs` | the fences in force |
 //! | `sizes.rs` | the sizes, and what they cost |
@@ -21,6 +22,7 @@
 //! [`CacheError::Poisoned`]. A panic in the journal's task fails every put and
 //! delete that needs a fence; gets go on.
 
+mod batch;
 mod config;
 mod engine;
 mod fences;
@@ -59,6 +61,7 @@ use instance::Instance;
 use journal::Journal;
 use tasks::Note;
 
+pub use batch::TinyBatch;
 pub use config::{LookBeforeFence, TinyConfig, TinyDurability};
 pub use floe_core::layout::tiny::TinyEngine;
 pub use floe_core::tiny::nemo::{Costs, NemoConfig};
@@ -299,6 +302,11 @@ impl Tiny {
         consume_budget().await;
         let (hash, instance) = self.handle.locate(key)?;
         self.handle.insert(instance, Object::tombstone(hash)).await
+    }
+
+    /// Begins a batch of writes: see [`TinyBatch`].
+    pub fn batch(&self) -> TinyBatch {
+        self.handle.journal.batch()
     }
 
     /// True if no engine writes, evicts or waits to do so. Objects may be in memory all the

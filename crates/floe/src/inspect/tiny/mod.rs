@@ -10,11 +10,17 @@ use super::finding::Finding;
 use super::format::{Format, LogExtent, Shape};
 use super::inspection::Inspection;
 
+/// Notes of a log.
+#[derive(Default)]
+pub(super) struct Notes {
+    fences: u64,
+    unfenced: bool,
+}
+
 impl Format for TinySuperblock {
     const NAME: &'static str = "tiny superblock";
 
-    /// The number of fences.
-    type Contents = u64;
+    type Contents = Notes;
 
     fn shape(&self) -> Shape {
         Shape {
@@ -25,8 +31,9 @@ impl Format for TinySuperblock {
         }
     }
 
-    fn take(fences: &mut u64, note: TinyNote) {
-        *fences += u64::from(matches!(note, TinyNote::Fence(_)));
+    fn take(notes: &mut Notes, note: TinyNote) {
+        notes.fences += u64::from(matches!(note, TinyNote::Fence(_)));
+        notes.unfenced |= note == TinyNote::Unfenced;
     }
 
     fn describe(&self, zone: ZoneId, current: bool) -> Finding {
@@ -49,18 +56,19 @@ impl Format for TinySuperblock {
         }
     }
 
-    fn describe_log(&self, zone: ZoneId, log: &LogExtent, fences: &u64) -> Finding {
+    fn describe_log(&self, zone: ZoneId, log: &LogExtent, notes: &Notes) -> Finding {
         Finding::Fences {
             zone: zone.0,
             epoch: self.epoch,
             blocks: log.blocks,
-            fences: *fences,
+            fences: notes.fences,
+            unfenced: notes.unfenced,
             complete: log.complete,
             end_offset: log.end_offset,
         }
     }
 
-    async fn walk(&self, _: u64, inspection: &mut Inspection<'_>) {
+    async fn walk(&self, _: Notes, inspection: &mut Inspection<'_>) {
         match self.plan.engine {
             TinyEngine::Nemo => set_groups::walk(self, inspection).await,
             // Only the memory of the others knew the places of objects.

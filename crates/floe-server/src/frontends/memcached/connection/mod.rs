@@ -18,6 +18,7 @@ mod stream;
 use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
+use floe::Tiny;
 use floe::items::{Found, ItemBuffer};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -60,6 +61,8 @@ pub(super) async fn serve<S>(
         listed,
         long_get: None,
         batch_gets: BatchGets::default(),
+        batch: None,
+        more_follows: false,
     };
     let counters = &context.counters;
     let end = connection.run().await;
@@ -129,6 +132,7 @@ where
                 break;
             };
             at += end + 1;
+            self.more_follows = at < input.len();
             if let Some(long) = self.long_get {
                 self.finish_long_get(long, &rest[..end]).await?;
                 continue;
@@ -151,6 +155,7 @@ where
                 Follows::Value(head, len) if input.len() - at >= len + 2 => {
                     let (value, end) = input[at..at + len + 2].split_at(len);
                     at += len + 2;
+                    self.more_follows = at < input.len();
                     match end {
                         b"\r\n" => self.store(head, ItemBuffer::from(value)).await?,
                         _ => self.bad_data(&head),
@@ -381,12 +386,16 @@ where
         if is_full || self.replies.conflicts(key, effect) {
             self.gather().await?;
         }
+        if self.more_follows && effect == Effect::Changes && self.batch.is_none() {
+            self.batch = self.context.items().cache().tiny().map(Tiny::batch);
+        }
         self.replies.begin(key, effect, pending).await;
         Ok(())
     }
 
     /// Waits for all pending operations.
     async fn gather(&mut self) -> Result<(), End> {
+        self.batch = None;
         if self.replies.under_way() == 0 {
             return Ok(());
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::BytesMut;
+use floe::tiny::TinyBatch;
 
 use super::batch_gets::BatchGets;
 use super::patience::Patience;
@@ -42,6 +43,10 @@ pub(super) struct Connection<'a, S> {
     /// Set during a `get` whose line exceeds the read buffer.
     pub(super) long_get: Option<LongGet>,
     pub(super) batch_gets: BatchGets,
+    /// Changes under way, whose fences should share a group.
+    pub(super) batch: Option<TinyBatch>,
+    /// More input has arrived behind the current request.
+    pub(super) more_follows: bool,
 }
 
 /// The bytes that follow a request's line.
