@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{in_place, memory, power_switch, zoned};
-use floe::tiny::{OpenTinyError, TinyConfig, TinyDurability, TinyEngine};
+use floe::tiny::{OpenTinyError, TinyBatch, TinyConfig, TinyDurability, TinyEngine};
 use floe::{ByteSize, Bytes, Cache, CacheConfig, CacheError, ChunkConfig, InRam, OpenError};
 use floe::{PutOptions, Store, StoreConfig, Tiny};
 use floe_core::policy::admission::{AdmissionConfig, RejectFirstConfig};
@@ -368,6 +368,39 @@ fn without_fences_only_a_closed_store_is_warm() {
         store.close().await.expect("closes");
         let store = open(TinyDurability::Power).await;
         assert_eq!(get(&store).await.as_deref(), Some(&b"fenced"[..]));
+        store.close().await.expect("closes");
+    });
+}
+
+#[test]
+fn the_fences_of_a_batch_share_a_group() {
+    virtual_time::run(7, |clock: Clock| async move {
+        let store = Tiny::open(device(), clock.clone(), &config()).await;
+        let store = store.expect("opens");
+        for number in 0..64 {
+            put(&store, number, b"old").await;
+        }
+        store.flush().await.expect("flushes");
+        // Appends to flash for overwrites of four keys, between which the journal could begin.
+        let mut first = 0;
+        let mut overwrite = async |batch: Option<TinyBatch>| {
+            let before = store.stats();
+            let mut puts = Vec::new();
+            for number in first..first + 4 {
+                let mut put = Box::pin(put(&store, number, b"new"));
+                assert!(futures::poll!(&mut put).is_pending(), "it needs a fence");
+                puts.push(put);
+                clock.sleep(Duration::from_micros(50)).await;
+            }
+            drop(batch);
+            futures::future::join_all(puts).await;
+            first += 4;
+            let after = store.stats();
+            assert_eq!(after.fences - before.fences, 4);
+            after.device.since(&before.device).appends
+        };
+        assert_eq!(overwrite(None).await, 4);
+        assert_eq!(overwrite(Some(store.batch())).await, 1);
         store.close().await.expect("closes");
     });
 }
