@@ -9,6 +9,7 @@ use common::{in_place, memory};
 use floe::config::TinySettings;
 use floe::tiny::{LookBeforeFence, OpenTinyError, TinyConfig, TinyStats};
 use floe::{ByteSize, PutOptions, Tiny};
+use floe_core::Geometry;
 use floe_core::tiny::Statistics;
 use floe_device::{Clock, DeviceConfig, SharedDevice, virtual_time};
 use futures::future::join_all;
@@ -268,6 +269,29 @@ fn sizes_are_those_of_the_cache_that_is_there_unless_set() {
     assert_eq!(objects, 2);
     assert_eq!(scarce.set_group, three.set_group);
     assert!(scarce.index_cache_share < 0.5, "{scarce:?}");
+}
+
+#[tokio::test]
+async fn instances_append_to_no_more_zones_than_may_be_open() {
+    let limited = |max_open_zones| Geometry {
+        max_open_zones,
+        ..in_place(1_200, 64 << 10)
+    };
+    let opens = async |max_open_zones, instances| {
+        let config = TinyConfig {
+            instances,
+            ..TinyConfig::default()
+        };
+        let device = memory(limited(max_open_zones));
+        Tiny::open(device, Clock::real(), &config).await
+    };
+    let chosen = opens(Some(3), None).await.expect("opens");
+    assert_eq!(chosen.sizes().expect("sizes").instances, 1);
+    opens(Some(5), Some(3)).await.expect("opens");
+    let error = opens(Some(4), Some(3)).await.expect_err("too many");
+    let error = error.to_string();
+    assert!(error.contains("tiny.instances = 3 cannot work"), "{error}");
+    assert!(error.contains("the nearest that works is 2"), "{error}");
 }
 
 /// What a store says when it opens about its memory and reads holds once flash is full.

@@ -68,7 +68,7 @@ pub(super) fn page(figures: &Map<String, Value>) -> String {
             arguments(section),
             machine(&section["machine"]),
         );
-        page += &if matches!(bench.name, "peers" | "rivals" | "fill") {
+        page += &if matches!(bench.name, "peers" | "rivals") {
             compared(rows)
         } else {
             tables(rows)

@@ -235,7 +235,9 @@ impl<C: Contents> Task<C> {
     async fn run(mut self) {
         let mut requests = Vec::with_capacity(GROUP);
         while self.receive(&mut requests).await > 0 {
-            self.contents.gathered(&self.clock).await;
+            if requests.len() < GROUP {
+                self.contents.gathered(&self.clock).await;
+            }
             while requests.len() < GROUP
                 && let Ok(request) = self.inbox.try_recv()
             {

@@ -7,13 +7,18 @@ use std::time::Duration;
 use floe_device::Clock;
 use tokio::sync::Notify;
 
-/// Writes that are made one after the other without waiting for any of them: while this lives,
-/// their fences are not written, so that they share a block and a flush. Drop it before
-/// waiting. Fences wait for a millisecond at most.
+/// Writes that are made one after the other without waiting for any of them. While this lives,
+/// the journal waits with their fences for about a millisecond, so that as a rule they share a
+/// block and a flush. Drop it before waiting: until then the fences of all callers may wait.
 #[derive(Debug)]
-pub struct TinyBatch(Arc<Batches>);
+pub struct TinyBatch(Option<Arc<Batches>>);
 
-/// The most that a fence waits for the batches that were under way when it was sent.
+impl TinyBatch {
+    /// For a store without fences.
+    pub(super) const NONE: TinyBatch = TinyBatch(None);
+}
+
+/// Time for which a group of fences waits for batches.
 const PATIENCE: Duration = Duration::from_millis(1);
 
 /// The batches of a store.
@@ -27,7 +32,7 @@ pub(super) struct Batches {
 impl Batches {
     pub(super) fn begin(self: &Arc<Self>) -> TinyBatch {
         self.begun.fetch_add(1, SeqCst);
-        TinyBatch(Arc::clone(self))
+        TinyBatch(Some(Arc::clone(self)))
     }
 
     /// Waits until as many batches have ended as have begun by now, within [`PATIENCE`].
@@ -55,9 +60,11 @@ impl Batches {
 
 impl Drop for TinyBatch {
     fn drop(&mut self) {
-        self.0.ended.fetch_add(1, SeqCst);
-        // The journal's task alone waits. If it is about to wait, the permit is kept for it.
-        self.0.news.notify_one();
+        if let Some(batches) = &self.0 {
+            batches.ended.fetch_add(1, SeqCst);
+            // The journal's task alone waits. If it is about to wait, the permit is kept for it.
+            batches.news.notify_one();
+        }
     }
 }
 

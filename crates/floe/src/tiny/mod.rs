@@ -15,7 +15,8 @@
 //! | `open.rs`, `opening.rs` | opening: format or recovery, and its outcome |
 //! | `survey.rs` | estimates the share of live copies after a restart |
 //!
-//! **No lock is held across an await; every pool and queue is bounded.**
+//! **No lock is held across an await, except that closes take turns; every pool and queue is
+//! bounded.**
 //!
 //! **A panic in an engine's task poisons that instance**: what its memory knows may
 //! be inconsistent, so gets, puts, deletes and flushes of its keys fail with
@@ -306,7 +307,10 @@ impl Tiny {
 
     /// Begins a batch of writes: see [`TinyBatch`].
     pub fn batch(&self) -> TinyBatch {
-        self.handle.journal.batch()
+        match self.handle.writes {
+            Writes::Fenced => self.handle.journal.batch(),
+            Writes::Unfenced | Writes::Volatile => TinyBatch::NONE,
+        }
     }
 
     /// True if no engine writes, evicts or waits to do so. Objects may be in memory all the
@@ -352,6 +356,9 @@ impl Tiny {
     /// As [`flush`](Tiny::flush).
     pub async fn close(&self) -> Result<(), CacheError> {
         let _turn = self.handle.closing.lock().await;
+        if self.handle.journal_task.lock().is_none() {
+            return Err(CacheError::Closed);
+        }
         for instance in &*self.handle.instances {
             instance.refuse_writes();
         }

@@ -63,6 +63,9 @@ pub(super) async fn open(
         },
         device.geometry(),
     )?;
+    if on_flash.is_none() {
+        plan.check_new()?;
+    }
     if let Some(sizes) = &plan.sizes {
         sizes.warn(config);
     }

@@ -132,7 +132,7 @@ impl TinyConfig {
     /// # Errors
     /// Names the setting, its limit, and a value that works.
     pub fn check(&self, geometry: &Geometry) -> Result<(), PlanError> {
-        TinyPlan::new(self, geometry).map(|_| ())
+        TinyPlan::new(self, geometry)?.check_new()
     }
 }
 
@@ -170,20 +170,14 @@ impl TinyPlan {
             in_place: geometry.random_writes,
         };
         let sizing = config.sizing(1);
-        let appended = zones_appended(geometry);
         let instances = match (config.instances, config.engine) {
             (Some(instances), _) => instances,
-            (None, TinyEngine::Nemo) => sizing.instances(&of(zones)).min(most).min(appended),
+            (None, TinyEngine::Nemo) => sizing
+                .instances(&of(zones))
+                .min(most)
+                .min(zones_appended(geometry)),
             (None, _) => 1,
         };
-        if instances > appended {
-            return Err(PlanError::new(
-                "tiny.instances",
-                instances,
-                format!("the device has open zones for {appended}"),
-                format!("the nearest that works is {appended}"),
-            ));
-        }
         if instances == 0 || instances > most {
             return Err(PlanError::new(
                 "tiny.instances",
@@ -230,6 +224,23 @@ impl TinyPlan {
             },
             geometry: geometry.clone(),
         })
+    }
+
+    /// Checks what only a new cache must fulfil: one that exists keeps its instances.
+    ///
+    /// # Errors
+    /// If more instances append at a time than the device can have open zones.
+    pub(super) fn check_new(&self) -> Result<(), PlanError> {
+        let appended = zones_appended(&self.geometry);
+        match self.instances <= appended {
+            true => Ok(()),
+            false => Err(PlanError::new(
+                "tiny.instances",
+                self.instances,
+                format!("the device has open zones for {appended}"),
+                format!("the nearest that works is {appended}"),
+            )),
+        }
     }
 
     /// The placement of each stream of writes.

@@ -115,8 +115,8 @@ impl Replies {
     pub(super) async fn begin(&mut self, key: &[u8], effect: Effect, mut pending: Pending) {
         let first =
             std::future::poll_fn(|context| Poll::Ready(Pin::new(&mut pending).poll(context)));
-        // The task's budget would end within a batch, and the fences of the rest make another
-        // group. A batch is the bytes of one read, so it is short enough for other tasks.
+        // The task's budget would end within a batch, and the fences of the rest would make
+        // another group. The caller lets other tasks run.
         let first = tokio::task::coop::unconstrained(first);
         match first.await {
             Poll::Ready(output) => self.sink().append(output),

@@ -33,7 +33,9 @@ use super::words as say;
 use batch_gets::BatchGets;
 use end::End;
 use patience::Patience;
-use state::{ClassicHead, Connection, Follows, Head, OUTPUT_BYTES_MAX, UNCOUNTED_BYTES_MAX};
+use state::{
+    BATCH_MAX, ClassicHead, Connection, Follows, Head, OUTPUT_BYTES_MAX, UNCOUNTED_BYTES_MAX,
+};
 
 /// Serves a connection until it ends.
 pub(super) async fn serve<S>(
@@ -63,6 +65,7 @@ pub(super) async fn serve<S>(
         batch_gets: BatchGets::default(),
         batch: None,
         more_follows: false,
+        begun: 0,
     };
     let counters = &context.counters;
     let end = connection.run().await;
@@ -96,6 +99,7 @@ where
         match self.serve().await {
             Ok(never) => match never {},
             Err(end) => {
+                self.batch = None;
                 // Earlier requests still get responses if the client may read them.
                 let settles = matches!(end, End::Closed | End::Draining);
                 if settles && let Err(end) = self.settle().await {
@@ -386,7 +390,15 @@ where
         if is_full || self.replies.conflicts(key, effect) {
             self.gather().await?;
         }
-        if self.more_follows && effect == Effect::Changes && self.batch.is_none() {
+        self.begun += 1;
+        if self.begun >= BATCH_MAX {
+            // Their first polls are not charged to the task's budget.
+            self.batch = None;
+            self.begun = 0;
+            tokio::task::yield_now().await;
+        }
+        let makes_fences = effect == Effect::Changes && pending.runtime.is_some();
+        if self.more_follows && makes_fences && self.batch.is_none() {
             self.batch = self.context.items().cache().tiny().map(Tiny::batch);
         }
         self.replies.begin(key, effect, pending).await;
@@ -399,6 +411,7 @@ where
         if self.replies.under_way() == 0 {
             return Ok(());
         }
+        self.begun = 0;
         self.patience.was_elsewhere();
         while self.replies.next().await {
             if self.replies.ready().len() > OUTPUT_BYTES_MAX {

@@ -26,6 +26,9 @@ pub(super) const OUTPUT_BYTES_MAX: usize = 256 << 10;
 /// connections: the size of a read buffer.
 pub(super) const UNCOUNTED_BYTES_MAX: usize = READ_BYTES;
 
+/// Operations that begin before other tasks of the thread run, and whose fences share a group.
+pub(super) const BATCH_MAX: usize = 64;
+
 /// One connection and its requests.
 pub(super) struct Connection<'a, S> {
     pub(super) stream: S,
@@ -47,6 +50,8 @@ pub(super) struct Connection<'a, S> {
     pub(super) batch: Option<TinyBatch>,
     /// More input has arrived behind the current request.
     pub(super) more_follows: bool,
+    /// Operations that began since this task last let others run.
+    pub(super) begun: usize,
 }
 
 /// The bytes that follow a request's line.
