@@ -294,7 +294,7 @@ async fn instances_append_to_no_more_zones_than_may_be_open() {
     assert!(error.contains("the nearest that works is 2"), "{error}");
 }
 
-/// What a store says when it opens about its memory and reads holds once flash is full.
+/// A full store takes the memory, and its lookups the reads, that it announced when it opened.
 #[tokio::test]
 async fn costs_are_as_announced() {
     const KEYS: u64 = 64 * 4_700;

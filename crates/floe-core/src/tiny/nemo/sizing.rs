@@ -20,9 +20,10 @@ pub struct Sizing {
     pub drives: u32,
 }
 
-/// Fewest set-groups that are made for an instance, and with which it still counts as full size:
-/// the cache's metadata takes some zones.
+/// An instance gets this many set-groups or more, less those whose zones the metadata takes.
 const SET_GROUPS: u64 = 256;
+
+/// An instance with this many set-groups has its full number.
 const SET_GROUPS_LEAST: u64 = 250;
 
 /// Most set-groups of an instance that are made to save memory. A lookup would read some forty
@@ -36,8 +37,10 @@ const SET_GROUP_MIN: ByteSize = ByteSize::mib(4);
 /// Smallest set-groups that are made to save memory.
 const SET_GROUP_SCARCE: ByteSize = ByteSize::mib(1);
 
-/// Fewest zones, whatever their size, and the least size.
+/// A new cache gets at least this many zones, even if its set-groups are small then.
 const ZONES_MIN: u64 = 64;
+
+/// Smallest zone of a new cache.
 const ZONE_MIN: ByteSize = ByteSize::kib(64);
 
 impl Sizing {
