@@ -492,8 +492,14 @@ impl VolumeCache {
         // Everything that waits for blocks to be read ends.
         self.shared.loading.fail(VolumeError::Closed);
         let mut entries = self.entries.lock().await;
-        for task in self.tasks.lock().drain(..) {
+        let tasks: Vec<_> = self.tasks.lock().drain(..).collect();
+        for task in &tasks {
             task.abort();
+        }
+        for task in tasks {
+            // One that runs now goes on until it waits. Until then it may begin to clean blocks,
+            // which must not come after the stamp.
+            let _ = task.await;
         }
         let volumes = self.shared.volumes.read().clone();
         for volume in &volumes {
