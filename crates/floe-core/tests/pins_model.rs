@@ -98,7 +98,7 @@ impl<E: Engine> World<E> {
     fn carry_out(&self, work: Work) -> Outcome {
         let mut flash = self.flash.lock().unwrap();
         match work {
-            Work::Read(pages) => {
+            Work::Read(pages) | Work::ReadIndex(pages) => {
                 return Outcome::Read(pages.iter().map(|at| flash.get(&at.0).cloned()).collect());
             }
             Work::Append { first, pages } => flash.extend((first.0..).zip(pages)),
@@ -143,41 +143,48 @@ impl<E: Engine> World<E> {
         let mut step = directory.begin_search(&mut stripe, hash, search, scratch);
         let in_memory = stripe.in_memory(hash).map(|object| object.bytes);
         drop((directory, stripe));
-        if step == Step::Index {
-            let pages = search.index_pages.iter();
-            let pages: Vec<Page> = pages.map(|page| self.page(*page)).collect();
-            let bytes = pages.iter().map(|page| match page {
-                Page::Index(bytes) => Some(&**bytes),
-                Page::Objects(_) => None,
-            });
-            let bytes: Vec<_> = bytes.collect();
-            let mut directory = self.directory.write().unwrap();
-            step = directory.index_read(search, scratch, &bytes);
-        }
-        let mut found = Found::Nowhere;
-        let bytes = match step {
-            Step::Memory => in_memory,
-            Step::Pages => {
-                if self.ends_early {
-                    self.end(&mut search.clone(), &mut scratch.clone(), found);
+        let (mut found, mut has_ended) = (Found::Nowhere, false);
+        let bytes = loop {
+            step = match step {
+                Step::Memory => break in_memory,
+                Step::Absent => break None,
+                Step::Index => {
+                    let pages = search.index_pages.iter();
+                    let pages: Vec<Page> = pages.map(|page| self.page(*page)).collect();
+                    let bytes = pages.iter().map(|page| match page {
+                        Page::Index(bytes) => Some(&**bytes),
+                        Page::Objects(_) => None,
+                    });
+                    let bytes: Vec<_> = bytes.collect();
+                    let mut directory = self.directory.write().unwrap();
+                    directory.index_read(search, scratch, &bytes)
                 }
-                let mut bytes = None;
-                search.read = search.pages.len();
-                for (rank, page) in search.pages.iter().enumerate() {
-                    let Page::Objects(objects) = self.page(*page) else {
-                        continue;
-                    };
-                    if let Some(slot) = objects.iter().position(|object| object.hash == hash) {
-                        found = Found::Flash { rank, slot };
-                        bytes = Some(objects[slot].bytes);
-                        break;
+                Step::Pages => {
+                    if self.ends_early && !has_ended {
+                        has_ended = true;
+                        self.end(&mut search.clone(), &mut scratch.clone(), found);
                     }
+                    let mut newest = None;
+                    search.read = search.pages.len();
+                    for (rank, page) in search.pages.iter().enumerate() {
+                        let Page::Objects(objects) = self.page(*page) else {
+                            continue;
+                        };
+                        if let Some(slot) = objects.iter().position(|object| object.hash == hash) {
+                            newest = Some((Found::Flash { rank, slot }, objects[slot].bytes));
+                            break;
+                        }
+                    }
+                    if let Some((place, bytes)) = newest {
+                        found = place;
+                        break Some(bytes);
+                    }
+                    let mut directory = self.directory.write().unwrap();
+                    directory.pages_read(search, scratch)
                 }
-                bytes
             }
-            Step::Absent | Step::Index => None,
         };
-        if !(self.ends_early && step == Step::Pages) {
+        if !has_ended {
             self.end(search, scratch, found);
         }
         // A zone may have waited for this search.
@@ -262,6 +269,7 @@ fn log_empties_no_zone_under_a_reader() {
 fn nemo_empties_no_zone_under_a_reader() {
     // No index in memory, so that searches read and pin it, too.
     let config = NemoConfig {
+        page_filter_bits: 0.0,
         index_cache_share: 0.0,
         filter_false_positive_rate: 0.3,
         ..NemoConfig::default()

@@ -224,7 +224,7 @@ impl<E: Engine> Driver<E> {
         };
         let mut reads = Vec::new();
         match work {
-            Work::Read(pages) => reads = pages,
+            Work::Read(pages) | Work::ReadIndex(pages) => reads = pages,
             Work::Append { first, pages } => {
                 for (at, page) in (first.0..).zip(&pages) {
                     self.media.store(PageAddress(at), page);
@@ -271,33 +271,44 @@ impl<E: Engine> Driver<E> {
         let mut step = self
             .engine
             .begin_search(stripe, hash, search, &mut self.scratch);
-        if step == Step::Index {
-            let index: Vec<Page> = search
-                .index_pages
-                .iter()
-                .map(|at| self.media.load(*at))
-                .collect();
-            let pages: Vec<Option<&[u8]>> = index
-                .iter()
-                .map(|page| match page {
-                    Page::Index(bytes) => Some(&**bytes),
-                    Page::Objects(_) => None,
-                })
-                .collect();
-            step = self.engine.index_read(search, &mut self.scratch, &pages);
-        }
         let mut found = Found::Nowhere;
-        if step == Step::Pages {
-            search.read = search.pages.len();
-            for (rank, at) in search.pages.iter().enumerate() {
-                let Page::Objects(objects) = self.media.load(*at) else {
-                    continue;
-                };
-                if let Some(slot) = objects.iter().position(|object| object.hash == hash) {
-                    found = Found::Flash { rank, slot };
-                    break;
+        while found == Found::Nowhere {
+            step = match step {
+                Step::Memory | Step::Absent => break,
+                Step::Index => {
+                    let index: Vec<Page> = search
+                        .index_pages
+                        .iter()
+                        .map(|at| self.media.load(*at))
+                        .collect();
+                    let pages: Vec<Option<&[u8]>> = index
+                        .iter()
+                        .map(|page| match page {
+                            Page::Index(bytes) => Some(&**bytes),
+                            Page::Objects(_) => None,
+                        })
+                        .collect();
+                    self.engine.index_read(search, &mut self.scratch, &pages)
                 }
-            }
+                Step::Pages => {
+                    search.read = search.pages.len();
+                    let slot = |page| match self.media.load(page) {
+                        Page::Objects(objects) => {
+                            objects.iter().position(|object| object.hash == hash)
+                        }
+                        Page::Index(_) => None,
+                    };
+                    let mut pages = (0..).zip(&search.pages);
+                    let place = pages.find_map(|(rank, page)| Some((rank, slot(*page)?)));
+                    match place {
+                        Some((rank, slot)) => {
+                            found = Found::Flash { rank, slot };
+                            step
+                        }
+                        None => self.engine.pages_read(search, &mut self.scratch),
+                    }
+                }
+            };
         }
         self.engine
             .end_search(stripe, search, &mut self.scratch, found);

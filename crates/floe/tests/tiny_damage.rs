@@ -87,7 +87,7 @@ fn writes_that_fail_cost_zones_and_not_the_few_that_may_be_open() {
         let store = open(&(Arc::clone(&faulty) as SharedDevice), &clock).await;
         let value = [7; 400];
         faulty.set(faults);
-        for key in 0..10_000 {
+        for key in 0..12_000 {
             put(&store, key, &value).await.expect("there is room");
         }
         assert!(faulty.injected() > 8, "{}", faulty.injected());

@@ -11,7 +11,7 @@ use floe_core::layout::tiny::{
     trailer_body_bytes,
 };
 use floe_core::layout::{CacheId, JournalChain, Structure};
-use floe_core::tiny::nemo::SetFilters;
+use floe_core::tiny::nemo::{PageFilterShape, SetFilters};
 use floe_core::tiny::{Expiry, Object, PAGE_BYTES};
 
 use crate::layout::{encoded, journal_of, seed};
@@ -180,9 +180,9 @@ pub(crate) fn index(data: &[u8]) {
             out.iter_mut()
                 .zip(data.iter().rev())
                 .for_each(|(to, from)| *to ^= from);
-            let page = SetFilters::of_page(head.columns, head.rows, head.probes, &out);
-            // Recovery rejects more probes or columns than exist.
-            assert!(page.is_some() || head.probes > 20 || head.columns > 512);
+            let page =
+                SetFilters::of_page(head.columns, head.rows, head.probes, head.page_filter, &out);
+            assert!(page.is_some());
             if let Some(page) = page {
                 let hashes = data.chunks(8).map(|key| KeyHash::of(HashSeed(1), key));
                 let named = hashes.map(|hash| page.candidates(hash)).max();
@@ -212,21 +212,34 @@ pub(crate) fn index_seeds() -> Vec<Vec<u8>> {
         columns: head.columns,
         rows: head.rows,
         probes: head.probes,
+        page_filter: PageFilterShape::NONE,
     };
     encoded(head.encode(ID, &mut out));
-    let with = |columns, rows, probes| {
+    let with = |columns, rows, probes, lines| {
         let mut out = vec![0; PAGE_BYTES];
+        let page_filter = match lines {
+            0 => PageFilterShape::NONE,
+            lines => PageFilterShape { lines, probes: 7 },
+        };
         let head = IndexHead {
             columns,
             rows,
             probes,
+            page_filter,
             ..head
         };
         encoded(head.encode(ID, &mut out));
         out
     };
-    // Fingerprints, and a row whose last byte has spare columns.
-    vec![page, out, with(180, 20, 0), with(65, 20, 7)]
+    // Fingerprints, a row whose last byte has spare columns, and both with page filters.
+    let heads = [
+        (180, 20, 0, 0),
+        (65, 20, 7, 0),
+        (90, 9, 0, 28),
+        (88, 200, 8, 28),
+    ];
+    let heads = heads.map(|(columns, rows, probes, lines)| with(columns, rows, probes, lines));
+    [vec![page, out], heads.into()].concat()
 }
 
 pub(crate) fn filters(data: &[u8]) {

@@ -456,9 +456,10 @@ fn tiny_line(finding: &Finding, style: Style) -> String {
             columns,
             rows,
             probes,
+            page_filter_bytes,
             ..
         } => format!(
-            "{}{}: of {columns} set-groups, {}",
+            "{}{}: of {columns} set-groups, {}{}",
             style.bold(&format!(
                 "zone {zone} + {offset:#x}: index group from {sequence}"
             )),
@@ -466,6 +467,10 @@ fn tiny_line(finding: &Finding, style: Style) -> String {
             match probes {
                 0 => format!("fingerprints in {rows} buckets"),
                 _ => format!("filters of {rows} bits, {probes} per key"),
+            },
+            match page_filter_bytes {
+                0 => String::new(),
+                bytes => format!(", page filters of {bytes} bytes"),
             },
         ),
         Finding::EmptyExtent { zone, offset, what } => format!(

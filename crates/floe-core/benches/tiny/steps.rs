@@ -96,6 +96,11 @@ impl<E: Engine> Engine for Timed<E> {
         calls.time(|| self.engine.index_read(search, own, pages))
     }
 
+    fn pages_read(&mut self, search: &mut Search, own: &mut E::Scratch) -> Step {
+        let calls = &mut self.times.get_mut().search;
+        calls.time(|| self.engine.pages_read(search, own))
+    }
+
     fn end_search(
         &mut self,
         stripe: &mut E::Stripe,

@@ -110,6 +110,11 @@ impl<E: Engine> Engine for Recorded<E> {
         self.tape.get_mut().record(step, search)
     }
 
+    fn pages_read(&mut self, search: &mut Search, scratch: &mut E::Scratch) -> Step {
+        let step = self.engine.pages_read(search, scratch);
+        self.tape.get_mut().record(step, search)
+    }
+
     fn end_search(
         &mut self,
         stripe: &mut E::Stripe,
@@ -194,6 +199,11 @@ impl Engine for Player {
     }
 
     fn index_read(&mut self, search: &mut Search, _: &mut (), _: &[Option<&[u8]>]) -> Step {
+        self.tape.get_mut().step(search)
+    }
+
+    fn pages_read(&mut self, search: &mut Search, _: &mut ()) -> Step {
+        search.read = 0;
         self.tape.get_mut().step(search)
     }
 

@@ -14,7 +14,8 @@
 //!
 //! ```text
 //! insert ──► stripe ──► Accepted / Busy     next_task ──► Task ──► I/O ──► complete
-//! search ──► Memory | Absent | Index | Pages ──► I/O ──► … ──► end_search
+//! search ──► Memory | Absent | Index ──► I/O ──► index_read ──┐
+//!          └► Pages ──► I/O ──► pages_read ──► … ──► end_search ◄┘
 //! ```
 //!
 //! The signatures show the lock that a call needs, so finer locks change none
@@ -25,7 +26,7 @@
 //! | [`Stripe::in_memory`] | shared | none |
 //! | [`Engine::insert`] | exclusive | shared |
 //! | [`Engine::begin_search`], [`Engine::end_search`], tasks, [`Engine::drain`] | exclusive | exclusive |
-//! | [`Engine::index_read`] | none | exclusive |
+//! | [`Engine::index_read`], [`Engine::pages_read`] | none | exclusive |
 //!
 //! A driver that has two locks takes the stripe's first.
 //!
@@ -42,6 +43,7 @@
 use std::any::Any;
 use std::fmt::Debug;
 
+use super::nemo::PageFilterShape;
 use super::object::{Object, PageAddress};
 pub use super::statistics::Cause;
 use super::statistics::{LiveObjects, Memory, Statistics};
@@ -77,7 +79,8 @@ pub enum Step {
     /// Read [`Search::index_pages`] and hand them to [`Engine::index_read`].
     Index,
     /// Read [`Search::pages`], newest first, in [`waves`], and take the object
-    /// from the first page that holds it.
+    /// from the first page that holds it. If none does, call
+    /// [`Engine::pages_read`].
     Pages,
 }
 
@@ -91,8 +94,8 @@ pub struct Search {
     pub index_pages: Vec<PageAddress>,
     /// Pages that may hold the object, newest first.
     pub pages: Vec<PageAddress>,
-    /// Number of `pages` that the driver has read, which it sets before it ends
-    /// the search. Mostly the first ones decide ([`waves`]).
+    /// Number of `pages` that the driver has read, which it sets before it calls
+    /// `pages_read` or `end_search`. Mostly the first ones decide ([`waves`]).
     pub read: usize,
 }
 
@@ -182,6 +185,8 @@ pub struct Task {
 pub enum Work {
     /// Read pages of objects.
     Read(Vec<PageAddress>),
+    /// Read pages of an index.
+    ReadIndex(Vec<PageAddress>),
     /// Write consecutive pages from `first` on, which is the zone's write
     /// pointer.
     Append {
@@ -251,6 +256,8 @@ pub struct Summary {
     pub rows: u32,
     /// Bits that a key sets in a Bloom filter; zero for fingerprints.
     pub probes: u32,
+    /// The page filters of an index group.
+    pub page_filter: PageFilterShape,
     /// The concatenated filters of a set-group's sets; empty if its extent has
     /// no room for them.
     pub filters: Box<[u8]>,
@@ -269,7 +276,8 @@ pub struct Label {
 /// The result of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The pages of a [`Work::Read`], in order; `None` for one that could not be read.
+    /// The pages of a [`Work::Read`] or [`Work::ReadIndex`], in order; `None` for one that could
+    /// not be read.
     Read(Vec<Option<Page>>),
     /// A write or reset is done.
     Done,
@@ -367,6 +375,13 @@ pub trait Engine {
         Step::Absent
     }
 
+    /// Continues a search after none of its pages had the object. It may name
+    /// older pages. By default there are none.
+    fn pages_read(&mut self, search: &mut Search, scratch: &mut Self::Scratch) -> Step {
+        let _ = (search, scratch);
+        Step::Absent
+    }
+
     /// Ends a search, after the pages were read.
     fn end_search(
         &mut self,
@@ -418,6 +433,10 @@ pub trait Engine {
     fn retire_zones(&mut self, is_unwritable: &dyn Fn(u32) -> bool) {
         let _ = is_unwritable;
     }
+
+    /// Hands out no more tasks that only load into memory what a search reads from flash. For a
+    /// driver that is about to stop.
+    fn stop_loading(&mut self) {}
 
     /// Predicts if [`next_task`](Engine::next_task) would hand out a task, at less
     /// cost than a call.

@@ -237,38 +237,44 @@ impl<E: Engine, W: Watcher> Model<E, W> {
         let mut step =
             self.engine
                 .begin_search(&mut self.stripe, hash, &mut search, &mut self.scratch);
-        if step == Step::Index {
-            self.watcher.read(&search.index_pages, true);
-            let pages: Vec<Option<&[u8]>> = search
-                .index_pages
-                .iter()
-                .map(|page| match &self.pages[page.index()] {
-                    Stored::Index(bytes) => Some(&**bytes),
-                    other => panic!("index page {page:?} holds {other:?}"),
-                })
-                .collect();
-            step = self
-                .engine
-                .index_read(&mut search, &mut self.scratch, &pages);
-        }
         let mut found = Found::Nowhere;
-        let outcome = match step {
-            Step::Memory => self
-                .stripe
-                .in_memory(hash)
-                .filter(|object| !object.tombstone && !object.expires.is_over(now_seconds))
-                .map(|object| object.bytes),
-            Step::Pages => self.read_waves(&mut search).and_then(|(place, entry)| {
-                let alive = entry.bytes != TOMBSTONE && !entry.expires.is_over(now_seconds);
-                found = if alive { place } else { Found::Unknown };
-                alive.then(|| u32::from(entry.bytes))
-            }),
-            Step::Absent | Step::Index => None,
+        let outcome = loop {
+            step = match step {
+                Step::Index => self.read_index(&mut search),
+                Step::Pages => match self.read_waves(&mut search) {
+                    Some((place, entry)) => {
+                        let alive = entry.bytes != TOMBSTONE && !entry.expires.is_over(now_seconds);
+                        found = if alive { place } else { Found::Unknown };
+                        break alive.then(|| u32::from(entry.bytes));
+                    }
+                    None => self.engine.pages_read(&mut search, &mut self.scratch),
+                },
+                Step::Memory => {
+                    let object = self.stripe.in_memory(hash);
+                    let object = object
+                        .filter(|object| !object.tombstone && !object.expires.is_over(now_seconds));
+                    break object.map(|object| object.bytes);
+                }
+                Step::Absent => break None,
+            }
         };
         self.engine
             .end_search(&mut self.stripe, &mut search, &mut self.scratch, found);
         self.search = search;
         outcome
+    }
+
+    fn read_index(&mut self, search: &mut Search) -> Step {
+        self.watcher.read(&search.index_pages, true);
+        let pages: Vec<Option<&[u8]>> = search
+            .index_pages
+            .iter()
+            .map(|page| match &self.pages[page.index()] {
+                Stored::Index(bytes) => Some(&**bytes),
+                other => panic!("index page {page:?} holds {other:?}"),
+            })
+            .collect();
+        self.engine.index_read(search, &mut self.scratch, &pages)
     }
 
     fn read_waves(&mut self, search: &mut Search) -> Option<(Found, Entry)> {
@@ -295,7 +301,7 @@ impl<E: Engine, W: Watcher> Model<E, W> {
 
     fn carry_out(&mut self, work: Work) -> Outcome {
         match work {
-            Work::Read(pages) => {
+            Work::Read(pages) | Work::ReadIndex(pages) => {
                 self.watcher.read(&pages, false);
                 Outcome::Read(pages.iter().map(|page| Some(self.load(*page))).collect())
             }

@@ -47,7 +47,7 @@ pub struct Statistics {
     pub pages_searched: u64,
     /// Index pages read by searches.
     pub index_pages_searched: u64,
-    /// Pages read for write-back, merging and GC.
+    /// Pages read for write-back, for loading an index after a restart, merging and GC.
     pub pages_maintained: u64,
     /// Searches that read object pages.
     pub searches: u64,
@@ -182,7 +182,7 @@ fn ratio(part: u64, whole: u64) -> f64 {
 pub struct Memory {
     /// Copies of objects on flash, including superseded ones.
     pub objects_on_flash: u64,
-    /// Exact indexes, filters, caches of filters, maps.
+    /// Exact indexes, filters, page filters, caches of filters, maps.
     pub index_bytes: u64,
     /// Heat of objects.
     pub hotness_bytes: u64,

@@ -164,6 +164,8 @@ pub enum Finding {
         rows: u32,
         /// Bits of a filter that a key sets; for fingerprints, 0.
         probes: u32,
+        /// Bytes of the page filter at the end of each page; 0 if there is none.
+        page_filter_bytes: u32,
     },
     /// An extent without a set-group or an index group.
     EmptyExtent {

@@ -8,6 +8,7 @@ use floe_core::layout::tiny::{
     TrailerHead, encode_objects, encode_trailer, record, seal_index,
 };
 use floe_core::layout::{CacheId, JournalChain, JournalRecord as _, Structure};
+use floe_core::tiny::nemo::PageFilterShape;
 use floe_core::tiny::{Expiry, Object, PAGE_BYTES};
 use floe_core::{ByteSize, ZoneId};
 use floe_device::{Address, DeviceConfig, IoBuf, MemoryDevice, Placement, SharedDevice};
@@ -84,6 +85,7 @@ async fn index_group(device: &SharedDevice, zone: u32, sequence: u64) {
         columns: COLUMNS,
         rows: ROWS,
         probes: 3,
+        page_filter: PageFilterShape::NONE,
     };
     let mut page = vec![0; PAGE_BYTES];
     head.encode(ID, &mut page).unwrap();

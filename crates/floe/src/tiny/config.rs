@@ -63,7 +63,7 @@ pub struct TinyConfig {
     /// has as many `nemo` as [`Sizing::instances`] says.
     pub instances: Option<u32>,
     /// Most memory that `nemo` and the RAM tier should take. Set-groups of a new cache are made
-    /// to fit, and so is the cached part of the index. `None`: a quarter of the machine's.
+    /// to fit, and so are the filters in memory. `None`: a quarter of the machine's.
     pub memory: Option<ByteSize>,
     /// The failure that an acknowledged delete or overwrite survives.
     pub durability: TinyDurability,

@@ -239,6 +239,10 @@ impl Engine for AnyEngine {
         each!(self, scratch: engine => engine.index_read(search, scratch, pages))
     }
 
+    fn pages_read(&mut self, search: &mut Search, scratch: &mut AnyScratch) -> Step {
+        each!(self, scratch: engine => engine.pages_read(search, scratch))
+    }
+
     fn end_search(
         &mut self,
         stripe: &mut AnyStripe,
@@ -263,6 +267,10 @@ impl Engine for AnyEngine {
 
     fn retire_zones(&mut self, is_unwritable: &dyn Fn(u32) -> bool) {
         each!(self, engine => engine.retire_zones(is_unwritable));
+    }
+
+    fn stop_loading(&mut self) {
+        each!(self, engine => engine.stop_loading());
     }
 
     fn due(&self, stripe: &AnyStripe) -> Due {

@@ -366,17 +366,29 @@ impl Instance {
         })
     }
 
-    /// Reads the pages of a search.
+    /// Reads the pages of a search, step by step.
     async fn find(&self, searching: &mut Searching<'_>) -> Verdict {
-        let labels = match searching.step {
-            Step::Index => self.read_index(searching).await,
-            _ => std::mem::take(&mut searching.labels),
-        };
-        self.read_waves(searching, &labels).await
+        loop {
+            match searching.step {
+                Step::Index => self.read_index(searching).await,
+                Step::Pages => match self.read_waves(searching).await {
+                    Verdict::Older => {
+                        let Searching {
+                            search, scratch, ..
+                        } = searching;
+                        let engine = &mut self.state.lock().engine;
+                        let step = engine.pages_read(search, scratch);
+                        self.take_step(searching, engine, step);
+                    }
+                    decided => return decided,
+                },
+                Step::Memory | Step::Absent => return Verdict::Older,
+            }
+        }
     }
 
-    /// Reads a search's index pages, and returns the labels of the object pages to read next.
-    async fn read_index(&self, searching: &mut Searching<'_>) -> Vec<Label> {
+    /// Reads a search's index pages.
+    async fn read_index(&self, searching: &mut Searching<'_>) {
         let Searching {
             search,
             scratch,
@@ -390,14 +402,23 @@ impl Instance {
             .map(|(bytes, label)| self.medium.index(*label, bytes.as_ref()))
             .collect();
         let engine = &mut self.state.lock().engine;
-        match engine.index_read(search, scratch, &pages) {
-            Step::Pages => self.labels(engine, &search.pages),
-            Step::Memory | Step::Absent | Step::Index => Vec::new(),
-        }
+        let step = engine.index_read(search, scratch, &pages);
+        self.take_step(searching, engine, step);
+    }
+
+    /// Notes the next step of a search, and what its pages must be.
+    fn take_step(&self, searching: &mut Searching<'_>, engine: &AnyEngine, step: Step) {
+        searching.step = step;
+        searching.labels = match step {
+            Step::Index => self.labels(engine, &searching.search.index_pages),
+            Step::Pages => self.labels(engine, &searching.search.pages),
+            Step::Memory | Step::Absent => Vec::new(),
+        };
     }
 
     /// Reads pages, newest first, until one has the key.
-    async fn read_waves(&self, searching: &mut Searching<'_>, labels: &[Label]) -> Verdict {
+    async fn read_waves(&self, searching: &mut Searching<'_>) -> Verdict {
+        let labels = std::mem::take(&mut searching.labels);
         for wave in waves(searching.search.pages.len()) {
             searching.search.read = wave.end;
             let wanted = &searching.search.pages[wave.clone()];

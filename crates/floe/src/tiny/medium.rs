@@ -276,6 +276,7 @@ impl Medium {
                 columns: summary.columns,
                 rows: summary.rows,
                 probes: summary.probes,
+                page_filter: summary.page_filter,
             };
             head.encode(self.id, &mut buf)?;
             self.placements.index

@@ -12,7 +12,7 @@ use floe_core::layout::tiny::{
 };
 use floe_core::layout::{CacheId, LayoutError};
 use floe_core::policy::admission::{Admission, AdmissionConfig};
-use floe_core::tiny::nemo::{LoggedBounds, Nemo, NemoPlan, Recovery, Survivor};
+use floe_core::tiny::nemo::{LoggedBounds, Nemo, NemoPlan, PageFilterShape, Recovery, Survivor};
 use floe_core::tiny::{
     Durability, Engine as _, Insert, Label, Object, PAGE_BYTES, Page, PageAddress, Summary,
 };
@@ -585,6 +585,7 @@ fn summary(plan: &NemoPlan, medium: &Medium, page: &[u8]) -> Option<Summary> {
                 columns: head.columns,
                 rows: head.rows,
                 probes: head.probes,
+                page_filter: PageFilterShape::NONE,
                 filters: Box::default(),
             })
         }
@@ -598,6 +599,7 @@ fn summary(plan: &NemoPlan, medium: &Medium, page: &[u8]) -> Option<Summary> {
                 columns: head.columns,
                 rows: head.rows,
                 probes: head.probes,
+                page_filter: head.page_filter,
                 filters: Box::default(),
             })
         }

@@ -30,7 +30,9 @@ pub struct TinySizes {
     pub fence_bytes: u64,
     /// The size of the RAM tier.
     pub ram: ByteSize,
-    /// The cached share of the index.
+    /// Bits of the page filters for each object.
+    pub page_filter_bits: f64,
+    /// The cached share of the index, if there are no page filters.
     pub index_cache_share: f64,
     /// Most memory that the store should take, RAM tier included.
     pub memory_max: ByteSize,
@@ -63,6 +65,7 @@ impl TinySizes {
             },
             fence_bytes: all(fences.memory_max()),
             ram: config.ram,
+            page_filter_bits: config.nemo.page_filter_bits,
             index_cache_share: config.nemo.index_cache_share,
             memory_max: config.memory_max(),
         }
@@ -85,6 +88,13 @@ impl TinySizes {
             tracing::warn!(
                 "{self}; that is more than tiny.memory_size = {most}: raise it, or format the \
                  cache with smaller set-groups (tiny.zone_size)"
+            );
+        } else if self.page_filter_bits < wanted.nemo.page_filter_bits {
+            tracing::warn!(
+                "tiny.memory_size = {most} has room for page filters of {:.1} bits for each \
+                 object, less than tiny.nemo.page_filter_bits = {}; lookups read more pages",
+                self.page_filter_bits,
+                wanted.nemo.page_filter_bits
             );
         } else if self.index_cache_share < wanted.nemo.index_cache_share {
             tracing::warn!(

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use floe_core::tiny::{
-    Discarded, Due, Durability, Engine as _, Label, Outcome, PageAddress, TaskId, Work,
+    Discarded, Due, Durability, Engine as _, Label, Outcome, Page, PageAddress, TaskId, Work,
 };
+use floe_device::IoBuf;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use parking_lot::MutexGuard;
@@ -193,6 +194,9 @@ impl Instance {
     fn next_order(&self, idle: bool) -> Next {
         let mut state = self.state.lock();
         let state = &mut *state;
+        if self.stopping.load(SeqCst) {
+            state.engine.stop_loading();
+        }
         let was_busy = state.engine.due(&state.stripe) == Due::Yes;
         let Some(task) = state.next_task() else {
             let engine = &state.engine;
@@ -216,7 +220,7 @@ impl Instance {
             // The labels are known only after the zone's reset.
             Work::Append { .. } if !self.durability.is_persistent() => Vec::new(),
             Work::Append { first, .. } => vec![engine.label(*first)],
-            Work::Read(pages) => self.labels(engine, pages),
+            Work::Read(pages) | Work::ReadIndex(pages) => self.labels(engine, pages),
             Work::Write { .. } | Work::Seal { .. } | Work::Reset(_) => Vec::new(),
         };
         Next::Order(Order {
@@ -271,7 +275,7 @@ impl Instance {
         let medium = &self.medium;
         let written = match &work {
             Work::Append { first, .. } | Work::Seal { first, .. } => Some(*first),
-            Work::Read(_) | Work::Write { .. } | Work::Reset(_) => None,
+            Work::Read(_) | Work::ReadIndex(_) | Work::Write { .. } | Work::Reset(_) => None,
         };
         let zone = match &work {
             Work::Write { at, .. } => Some(medium.flash.zone_of(*at)),
@@ -287,6 +291,15 @@ impl Instance {
                         .map(|(bytes, label)| medium.objects(*label, bytes))
                         .collect(),
                 );
+            }
+            Work::ReadIndex(pages) => {
+                let read = medium.read_all(&pages).await;
+                let pages = read.iter().zip(labels);
+                let index = |bytes: &Option<IoBuf>, label| {
+                    let page = medium.index(label, bytes.as_ref());
+                    page.map(|page| Page::Index(page.into()))
+                };
+                return Outcome::Read(pages.map(|(bytes, label)| index(bytes, *label)).collect());
             }
             Work::Append { first, pages } => {
                 medium.append(first, labels.first().copied(), &pages).await

@@ -248,13 +248,17 @@ impl<E: Engine> Driver<E> {
         if let Some(timing) = &mut self.model.watcher().timing {
             timing.begin(due);
         }
+        let read_before = self.model.watcher().commands.pages_read;
         let found = self.model.get(draw.hash, self.now_seconds);
+        let pages = self.model.watcher().commands.pages_read - read_before;
         if let Some(timing) = &mut self.model.watcher().timing {
             timing.end();
         }
         match found {
             Some(bytes) => {
                 self.counts.engine_hits += 1;
+                self.counts.flash_hits += u64::from(pages > 0);
+                self.counts.flash_hit_pages += pages;
                 self.counts.bytes_out += u64::from(bytes);
                 self.admission.note_hit(draw.hash, self.now());
                 self.keep(
@@ -271,6 +275,7 @@ impl<E: Engine> Driver<E> {
             }
             None => {
                 self.counts.misses += 1;
+                self.counts.miss_pages += pages;
                 self.store(draw);
             }
         }

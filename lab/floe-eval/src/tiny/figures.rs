@@ -146,6 +146,13 @@ impl Figures {
         let lookups = (stretch.counts.gets - stretch.counts.ram_hits) as f64;
         let pages = (engine.pages_searched + engine.index_pages_searched) as f64;
         self.add("flash_reads_per_lookup", "ratio", ratio(pages, lookups));
+        let counts = &stretch.counts;
+        if counts.flash_hits > 0 {
+            let per_hit = ratio(counts.flash_hit_pages as f64, counts.flash_hits as f64);
+            self.add("flash_reads_per_hit", "ratio", per_hit);
+            let per_miss = ratio(counts.miss_pages as f64, counts.misses as f64);
+            self.add("flash_reads_per_miss", "ratio", per_miss);
+        }
         let searches = engine.searches as f64;
         self.add("flash_reads_per_search", "ratio", ratio(pages, searches));
         let objects = engine.pages_searched as f64;
@@ -190,6 +197,10 @@ impl Figures {
         let hotness = bits("hotness", memory.hotness_bytes);
         let other = bits("other", memory.other_bytes);
         let index_buffer = bits("index_buffer", memory.index_buffer_bytes);
+        bits(
+            "all_filters",
+            memory.index_bytes + memory.index_buffer_bytes,
+        );
         let buffer = bits("buffer", memory.buffer_bytes);
         let payload = bits("payload", memory.payload_bytes);
         self.add(

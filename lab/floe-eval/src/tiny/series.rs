@@ -19,6 +19,11 @@ pub(super) struct Counts {
     /// Hits in the engine.
     pub(super) engine_hits: u64,
     pub(super) misses: u64,
+    /// Hits that read pages, and the pages that they read.
+    pub(super) flash_hits: u64,
+    pub(super) flash_hit_pages: u64,
+    /// Pages that misses read.
+    pub(super) miss_pages: u64,
     /// Bytes of objects returned.
     pub(super) bytes_out: u64,
 }
@@ -33,6 +38,9 @@ impl Counts {
             ram_hits: self.ram_hits - earlier.ram_hits,
             engine_hits: self.engine_hits - earlier.engine_hits,
             misses: self.misses - earlier.misses,
+            flash_hits: self.flash_hits - earlier.flash_hits,
+            flash_hit_pages: self.flash_hit_pages - earlier.flash_hit_pages,
+            miss_pages: self.miss_pages - earlier.miss_pages,
             bytes_out: self.bytes_out - earlier.bytes_out,
         }
     }

@@ -7,15 +7,16 @@
 //! | 8 | 4 | sets, each with one page of index |
 //! | 12 | 4 | columns: set-groups of the index group |
 //! | 16 | 4 | rows: bits of a filter; with fingerprints, their buckets |
-//! | 20 | 4 | probes: bits that a key sets; with fingerprints, zero |
+//! | 20 | 1 | probes: bits that a key sets; with fingerprints, zero |
+//! | 21 | 1 | bits that a key sets in a page filter; zero if there are none |
+//! | 22 | 2 | lines of a page filter, 64 bytes each |
 
-use super::filters::validate_shape;
 use super::page::{open_page, seal_page};
 use super::page_id::{PageId, PageKind};
 use crate::layout::error::LayoutError;
 use crate::layout::ids::CacheId;
 use crate::layout::wire::{first_mut, put_u32, put_u64, u32_at, u64_at};
-use crate::tiny::nemo::lays_out_fingerprints;
+use crate::tiny::nemo::{PageFilterShape, lays_out_filters};
 use crate::tiny::{PAGE_BYTES, PAGE_HEADER_BYTES};
 
 /// Bytes of the page's body.
@@ -37,6 +38,8 @@ pub struct IndexHead {
     pub rows: u32,
     /// Bits that a key sets in it; with fingerprints, zero.
     pub probes: u32,
+    /// The filters at the end of the pages.
+    pub page_filter: PageFilterShape,
 }
 
 impl IndexHead {
@@ -46,12 +49,10 @@ impl IndexHead {
     }
 
     fn validate(&self) -> Result<(), LayoutError> {
-        if !self.of_fingerprints() {
-            return validate_shape(self.sets, self.columns, self.rows, self.probes);
-        }
-        if self.sets == 0 || !lays_out_fingerprints(self.columns, self.rows) {
+        let is_valid = lays_out_filters(self.columns, self.rows, self.probes, self.page_filter);
+        if self.sets == 0 || !is_valid {
             return Err(LayoutError::Malformed(
-                "fingerprints of a shape that no index page holds",
+                "filters of a shape that no index page holds",
             ));
         }
         Ok(())
@@ -72,7 +73,8 @@ impl IndexHead {
         put_u32(&mut body, 8, self.sets);
         put_u32(&mut body, 12, self.columns);
         put_u32(&mut body, 16, self.rows);
-        put_u32(&mut body, 20, self.probes);
+        let PageFilterShape { lines, probes } = self.page_filter;
+        put_u32(&mut body, 20, self.probes | probes << 8 | lines << 16);
         page[PAGE_HEADER_BYTES..USED].copy_from_slice(&body);
         let id = PageId {
             kind: PageKind::IndexHead,
@@ -105,13 +107,18 @@ impl IndexHead {
             .body
             .try_into()
             .map_err(|_| LayoutError::Malformed("an index group's head of another length"))?;
+        let probes = u32_at(body, 20);
         let head = IndexHead {
             sequence: opened.id.sequence,
             oldest_live: u64_at(body, 0),
             sets: u32_at(body, 8),
             columns: u32_at(body, 12),
             rows: u32_at(body, 16),
-            probes: u32_at(body, 20),
+            probes: probes & 0xff,
+            page_filter: PageFilterShape {
+                lines: probes >> 16,
+                probes: probes >> 8 & 0xff,
+            },
         };
         head.validate()?;
         Ok(head)

@@ -2,8 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::filters::{Shape, columns_with, filter_bits, mean, objects_for, rows_with};
+use super::filters::{
+    Shape, columns_with, filter_bits, mean, objects_for, page_filters_with, rows_with,
+};
 use super::fingerprints;
+use super::page_filter::PageFilterShape;
 use crate::tiny::engine::Durability;
 use crate::tiny::object::{
     Flash, OBJECT_BYTES_MAX, OBJECT_HEADER_BYTES, PAGE_BYTES, PAGE_ROOM_BYTES,
@@ -105,7 +108,10 @@ pub struct NemoConfig {
     pub filter_sizing: FilterSizing,
     /// False-positive rate of a set's filter.
     pub filter_false_positive_rate: f64,
-    /// Share of the index on flash that is cached in memory.
+    /// Memory of the page filters, in bits for each object on flash, up to 16. A page filter
+    /// excludes a page of the index from a search. Zero for none, as published.
+    pub page_filter_bits: f64,
+    /// Share of the index on flash that is cached in memory, if there are no page filters.
     pub index_cache_share: f64,
     /// The eviction policy of that cache.
     pub index_cache_eviction: IndexCache,
@@ -131,10 +137,11 @@ impl Default for NemoConfig {
             filter_kind: FilterKind::Bloom,
             filter_sizing: FilterSizing::Measured,
             filter_false_positive_rate: 0.003,
-            index_cache_share: 0.5,
+            page_filter_bits: 7.0,
+            index_cache_share: 0.0,
             index_cache_eviction: IndexCache::Fifo,
             index_cache_admit_one_in: 16,
-            hotness_window: 0.3,
+            hotness_window: 0.15,
         }
     }
 }
@@ -151,8 +158,10 @@ impl NemoConfig {
             filter_kind: FilterKind::Bloom,
             filter_sizing: FilterSizing::Published,
             filter_false_positive_rate: 0.001,
+            page_filter_bits: 0.0,
             index_cache_share: 0.5,
             index_cache_admit_one_in: 1,
+            hotness_window: 0.3,
             ..NemoConfig::default()
         }
     }
@@ -182,6 +191,9 @@ const PUBLISHED_OBJECTS_PER_SET: f64 = 40.0;
 
 /// Set-groups of one index group, as published.
 const PUBLISHED_INDEX_GROUP: u32 = 50;
+
+/// Most bits of page filters for each object: a key sets seven at most, so more help little.
+const PAGE_FILTER_BITS_MAX: f64 = 16.0;
 
 /// Upper bound of the bytes of a summary besides its filters.
 const SUMMARY_HEAD_BYTES: u64 = 128;
@@ -260,10 +272,10 @@ impl NemoPlan {
         )?;
         let objects = expected_objects(config);
         let rows_max = match config.filter_sizing {
-            FilterSizing::Published => rows_with(PUBLISHED_INDEX_GROUP),
+            FilterSizing::Published => rows_with(PUBLISHED_INDEX_GROUP, PageFilterShape::NONE),
             FilterSizing::Measured | FilterSizing::Mean => {
                 let bits = filter_bits(objects * FILTER_SLACK, config.filter_false_positive_rate);
-                rows_with(columns_with(bits))
+                rows_with(columns_with(bits), PageFilterShape::NONE)
             }
         };
         let sets = sets_of(extent_pages, rows_max).ok_or_else(|| {
@@ -295,11 +307,26 @@ impl NemoPlan {
             1.0,
         )?;
         check_range(
+            "tiny.nemo.page_filter_bits",
+            config.page_filter_bits,
+            0.0,
+            PAGE_FILTER_BITS_MAX,
+        )?;
+        check_range(
             "tiny.nemo.index_cache_share",
             config.index_cache_share,
             0.0,
             1.0,
         )?;
+        if config.page_filter_bits > 0.0 && config.index_cache_share > 0.0 {
+            return Err(PlanError::new(
+                "tiny.nemo.index_cache_share",
+                config.index_cache_share,
+                "needs tiny.nemo.page_filter_bits = 0: pages are cached only where there are no \
+                 page filters",
+                nearest(0),
+            ));
+        }
         check_range(
             "tiny.nemo.index_cache_admit_one_in",
             config.index_cache_admit_one_in,
@@ -360,17 +387,18 @@ impl NemoPlan {
         (self.flash.pages() / u64::from(self.extent_pages)) as u32
     }
 
-    /// Set-groups of an index group whose filters are sized for
-    /// `objects_per_set` objects.
-    pub(super) fn index_group_columns(&self, objects_per_set: f64) -> u32 {
-        match self.config.filter_sizing {
-            FilterSizing::Published => PUBLISHED_INDEX_GROUP,
-            FilterSizing::Measured | FilterSizing::Mean => {
-                let rate = self.config.filter_false_positive_rate;
-                match self.config.filter_kind {
-                    FilterKind::Bloom => columns_with(filter_bits(objects_per_set, rate)),
-                    FilterKind::Fingerprints => fingerprints::columns_with(objects_per_set, rate),
-                }
+    /// Set-groups of an index group whose filters are sized for `objects` objects per set, with
+    /// `page_filter_bits` bits of page filters for each of them.
+    fn columns(&self, objects: f64, page_filter_bits: f64) -> u32 {
+        let rate = self.config.filter_false_positive_rate;
+        match (self.config.filter_sizing, self.config.filter_kind) {
+            (FilterSizing::Published, _) => PUBLISHED_INDEX_GROUP,
+            (_, FilterKind::Bloom) => {
+                let bits = filter_bits(objects, rate) + objects.max(1.0) * page_filter_bits;
+                columns_with(bits)
+            }
+            (_, FilterKind::Fingerprints) => {
+                fingerprints::columns_with(objects, rate, page_filter_bits)
             }
         }
     }
@@ -378,10 +406,17 @@ impl NemoPlan {
     /// The layout of an index group whose filters are sized for sets of
     /// `objects` objects.
     pub(super) fn shape_for(&self, objects: f64) -> Shape {
-        let columns = self.index_group_columns(objects);
+        // If one group had all set-groups, it would never be on flash.
+        let needs_page_filters = self.extents() > self.columns(objects, 0.0);
+        let bits = match needs_page_filters {
+            true => self.config.page_filter_bits,
+            false => 0.0,
+        };
+        let columns = self.columns(objects, bits);
+        let page_filter = page_filters_with(columns, objects, bits);
         match self.config.filter_kind {
-            FilterKind::Bloom => Shape::new(columns, objects),
-            FilterKind::Fingerprints => Shape::of_fingerprints(columns, objects),
+            FilterKind::Bloom => Shape::new(columns, objects, page_filter),
+            FilterKind::Fingerprints => Shape::of_fingerprints(columns, objects, page_filter),
         }
     }
 
@@ -413,7 +448,7 @@ impl NemoPlan {
 pub struct Costs {
     /// Most bytes of the set-groups in memory, with their objects.
     pub buffer_bytes: u64,
-    /// Most bytes of cached filters and of filters that are not on flash yet.
+    /// Most bytes of page filters or cached filters, and of filters that are not on flash yet.
     pub filter_bytes: u64,
     /// Bytes of the hits that are recorded.
     pub hotness_bytes: u64,
@@ -443,27 +478,56 @@ impl NemoPlan {
         let config = &self.config;
         let (sets, extents) = (f64::from(self.sets), f64::from(self.extents()));
         let objects = expected_objects(config);
-        let columns = f64::from(self.index_group_columns(self.expected_objects()));
+        let shape = self.shape_for(self.expected_objects());
+        let columns = f64::from(shape.columns);
         let set_groups = extents * columns / (columns + 1.0);
         let of_object = f64::from(config.object_bytes) + OBJECT_OVERHEAD_BYTES;
         let in_memory = f64::from(config.memory_set_groups) + 1.0;
         let pages = sets * PAGE_BYTES as f64;
         let groups = set_groups / columns;
-        // Those of a whole group are not on flash when the group is full.
-        let filters = 1.0 + config.index_cache_share * groups.ceil();
+        // The filters of a whole group are not on flash when the group is full.
+        let open = (PAGE_BYTES - shape.page_filter.bytes()) as f64 * sets;
+        let kept = match shape.page_filter.exists() {
+            true => self.page_filter_bytes() as f64,
+            false => config.index_cache_share * groups.ceil() * pages,
+        };
         let homes = f64::from(config.candidates);
-        let wrong = homes * set_groups * config.filter_false_positive_rate;
+        let rate = config.filter_false_positive_rate;
         // The youngest group is half full, and in memory.
-        let uncached = (1.0 - config.index_cache_share) * (groups - 0.5).max(0.0);
-        let index = homes * uncached;
+        let closed = (groups - 0.5).max(0.0);
+        // Index pages that a hit and a miss read, and their false positives.
+        let (index_hit, index_miss) = match shape.page_filter.exists() {
+            true => {
+                let rate = shape.page_filter.false_positives(columns * objects);
+                // The filters of a group stay until all of its set-groups are evicted.
+                let in_vain = homes * groups * rate;
+                ((closed / groups).min(1.0) + in_vain, in_vain)
+            }
+            false => {
+                let uncached = homes * closed * (1.0 - config.index_cache_share);
+                (uncached, uncached)
+            }
+        };
+        let false_pages = |index_pages: f64| match shape.page_filter.exists() {
+            true => index_pages * columns * rate,
+            false => homes * set_groups * rate,
+        };
         Costs {
             buffer_bytes: (in_memory * sets * (objects * of_object + SET_OVERHEAD_BYTES)) as u64,
-            filter_bytes: (filters * pages) as u64,
+            filter_bytes: (open + kept) as u64,
             hotness_bytes: (config.hotness_window * set_groups * sets * objects / 8.0) as u64,
             // The newest copy is as likely in any set-group.
-            reads_per_hit: index + 1.0 + wrong / 2.0,
-            reads_per_miss: index + wrong,
+            reads_per_hit: index_hit + 1.0 + false_pages(index_hit) / 2.0,
+            reads_per_miss: index_miss + false_pages(index_miss),
         }
+    }
+
+    /// Most bytes of the page filters of all index groups on flash and of the one that is being
+    /// filled, if sets hold as many objects as expected.
+    pub(super) fn page_filter_bytes(&self) -> u64 {
+        let shape = self.shape_for(self.expected_objects());
+        let groups = self.extents().div_ceil(shape.columns + 1) + 1;
+        u64::from(groups) * u64::from(self.sets) * shape.page_filter.bytes() as u64
     }
 }
 

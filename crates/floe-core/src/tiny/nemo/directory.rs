@@ -44,7 +44,7 @@ impl Nemo {
         let shape = plan.shape_for(filter_objects);
         Nemo {
             filter_objects,
-            index: Index::new(shape, sets, config),
+            index: Index::new(shape, sets, config, plan.page_filter_bytes()),
             pool: Pool::new(sets, plan.extents(), config.hotness_window),
             dropped_unsettled_filters: false,
             dropped_sealed: false,
@@ -66,10 +66,5 @@ impl Nemo {
     pub(super) fn page_of(&self, candidate: Candidate) -> Option<PageAddress> {
         let resident = self.pool.get(candidate.sequence)?;
         Some(self.extents.page(resident.extent, candidate.home))
-    }
-
-    /// True if the filters of all of the key's sets are in memory.
-    pub(super) fn knows(&self, homes: Homes) -> bool {
-        homes.iter().all(|home| self.index.knows(home))
     }
 }

@@ -10,10 +10,11 @@
 
 use super::fingerprints::{self, Bucket, Fingerprint, INDEX_GROUP_MAX, Layout};
 use super::hashes::{PROBES_MAX, Rows};
+use super::page_filter::PageFilterShape;
 use crate::hash::KeyHash;
 use crate::tiny::object::{PAGE_BYTES, PAGE_HEADER_BYTES};
 
-/// Bytes of a page that rows may take.
+/// Bytes of a page for rows and the page filter.
 const ROW_ROOM_BYTES: usize = PAGE_BYTES - PAGE_HEADER_BYTES;
 
 /// Bits of a Bloom filter for `objects` objects at a false-positive rate.
@@ -66,9 +67,19 @@ pub(super) fn columns_with(bits: f64) -> u32 {
     ((columns as u32) & !7).clamp(8, INDEX_GROUP_MAX)
 }
 
-/// Bits of each filter if a page holds `columns` of them.
-pub(super) fn rows_with(columns: u32) -> u32 {
-    (ROW_ROOM_BYTES / columns.div_ceil(8) as usize) as u32
+/// Bits of each filter if a page holds `columns` of them beside its page filter.
+pub(super) fn rows_with(columns: u32, page_filter: PageFilterShape) -> u32 {
+    ((ROW_ROOM_BYTES - page_filter.bytes()) / columns.div_ceil(8) as usize) as u32
+}
+
+/// Page filters of `columns` set-groups, with `bits` bits for each object. They take half of the
+/// page at most.
+pub(super) fn page_filters_with(columns: u32, objects: f64, bits: f64) -> PageFilterShape {
+    PageFilterShape::new(
+        f64::from(columns) * objects.max(1.0),
+        bits,
+        ROW_ROOM_BYTES / 2,
+    )
 }
 
 /// The layout of an index group's filters.
@@ -83,65 +94,73 @@ pub(super) struct Shape {
     /// Buckets in each stripe of fingerprints, or zero for Bloom filters. Until
     /// its fingerprints are built, a stripe has Bloom filters.
     pub(super) buckets: u32,
+    /// The page filters.
+    pub(super) page_filter: PageFilterShape,
 }
 
 impl Shape {
-    /// A page of `columns` Bloom filters for sets of `objects` objects.
-    pub(super) fn new(columns: u32, objects: f64) -> Self {
-        let rows = rows_with(columns);
+    /// A page of `columns` Bloom filters for sets of `objects` objects, and its page filter.
+    pub(super) fn new(columns: u32, objects: f64, page_filter: PageFilterShape) -> Self {
+        let rows = rows_with(columns, page_filter);
         let best = f64::from(rows) / objects.max(1.0) * std::f64::consts::LN_2;
         Shape {
             columns,
             rows,
             probes: (best.round() as u32).clamp(1, PROBES_MAX as u32),
             buckets: 0,
+            page_filter,
         }
     }
 
     /// A page of fingerprints of `columns` set-groups, rounded down to equal
-    /// stripes.
-    pub(super) fn of_fingerprints(columns: u32, objects: f64) -> Self {
+    /// stripes, and its page filter.
+    pub(super) fn of_fingerprints(
+        columns: u32,
+        objects: f64,
+        page_filter: PageFilterShape,
+    ) -> Self {
         let columns = fingerprints::whole_stripes(columns);
         Shape {
             buckets: fingerprints::buckets_for(columns, objects),
-            ..Shape::new(columns, objects)
+            ..Shape::new(columns, objects, page_filter)
         }
     }
 
     /// The layout of the fingerprints, if the shape has them.
     pub(super) fn layout(self) -> Option<Layout> {
-        Layout::new(self.columns, self.buckets)
+        Layout::new(self.columns, self.buckets, self.page_filter.bytes())
     }
 
     /// The shape on flash, without the Bloom filters that precede fingerprints.
     pub(super) fn of_pages(self) -> Self {
         match self.buckets {
             0 => self,
-            buckets => Shape::of_fingerprint_pages(self.columns, buckets),
-        }
-    }
-
-    /// The shape of a page of fingerprints on flash.
-    fn of_fingerprint_pages(columns: u32, buckets: u32) -> Self {
-        Shape {
-            columns,
-            rows: 0,
-            probes: 0,
-            buckets,
+            _ => Shape {
+                rows: 0,
+                probes: 0,
+                ..self
+            },
         }
     }
 
     /// The shape that an index group's summary records: see
     /// [`Shape::rows_and_probes`].
-    pub(super) fn of_index_group(columns: u32, rows: u32, probes: u32) -> Self {
-        match probes {
-            0 => Shape::of_fingerprint_pages(columns, rows),
-            _ => Shape {
-                columns,
-                rows,
-                probes,
-                buckets: 0,
-            },
+    pub(super) fn of_index_group(
+        columns: u32,
+        rows: u32,
+        probes: u32,
+        page_filter: PageFilterShape,
+    ) -> Self {
+        let (rows, buckets) = match probes {
+            0 => (0, rows),
+            _ => (rows, 0),
+        };
+        Shape {
+            columns,
+            rows,
+            probes,
+            buckets,
+            page_filter,
         }
     }
 
@@ -171,13 +190,14 @@ impl Shape {
 
     /// True if filters of this shape fit a page and can be probed.
     pub(super) fn is_valid(self) -> bool {
-        if !(1..=INDEX_GROUP_MAX).contains(&self.columns) {
+        if !(1..=INDEX_GROUP_MAX).contains(&self.columns) || !self.page_filter.is_valid() {
             return false;
         }
         if self.layout().is_some() {
             return true;
         }
         let bytes = self.row_bytes() as u64 * u64::from(self.rows);
+        let bytes = bytes + self.page_filter.bytes() as u64;
         self.rows > 0
             && bytes <= ROW_ROOM_BYTES as u64
             && (1..=PROBES_MAX as u32).contains(&self.probes)

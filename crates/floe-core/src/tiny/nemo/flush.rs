@@ -30,9 +30,33 @@ pub(super) enum Phase {
 pub(super) enum Running {
     Reset(u32),
     Collect(Vec<u32>),
-    Verify(Vec<(Object, usize)>),
+    Verify(Vec<Suspect>),
+    /// The pages are those of the index groups and sets.
+    Index(Vec<Suspect>, Vec<(u64, u32)>),
     Write(u32),
     Seal(u32),
+    /// Loads pages of the index group that begins with the set-group `first`.
+    Load {
+        first: u64,
+        pages: usize,
+    },
+}
+
+/// A hot object that may have newer copies.
+#[derive(Debug)]
+pub(super) struct Suspect {
+    pub(super) object: Object,
+    /// The pages of sets that may hold newer copies.
+    pub(super) pages: Vec<PageAddress>,
+    /// Pages of the index that may name more: their groups' first set-groups, and their sets.
+    pub(super) index: Vec<(u64, u32)>,
+}
+
+impl Suspect {
+    fn memory_bytes(&self) -> u64 {
+        room_bytes::<PageAddress>(self.pages.capacity())
+            + room_bytes::<(u64, u32)>(self.index.capacity())
+    }
 }
 
 /// Objects and pages that decide which hot objects are written back.
@@ -46,14 +70,18 @@ pub(super) enum Read {
         now_seconds: u32,
     },
     /// A hot object, and the pages that may hold a newer copy.
-    Suspect(Object, Vec<Option<Page>>),
+    Suspect(Suspect, Vec<Option<Page>>),
+    /// A hot object, and the pages of the index that may name more.
+    Index(Suspect, Vec<Option<Page>>),
 }
 
 impl Read {
     fn objects(&self) -> impl Iterator<Item = &Object> {
         let (objects, pages) = match self {
             Read::Hot { objects, .. } => (objects.as_slice(), &[][..]),
-            Read::Suspect(object, pages) => (std::slice::from_ref(object), &**pages),
+            Read::Suspect(suspect, pages) | Read::Index(suspect, pages) => {
+                (std::slice::from_ref(&suspect.object), &**pages)
+            }
         };
         let of_pages = pages.iter().flatten().flat_map(objects_of);
         objects.iter().chain(of_pages)
@@ -62,7 +90,10 @@ impl Read {
     fn memory_bytes(&self) -> u64 {
         match self {
             Read::Hot { objects, .. } => room_bytes::<Object>(objects.len()),
-            Read::Suspect(_, pages) => pages.iter().flatten().map(table_bytes).sum(),
+            Read::Suspect(suspect, pages) | Read::Index(suspect, pages) => {
+                let pages = pages.iter().flatten().map(table_bytes);
+                suspect.memory_bytes() + pages.sum::<u64>()
+            }
         }
     }
 }
@@ -99,9 +130,13 @@ pub(super) struct Flush {
     /// The filters of the set-group that is being written, for its summary; empty if that has no
     /// room for them.
     pub(super) filters: Vec<u8>,
-    /// Hot objects that may have newer copies, and the pages that may hold
-    /// these.
-    pub(super) suspect: Vec<(Object, Vec<PageAddress>)>,
+    /// Hot objects of which pages that may hold newer copies are to be read.
+    pub(super) suspect: Vec<Suspect>,
+    /// Hot objects of which pages of the index are to be read.
+    pub(super) unindexed: Vec<Suspect>,
+    /// The next task loads pages of the index. Loads alternate with writes, so that neither waits
+    /// long for the other.
+    pub(super) loads_next: bool,
     /// Stored bytes written back from the set-group that is being evicted.
     pub(super) written_back_bytes: u64,
     /// Set-groups flushed since objects were last cooled.
@@ -123,6 +158,8 @@ impl Flush {
             made: 0,
             filters: Vec::new(),
             suspect: Vec::new(),
+            unindexed: Vec::new(),
+            loads_next: false,
             written_back_bytes: 0,
             since_cooling: 0,
             may_be_whole: false,
@@ -136,23 +173,23 @@ impl Flush {
     }
 
     pub(super) fn is_busy(&self) -> bool {
-        self.running.is_some() || !matches!(self.phase, Phase::Idle)
+        let is_running = !matches!(self.running, None | Some((_, Running::Load { .. })));
+        is_running || !matches!(self.phase, Phase::Idle)
     }
 
-    /// Hot objects whose possible newer copies are being read.
-    fn verified(&self) -> &[(Object, usize)] {
-        match &self.running {
-            Some((_, Running::Verify(objects))) => objects,
+    /// Hot objects that wait for pages.
+    fn suspects(&self) -> impl Iterator<Item = &Suspect> {
+        let running = match &self.running {
+            Some((_, Running::Verify(suspects) | Running::Index(suspects, _))) => &**suspects,
             _ => &[],
-        }
+        };
+        running.iter().chain(&self.suspect).chain(&self.unindexed)
     }
 
     /// Bytes of memory held, without keys and values.
     pub(super) fn memory_bytes(&self) -> u64 {
-        let places = self.suspect.iter().map(|(_, places)| places.capacity());
-        room_bytes::<(Object, Vec<PageAddress>)>(self.suspect.capacity())
-            + places.map(room_bytes::<PageAddress>).sum::<u64>()
-            + room_bytes::<(Object, usize)>(self.verified().len())
+        room_bytes::<Suspect>(self.suspects().count())
+            + self.suspects().map(Suspect::memory_bytes).sum::<u64>()
             + room_bytes::<u32>(self.hot.capacity())
             + room_bytes::<Read>(self.read.capacity())
             + self.read.iter().map(Read::memory_bytes).sum::<u64>()
@@ -163,11 +200,10 @@ impl Flush {
 
     /// Bytes of memory that keys and values take.
     pub(super) fn payload_bytes(&self) -> u64 {
-        let suspect = self.suspect.iter().map(|(object, _)| object);
-        let verified = self.verified().iter().map(|(object, _)| object);
+        let suspects = self.suspects().map(|suspect| &suspect.object);
         let read = self.read.iter().flat_map(Read::objects);
         let made = self.pages.iter().flat_map(objects_of);
-        payload_bytes(suspect.chain(verified).chain(read).chain(made))
+        payload_bytes(suspects.chain(read).chain(made))
     }
 
     pub(super) fn start(&mut self, running: Running, work: Work) -> Option<Task> {

@@ -55,11 +55,31 @@ pub(super) struct Rows {
     pub(super) points: [u16; PROBES_MAX],
     /// See [`short`].
     pub(super) short: u16,
+    /// The key's bits in page filters.
+    pub(super) page: PageProbe,
 }
 
 /// The 16 bits of a hash that a key's fingerprint is made of.
 pub(super) fn short(hash: KeyHash) -> u16 {
     (scramble(hash.0, 0xe703_7ed1_a0b4_28db) >> 48) as u16
+}
+
+/// The place of a key's bits in page filters of any shape.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PageProbe {
+    pub(super) line_hash: u64,
+    /// Nine bits for each position in the line.
+    pub(super) positions: u64,
+}
+
+impl PageProbe {
+    pub(super) fn of(hash: KeyHash) -> Self {
+        let line_hash = scramble(hash.0, 0x8ebc_6af0_9c88_c6e3);
+        PageProbe {
+            line_hash,
+            positions: scramble(line_hash, 0x589a_55f6_3dfb_8a4d),
+        }
+    }
 }
 
 impl Rows {
@@ -75,6 +95,7 @@ impl Rows {
         Rows {
             points,
             short: short(hash),
+            page: PageProbe::of(hash),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Filter matches, and the candidate pages that they lead to, newest first.
 
+use std::ops::Range;
+
 use arrayvec::ArrayVec;
 
 use super::filters::{MatchSink, Word};
@@ -32,6 +34,16 @@ impl MatchMask {
         let left = u64::MAX.checked_shl(gone).unwrap_or(0);
         MatchMask {
             bits: self.bits & left,
+            ..self
+        }
+    }
+
+    /// Removes set-groups from `end` on.
+    fn before(self, end: u64) -> Self {
+        let left = end.saturating_sub(self.first).min(64) as u32;
+        let newer = u64::MAX.checked_shl(left).unwrap_or(0);
+        MatchMask {
+            bits: self.bits & !newer,
             ..self
         }
     }
@@ -151,10 +163,10 @@ pub(super) struct Candidate {
     pub(super) home: u32,
 }
 
-/// All candidates of a search, newest first.
+/// Candidates of a search, newest first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Candidates {
-    /// Sequence of the oldest set-group when the search began.
+    /// Sequence of the oldest set-group that may be among them.
     oldest: u64,
     /// Each candidate as one number, for fast sorting: its age, as the distance
     /// from the newest possible sequence, above its set.
@@ -166,11 +178,13 @@ impl Candidates {
         self.encoded.clear();
     }
 
-    /// Adds the candidates of `matches` whose set-group is `oldest` or newer.
-    pub(super) fn fill(&mut self, matches: &Matches, oldest: u64) {
+    /// Takes the candidates of `matches` in these set-groups in place of those before.
+    pub(super) fn fill(&mut self, matches: &Matches, set_groups: Range<u64>) {
+        let oldest = set_groups.start;
         self.oldest = oldest;
+        self.encoded.clear();
         for mask in &matches.masks[..matches.count] {
-            let candidates = mask.since(oldest).candidates();
+            let candidates = mask.since(oldest).before(set_groups.end).candidates();
             self.encoded.extend(candidates.map(|candidate| {
                 let age = u64::from(u32::MAX) - (candidate.sequence - oldest);
                 age << 32 | u64::from(candidate.home)

@@ -9,6 +9,8 @@
 //!
 //! * Each object has two sets to choose from and may move to the other one
 //!   while in memory, so a set-group is nearly full when it is written.
+//! * A filter in memory for each page of the index excludes nearly all reads of
+//!   the index that would be in vain.
 //! * Filters are sized for the objects that sets hold. A second kind of filter
 //!   takes less room.
 //! * Hot objects are written back into any set-group in memory that has room,
@@ -33,7 +35,8 @@
 //! | `buffer`, `known_absent` | a set-group in memory; keys without any copy |
 //! | `directory` | the directory: set-groups on flash |
 //! | `filters`, `fingerprints` | filters of sets: bit-sliced Bloom filters, or more compact fingerprints |
-//! | `open`, `index` | the open index group; the index groups on flash and their cache |
+//! | `open`, `index` | the open index group; the index groups on flash, and what memory has of them |
+//! | `page_filter` | filters in memory that exclude pages of the index from a search |
 //! | `matches`, `search` | from filter matches to the pages to read, newest first |
 //! | `extents`, `pool` | allocation of flash; the FIFO and its heat |
 //! | `flush`, `write` | from memory to flash |
@@ -53,6 +56,7 @@ mod known_absent;
 mod live_sample;
 mod matches;
 mod open;
+mod page_filter;
 mod pool;
 mod recovery;
 mod search;
@@ -72,22 +76,29 @@ use super::statistics::{LiveObjects, Memory, Statistics};
 use crate::hash::KeyHash;
 use buffer::SetGroup;
 use filters::{Probe, Shape, probe_page};
-use hashes::Rows;
+use hashes::{PageProbe, Rows};
 use live_sample::Sample;
 use matches::{MatchCollector, MatchMask};
 
 pub use config::{Costs, FilterKind, FilterSizing, IndexCache, NemoConfig, NemoPlan, WriteBack};
 pub use directory::Nemo;
+pub use page_filter::PageFilterShape;
 pub use recovery::{LoggedBounds, Recovery, Survivor};
 pub use search::Scratch;
+use search::UnreadIndex;
 pub use set_filters::SetFilters;
 pub use sizing::Sizing;
 pub use stripe::NemoStripe;
 
-/// True if a page of fingerprints can have `columns` set-groups and `buckets`
-/// buckets.
-pub(crate) fn lays_out_fingerprints(columns: u32, buckets: u32) -> bool {
-    Shape::of_index_group(columns, buckets, 0).is_valid()
+/// True if a page can have the filters of an index group: with `probes` zero, fingerprints in
+/// `rows` buckets.
+pub(crate) fn lays_out_filters(
+    columns: u32,
+    rows: u32,
+    probes: u32,
+    page_filter: PageFilterShape,
+) -> bool {
+    Shape::of_index_group(columns, rows, probes, page_filter).is_valid()
 }
 
 impl Engine for Nemo {
@@ -119,31 +130,37 @@ impl Engine for Nemo {
         if stripe.in_memory(hash).is_some() {
             return Step::Memory;
         }
-        let homes = self.homes(hash);
+        let (homes, rows) = (self.homes(hash), Rows::of(hash));
         self.index
-            .probe(homes, &Rows::of(hash), |mask| scratch.matches.add(mask));
+            .probe(homes, &rows, |mask| scratch.matches.add(mask));
         for home in homes.iter() {
             self.index.touch(home);
-            if self.index.knows(home) {
-                continue;
-            }
-            for group in self.index.groups() {
-                let page = self.extents.page(group.extent, home);
-                search.index_pages.push(page);
-                scratch.index_reads.push((group.first, home));
+            for group in self.index.unread(home, &rows.page) {
+                scratch.unread.push(UnreadIndex {
+                    first: group.first,
+                    end: group.end(),
+                    home,
+                    page: self.extents.page(group.extent, home),
+                });
                 scratch.pins.push(group.extent);
             }
         }
         for extent in &scratch.pins {
             self.extents.pin(*extent);
         }
-        scratch.complete_at = Some(self.pool.next());
-        if search.index_pages.is_empty() {
-            return self.plan_reads(search, scratch);
+        scratch.began_at = self.pool.next();
+        scratch.pages_left = self.candidates_max;
+        if !self.index.has_cache() {
+            scratch.unread.sort_by_key(|unread| unread.first);
         }
-        self.statistics.index_searches += 1;
-        self.statistics.index_pages_searched += search.index_pages.len() as u64;
-        Step::Index
+        self.next_step(search, scratch)
+    }
+
+    fn pages_read(&mut self, search: &mut Search, scratch: &mut Scratch) -> Step {
+        let read = std::mem::take(&mut search.read) as u64;
+        self.statistics.pages_searched += read;
+        self.statistics.false_positives += read;
+        self.next_step(search, scratch)
     }
 
     fn index_read(
@@ -152,11 +169,9 @@ impl Engine for Nemo {
         scratch: &mut Scratch,
         pages: &[Option<&[u8]>],
     ) -> Step {
-        search.index_pages.clear();
         if pages.iter().any(Option::is_none) {
             // The unreadable page may match the newest copy. An older copy that
             // other pages match must not be returned.
-            scratch.complete_at = None;
             return Step::Absent;
         }
         let rows = Rows::of(search.hash);
@@ -185,7 +200,7 @@ impl Engine for Nemo {
                 column.iter().copied().flatten(),
             );
         }
-        self.plan_reads(search, scratch)
+        self.next_step(search, scratch)
     }
 
     fn end_search(
@@ -238,10 +253,18 @@ impl Engine for Nemo {
     }
 
     fn due(&self, stripe: &NemoStripe) -> Due {
-        match self.is_flushing(stripe) || self.extents.waits_for_readers() {
+        let has_work = self.is_flushing(stripe)
+            || self.extents.waits_for_readers()
+            || self.flush.running.is_some()
+            || self.index.to_load().is_some();
+        match has_work {
             true => Due::Yes,
             false => Due::No,
         }
+    }
+
+    fn stop_loading(&mut self) {
+        self.index.stop_loading();
     }
 
     fn waits_for_readers(&self) -> bool {
@@ -298,7 +321,9 @@ impl Engine for Nemo {
     }
 
     fn could_be_absent(&self, stripe: &NemoStripe, hash: KeyHash) -> bool {
-        let is_unknown = !self.knows(self.homes(hash));
+        let probe = PageProbe::of(hash);
+        let mut homes = self.homes(hash).iter();
+        let is_unknown = homes.any(|home| self.index.unread(home, &probe).next().is_some());
         is_unknown && stripe.in_memory(hash).is_none() && self.may_supersede(stripe, hash)
     }
 

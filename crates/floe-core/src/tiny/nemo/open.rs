@@ -2,7 +2,8 @@
 
 use super::filters::{MatchSink, Probe, Shape, Word};
 use super::fingerprints::{Layout, Maker, STRIPE_COLUMNS};
-use super::hashes::Rows;
+use super::hashes::{PageProbe, Rows};
+use super::page_filter::{PageFilterShape, PageFilters};
 use crate::hash::KeyHash;
 use crate::tiny::engine::Discarded;
 use crate::tiny::object::{PAGE_BYTES, PAGE_HEADER_BYTES};
@@ -27,6 +28,8 @@ pub(super) struct OpenGroup {
     /// The layout of fingerprints, if the group has them.
     layout: Option<Layout>,
     maker: Option<Maker>,
+    /// The page filters, with the objects of the set-group that is being added.
+    page_filters: PageFilters,
     /// Memory that is no longer needed.
     discarded: Vec<Discarded>,
 }
@@ -132,6 +135,7 @@ impl OpenGroup {
             adding: Column::default(),
             layout,
             maker: layout.map(Maker::new),
+            page_filters: PageFilters::new(shape.page_filter),
             discarded: Vec::new(),
         }
     }
@@ -196,6 +200,7 @@ impl OpenGroup {
     pub(super) fn add_set(&mut self, set: u32, objects: impl Iterator<Item = Rows>) {
         let (shape, makes) = (self.shape, self.maker.is_some());
         let column = self.filled % self.stripe_columns();
+        self.page_filters.begin_set(set, self.sets);
         let Some(stripe) = self.stripes.last_mut() else {
             return;
         };
@@ -204,6 +209,7 @@ impl OpenGroup {
             for row in shape.bits_of(&rows) {
                 stripe.set(set, row, column);
             }
+            self.page_filters.add(set, &rows.page);
             if makes {
                 self.adding.shorts.push(rows.short);
             }
@@ -225,10 +231,10 @@ impl OpenGroup {
     }
 
     /// Adds a set-group by its filters, as [`Shape::filters_of`] made them.
-    /// Bits beyond the end of `bits` count as set. No fingerprints can be built
-    /// from filters.
+    /// Bits beyond the end of `bits` count as set. Neither fingerprints nor page filters can be
+    /// built from filters.
     pub(super) fn push_filters(&mut self, bits: &[u8]) {
-        debug_assert!(self.maker.is_none());
+        debug_assert!(self.maker.is_none() && !self.page_filters.shape.exists());
         let rows = self.shape.rows as usize;
         self.begin_column(0);
         let column = self.filled % self.stripe_columns();
@@ -292,6 +298,17 @@ impl OpenGroup {
         self.discarded.pop()
     }
 
+    /// True if the group may have the key in `set`, according to its page filter.
+    pub(super) fn may_hold(&self, set: u32, probe: &PageProbe) -> bool {
+        self.page_filters.may_hold(set, probe)
+    }
+
+    /// Removes the page filters, which are complete.
+    pub(super) fn take_page_filters(&mut self) -> PageFilters {
+        let none = PageFilters::new(PageFilterShape::NONE);
+        std::mem::replace(&mut self.page_filters, none)
+    }
+
     /// Bits of the complete columns among the 64 from `column` on.
     fn complete(&self, column: u32) -> u64 {
         let columns = self.filled.saturating_sub(column).min(u64::BITS);
@@ -326,6 +343,7 @@ impl OpenGroup {
 
     /// Writes the page of a set into `page`, which must be zeroed.
     pub(super) fn write_page(&self, set: u32, page: &mut [u8]) {
+        self.page_filters.write_to_page(set, page);
         if let Some(layout) = self.layout {
             let bytes = layout.stripe_bytes();
             for (at, stripe) in self.stripes.iter().enumerate() {
@@ -359,6 +377,7 @@ impl OpenGroup {
             let blocks: usize = stripe.blocks.iter().map(|block| block.len()).sum();
             blocks + columns + stripe.fingerprints.capacity()
         };
-        (self.stripes.iter().map(of_stripe).sum::<usize>() + self.adding.memory_bytes()) as u64
+        let stripes = self.stripes.iter().map(of_stripe).sum::<usize>();
+        (stripes + self.adding.memory_bytes()) as u64 + self.page_filters.memory_bytes()
     }
 }

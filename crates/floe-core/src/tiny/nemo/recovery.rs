@@ -5,6 +5,7 @@ use super::directory::Nemo;
 use super::extents::{Extent, Owner};
 use super::filters::Shape;
 use super::index::Group;
+use super::page_filter::PageFilterShape;
 use crate::hash::KeyHash;
 use crate::tiny::engine::Summary;
 
@@ -191,15 +192,22 @@ fn end(group: &Survivor) -> u64 {
 
 fn shape_of(summary: &Summary) -> Shape {
     if summary.of_index {
-        return Shape::of_index_group(summary.columns, summary.rows, summary.probes);
+        return Shape::of_index_group(
+            summary.columns,
+            summary.rows,
+            summary.probes,
+            summary.page_filter,
+        );
     }
     // A set-group's summary has Bloom filters, even if its index group was to
-    // have fingerprints. The recovered index group has Bloom filters, too.
+    // have fingerprints. The recovered index group has Bloom filters, too, and
+    // no page filters.
     Shape {
         columns: summary.columns,
         rows: summary.rows,
         probes: summary.probes,
         buckets: 0,
+        page_filter: PageFilterShape::NONE,
     }
 }
 

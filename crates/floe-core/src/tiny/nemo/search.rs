@@ -18,15 +18,35 @@ pub struct Scratch {
     /// Extents that the search pins.
     pub(super) pins: Vec<Extent>,
     pub(super) matches: Matches,
-    /// The sets to read.
+    /// The sets to read now.
     pub(super) candidates: Candidates,
-    /// For each index page to read: its group's first set-group, and its set.
+    /// For each index page to read now: its group's first set-group, and its set.
     pub(super) index_reads: Vec<(u64, u32)>,
+    /// Index pages that may match the object and are not read yet, newest last.
+    pub(super) unread: Vec<UnreadIndex>,
+    /// Index groups whose pages are read at once the next time. It doubles, so that a search of
+    /// many groups takes few rounds.
+    pub(super) groups_at_once: usize,
+    /// Matches in set-groups from this one on were named.
+    pub(super) named_from: u64,
+    /// Pages of objects that the search may still read.
+    pub(super) pages_left: usize,
     /// There were more candidates than the search reads.
     pub(super) is_cut: bool,
-    /// Sequence of the next set-group when the search began. `None` unless the
-    /// search probed every filter that may match the object.
+    /// Sequence of the next set-group when the search began.
+    pub(super) began_at: u64,
+    /// The same, once the search has named every page that may hold the object.
     pub(super) complete_at: Option<u64>,
+}
+
+/// An index page that a search has not read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UnreadIndex {
+    /// The group's first set-group, and the end of its set-groups.
+    pub(super) first: u64,
+    pub(super) end: u64,
+    pub(super) home: u32,
+    pub(super) page: PageAddress,
 }
 
 impl Scratch {
@@ -35,6 +55,9 @@ impl Scratch {
         self.matches.clear();
         self.candidates.clear();
         self.index_reads.clear();
+        self.unread.clear();
+        self.groups_at_once = 1;
+        self.named_from = u64::MAX;
         self.is_cut = false;
         self.complete_at = None;
     }
@@ -66,15 +89,17 @@ impl Nemo {
             .sum()
     }
 
-    /// True if a copy may be on flash, now or after a crash, or if the key's
-    /// filters are not in memory.
+    /// True if a copy may be on flash, now or after a crash, as far as memory
+    /// knows.
     pub(super) fn may_be_on_flash(&self, hash: KeyHash, homes: Homes) -> bool {
-        if self.dropped_unsettled_filters || !self.knows(homes) {
+        let rows = Rows::of(hash);
+        let has_unread = |home| self.index.unread(home, &rows.page).next().is_some();
+        if self.dropped_unsettled_filters || homes.iter().any(has_unread) {
             return true;
         }
         let settled = self.pool.settled();
         let mut any = 0;
-        self.index.probe(homes, &Rows::of(hash), |mask| {
+        self.index.probe(homes, &rows, |mask| {
             any |= mask.since(settled).bits;
         });
         any != 0
@@ -105,18 +130,49 @@ impl Nemo {
             scratch.complete_at == Some(self.pool.next()) && stripe.in_memory(hash).is_none();
         let none_recoverable =
             !self.dropped_unsettled_filters && self.pool.settled() == self.pool.oldest();
-        if none_inserted && none_recoverable && !scratch.is_cut {
+        if none_inserted && none_recoverable {
             stripe.known_absent.add(hash);
         }
     }
 
-    /// Turns the matches into the pages to read, and pins them. Returns the
-    /// next step of the search.
-    pub(super) fn plan_reads(&mut self, search: &mut Search, scratch: &mut Scratch) -> Step {
-        let candidates = &mut scratch.candidates;
-        candidates.fill(&scratch.matches, self.pool.oldest());
-        scratch.is_cut = candidates.cut(self.candidates_max);
-        for candidate in candidates.iter() {
+    /// The next step of a search, from the newest set-groups to the oldest: the sets that match in
+    /// set-groups newer than all unread index pages, or else index pages. Most keys that have
+    /// older copies, too, are found before the index of those is read.
+    pub(super) fn next_step(&mut self, search: &mut Search, scratch: &mut Scratch) -> Step {
+        if scratch.is_cut {
+            return Step::Absent;
+        }
+        let unread = scratch.unread.last().map_or(0, |unread| unread.end);
+        // With a cache, all index pages are read first.
+        if unread == 0 || !self.index.has_cache() {
+            let set_groups = unread.max(self.pool.oldest())..scratch.named_from;
+            scratch.named_from = unread;
+            let candidates = &mut scratch.candidates;
+            candidates.fill(&scratch.matches, set_groups);
+            scratch.is_cut = candidates.cut(scratch.pages_left);
+            scratch.pages_left -= candidates.len();
+            if candidates.len() > 0 {
+                self.name_pages(search, scratch);
+                return Step::Pages;
+            }
+            if scratch.is_cut {
+                return Step::Absent;
+            }
+        }
+        if unread == 0 {
+            // Every filter that may match was probed, and every page that it names was read.
+            scratch.complete_at = Some(scratch.began_at);
+            return Step::Absent;
+        }
+        self.name_index_pages(search, scratch);
+        Step::Index
+    }
+
+    /// Names the candidates' pages, and pins them.
+    fn name_pages(&mut self, search: &mut Search, scratch: &mut Scratch) {
+        self.statistics.searches += u64::from(search.pages.is_empty());
+        search.pages.clear();
+        for candidate in scratch.candidates.iter() {
             if let Some(resident) = self.pool.get(candidate.sequence) {
                 scratch.pins.push(resident.extent);
                 self.extents.pin(resident.extent);
@@ -125,10 +181,29 @@ impl Nemo {
             }
         }
         debug_assert_eq!(search.pages.len(), scratch.candidates.len());
-        if search.pages.is_empty() {
-            return Step::Absent;
+    }
+
+    /// Names the unread index pages of the newest groups.
+    fn name_index_pages(&mut self, search: &mut Search, scratch: &mut Scratch) {
+        let unread = &mut scratch.unread;
+        // A set is cached with its pages of all groups.
+        let mut named = if self.index.has_cache() {
+            0
+        } else {
+            unread.len()
+        };
+        for _ in 0..scratch.groups_at_once {
+            let newest = named.checked_sub(1).map_or(0, |last| unread[last].first);
+            named = unread.partition_point(|unread| unread.first < newest);
         }
-        self.statistics.searches += 1;
-        Step::Pages
+        scratch.groups_at_once *= 2;
+        self.statistics.index_searches += u64::from(scratch.index_reads.is_empty());
+        search.index_pages.clear();
+        scratch.index_reads.clear();
+        for unread in unread.drain(named..) {
+            search.index_pages.push(unread.page);
+            scratch.index_reads.push((unread.first, unread.home));
+        }
+        self.statistics.index_pages_searched += search.index_pages.len() as u64;
     }
 }

@@ -4,6 +4,7 @@ use super::FilterKind;
 use super::filters::{Probe, Shape, Word, WordSink, columns_with, filter_bits, probe_page};
 use super::fingerprints;
 use super::open::OpenGroup;
+use super::page_filter::PageFilterShape;
 use crate::hash::KeyHash;
 use crate::tiny::object::{PAGE_BYTES, PAGE_ROOM_BYTES};
 
@@ -30,11 +31,11 @@ impl SetFilters {
         let shape = match kind {
             FilterKind::Bloom => {
                 let bits = filter_bits(objects, false_positives);
-                Shape::new(columns_with(bits), objects)
+                Shape::new(columns_with(bits), objects, PageFilterShape::NONE)
             }
             FilterKind::Fingerprints => {
-                let columns = fingerprints::columns_with(objects, false_positives);
-                Shape::of_fingerprints(columns, objects)
+                let columns = fingerprints::columns_with(objects, false_positives, 0.0);
+                Shape::of_fingerprints(columns, objects, PageFilterShape::NONE)
             }
         };
         let mut set_groups = set_groups.peekable();
@@ -51,10 +52,16 @@ impl SetFilters {
         SetFilters { shape, pages }
     }
 
-    /// The filters in a page whose header has these `columns`, `rows` and
-    /// `probes`; `None` if no page can have them.
-    pub fn of_page(columns: u32, rows: u32, probes: u32, page: &[u8]) -> Option<Self> {
-        let shape = Shape::of_index_group(columns, rows, probes);
+    /// The filters in a page whose group's head has these `columns`, `rows`, `probes` and
+    /// `page_filter`; `None` if no page can have them.
+    pub fn of_page(
+        columns: u32,
+        rows: u32,
+        probes: u32,
+        page_filter: PageFilterShape,
+        page: &[u8],
+    ) -> Option<Self> {
+        let shape = Shape::of_index_group(columns, rows, probes, page_filter);
         (shape.is_valid() && page.len() == PAGE_BYTES).then(|| SetFilters {
             shape,
             pages: vec![page.into()],
@@ -90,14 +97,19 @@ mod tests {
     fn bits_beyond_the_columns_match_nothing() {
         let full = [0xff; PAGE_BYTES];
         for columns in 1..=INDEX_GROUP_MAX {
-            let shape = Shape::new(columns, 16.0);
-            let filters = SetFilters::of_page(columns, shape.rows, shape.probes, &full);
+            let shape = Shape::new(columns, 16.0, PageFilterShape::NONE);
+            let filters = of_page(columns, shape, &full);
             let filters = filters.expect("a page holds them");
             for key in 0..100 {
                 let named = filters.candidates(KeyHash(key << 50));
                 assert_eq!(named, columns as usize, "of {columns} columns");
             }
         }
-        assert!(SetFilters::of_page(INDEX_GROUP_MAX + 1, 20, 3, &full).is_none());
+        let shape = Shape::new(INDEX_GROUP_MAX, 16.0, PageFilterShape::NONE);
+        assert!(of_page(INDEX_GROUP_MAX + 1, shape, &full).is_none());
+    }
+
+    fn of_page(columns: u32, shape: Shape, page: &[u8]) -> Option<SetFilters> {
+        SetFilters::of_page(columns, shape.rows, shape.probes, shape.page_filter, page)
     }
 }

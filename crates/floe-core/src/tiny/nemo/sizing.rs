@@ -21,13 +21,13 @@ pub struct Sizing {
 }
 
 /// An instance gets this many set-groups or more, less those whose zones the metadata takes.
-const SET_GROUPS: u64 = 256;
+const SET_GROUPS: u64 = 384;
 
 /// An instance with this many set-groups has its full number.
-const SET_GROUPS_LEAST: u64 = 250;
+const SET_GROUPS_LEAST: u64 = 375;
 
-/// Most set-groups of an instance that are made to save memory. A lookup would read some forty
-/// pages.
+/// Most set-groups of an instance that are made to save memory. A lookup then reads some two
+/// pages of the index in vain.
 const SET_GROUPS_MAX: u64 = 8 * SET_GROUPS;
 
 /// Smallest set-groups while memory is not short: few of them are better on small flash, since
@@ -46,7 +46,7 @@ const ZONE_MIN: ByteSize = ByteSize::kib(64);
 impl Sizing {
     /// The size of the zones of a drive with `available` bytes: 2^n or 3 · 2^n bytes.
     ///
-    /// Each instance gets 256 to 384 set-groups of 4 MiB or more, or 64 on small flash. If they
+    /// Each instance gets 384 to 576 set-groups of 4 MiB or more, or 64 on small flash. If they
     /// need too much memory, they are made smaller, down to an eighth. Then a lookup reads more
     /// pages.
     pub fn zone_size(&self, available: ByteSize) -> ByteSize {
@@ -103,27 +103,28 @@ impl Sizing {
         u32::try_from(wanted.max(fewest).max(1)).unwrap_or(u32::MAX)
     }
 
-    /// The settings with as much of the index cached as fits in memory, at most what they say.
-    /// Each of `instances` has `flash`.
+    /// The settings with as large page filters, or as much of the index cached, as fit in memory,
+    /// at most what they say. Each of `instances` has `flash`.
     pub fn fitted(&self, flash: &Flash, instances: u32) -> NemoConfig {
-        let memory = |index_cache_share| {
-            let config = NemoConfig {
-                index_cache_share,
+        let with = |parts: u32| {
+            let share = f64::from(parts) / f64::from(PARTS);
+            NemoConfig {
+                page_filter_bits: self.config.page_filter_bits * share,
+                index_cache_share: self.config.index_cache_share * share,
                 ..self.config.clone()
-            };
-            let plan = NemoPlan::new(&config, flash);
-            plan.map_or(0, |plan| u64::from(instances) * plan.costs().memory_bytes())
+            }
         };
-        let share = self.config.index_cache_share;
-        let (least, most) = (memory(0.0), memory(share));
-        let room = self.memory.bytes().saturating_sub(least) as f64;
-        let fits = room / most.saturating_sub(least).max(1) as f64;
-        NemoConfig {
-            index_cache_share: share * fits.min(1.0),
-            ..self.config.clone()
-        }
+        let fits = |parts: &u32| {
+            let plan = NemoPlan::new(&with(*parts), flash);
+            let memory = plan.map_or(0, |plan| plan.costs().memory_bytes());
+            u64::from(instances) * memory <= self.memory.bytes()
+        };
+        with((1..=PARTS).rev().find(fits).unwrap_or(1))
     }
 }
+
+/// Page filters and the index cache shrink by this part at a time, to one part at least.
+const PARTS: u32 = 16;
 
 /// The largest power of two, or one and a half of it, up to `bytes`.
 fn rounded(bytes: u64) -> u64 {
@@ -166,10 +167,10 @@ mod tests {
             (mib(32), 2, (ByteSize::kib(512), 1)),
             (mib(256), 2, (mib(4), 1)),
             (ByteSize::gib(1), 2, (mib(4), 1)),
-            (ByteSize::gib(3), 2, (mib(6), 2)),
-            (ByteSize::gib(100), 2, (mib(192), 2)),
-            (ByteSize::gib(tib), 16, (mib(256), 16)),
-            (ByteSize::gib(30 * tib), 2, (mib(24 << 10), 4)),
+            (ByteSize::gib(3), 2, (mib(4), 2)),
+            (ByteSize::gib(100), 2, (mib(128), 2)),
+            (ByteSize::gib(tib), 16, (mib(128), 16)),
+            (ByteSize::gib(30 * tib), 2, (mib(16 << 10), 4)),
         ];
         for (available, cores, expected) in table {
             let sizing = sizing(cores, ByteSize::gib(tib));
@@ -185,7 +186,7 @@ mod tests {
             given_instances: Some(16),
             ..ample.clone()
         };
-        assert_eq!(many.zone_size(flash), ByteSize::mib(24));
+        assert_eq!(many.zone_size(flash), ByteSize::mib(16));
         for (pages, zone) in [
             (1024, 4 << 20),
             (16, 1 << 20),
@@ -224,17 +225,37 @@ mod tests {
     }
 
     #[test]
-    fn the_index_cache_shrinks_to_fit_in_memory() {
+    fn the_filters_in_memory_shrink_to_fit() {
         let flash = Flash {
             zones: 2048,
             zone_pages: 16_384,
             in_place: true,
         };
-        let share = |memory| sizing(1, memory).fitted(&flash, 1).index_cache_share;
-        assert_eq!(share(ByteSize::gib(4)), 0.5);
-        let less = share(ByteSize::mib(512));
-        assert!(less > 0.05 && less < 0.45, "{less}");
-        assert_eq!(share(ByteSize::mib(16)), 0.0);
+        let cache = NemoConfig {
+            page_filter_bits: 0.0,
+            index_cache_share: 0.5,
+            ..NemoConfig::default()
+        };
+        let fitted = |config: &NemoConfig, memory| {
+            let config = config.clone();
+            let sizing = Sizing {
+                config,
+                ..sizing(1, memory)
+            };
+            sizing.fitted(&flash, 1)
+        };
+        let default = NemoConfig::default();
+        assert_eq!(fitted(&default, ByteSize::gib(4)), default);
+        assert_eq!(fitted(&cache, ByteSize::gib(4)), cache);
+        for config in [default, cache] {
+            let part = |less: &NemoConfig| match config.page_filter_bits > 0.0 {
+                true => less.page_filter_bits / config.page_filter_bits,
+                false => less.index_cache_share / config.index_cache_share,
+            };
+            let less = part(&fitted(&config, ByteSize::mib(700)));
+            assert!(less > 0.1 && less < 0.9, "{less}");
+            assert_eq!(part(&fitted(&config, ByteSize::mib(16))), 1.0 / 16.0);
+        }
     }
 
     /// A zoned drive has few large zones, so that instances would take much memory.
@@ -245,7 +266,7 @@ mod tests {
             zone_pages: 275_712,
             in_place: false,
         };
-        assert_eq!(sizing(16, ByteSize::gib(64)).instances(&flash), 3);
+        assert_eq!(sizing(16, ByteSize::gib(64)).instances(&flash), 2);
         assert_eq!(sizing(16, ByteSize::gib(8)).instances(&flash), 1);
         assert_eq!(sizing(1, ByteSize::gib(64)).instances(&flash), 1);
     }

@@ -1,5 +1,7 @@
 use super::filters::{Probe, Shape, Word, WordSink, probe_page};
+use super::hashes::PageProbe;
 use super::open::OpenGroup;
+use super::page_filter::PageFilterShape;
 use super::{
     FilterKind, FilterSizing, IndexCache, Nemo, NemoConfig, NemoPlan, NemoStripe, Scratch,
     WriteBack,
@@ -56,11 +58,17 @@ fn matching_in_page(shape: Shape, page: &[u8], hash: KeyHash) -> Vec<u32> {
 
 #[test]
 fn filters_match_every_object_in_memory_and_in_a_page() {
-    let bloom = [1, 7, 8, 31, 32, 50, 64, 65, 136, 200, 511].map(|n| Shape::new(n, 11.0));
+    let page_filter = |lines| match lines {
+        0 => PageFilterShape::NONE,
+        lines => PageFilterShape { lines, probes: 3 },
+    };
+    let bloom = [1, 7, 8, 31, 32, 50, 64, 65, 136, 200, 511];
+    let bloom = bloom.map(|columns| Shape::new(columns, 11.0, page_filter(columns / 7 % 31)));
     // Numbers of whole stripes, and others.
-    let fingerprints =
-        [1, 7, 50, 64, 66, 136, 201, 512].map(|columns| Shape::of_fingerprints(columns, 11.0));
+    let fingerprints = [1, 7, 50, 64, 66, 136, 201, 512]
+        .map(|columns| Shape::of_fingerprints(columns, 11.0, page_filter(columns / 7 % 13)));
     for shape in bloom.into_iter().chain(fingerprints) {
+        assert!(shape.is_valid(), "{shape:?}");
         let (mut group, objects) = filled(shape);
         assert!(group.is_full());
         // Fingerprints of no set, of some sets, and of all.
@@ -69,6 +77,7 @@ fn filters_match_every_object_in_memory_and_in_a_page() {
             for set in 0..3 {
                 for column in 0..shape.columns {
                     for object in objects(column, set) {
+                        assert!(group.may_hold(set, &PageProbe::of(object)));
                         let open = matching(&group, set, object);
                         assert!(open.contains(&column), "{shape:?} {made}");
                         assert!(open.iter().all(|found| *found < shape.columns));
@@ -89,7 +98,7 @@ fn filters_match_every_object_in_memory_and_in_a_page() {
 #[test]
 fn stripes_without_fingerprints_keep_their_bloom_filters() {
     // One stripe is complete, and a second one has begun.
-    let (mut group, objects) = filled(Shape::of_fingerprints(66, 11.0));
+    let (mut group, objects) = filled(Shape::of_fingerprints(66, 11.0, PageFilterShape::NONE));
     let with_bloom_filters = group.memory_bytes();
     group.make(3);
     assert!(group.memory_bytes() < with_bloom_filters);
@@ -101,7 +110,7 @@ fn stripes_without_fingerprints_keep_their_bloom_filters() {
 #[test]
 fn bloom_filters_have_the_configured_false_positive_rate() {
     let columns = super::filters::columns_with(super::filters::filter_bits(11.0, 0.001));
-    let (group, _) = filled(Shape::new(columns, 11.0));
+    let (group, _) = filled(Shape::new(columns, 11.0, PageFilterShape::NONE));
     let page = group.page(1);
     let probes = 20_000;
     let wrong: usize = (0..probes)
@@ -127,7 +136,7 @@ fn filters_are_sized_for_uneven_sets() {
     assert!((mean(&counts)..60.0).contains(&made_for), "{made_for}");
     let wrong_with = |made_for: f64| {
         let columns = super::filters::columns_with(super::filters::filter_bits(made_for, 0.003));
-        let shape = super::filters::Shape::new(columns, made_for);
+        let shape = super::filters::Shape::new(columns, made_for, PageFilterShape::NONE);
         let mut group = OpenGroup::new(shape, 90);
         let sets = (0..90).map(|set| (0..uneven[set]).map(move |i| hash((set << 8 | i) as u64)));
         group.push(sets);
@@ -150,16 +159,25 @@ fn variants() -> Vec<NemoConfig> {
         ours.clone(),
         published.clone(),
         NemoConfig {
-            index_cache_share: 0.0,
+            page_filter_bits: 0.0,
             ..ours.clone()
         },
         NemoConfig {
+            page_filter_bits: 2.0,
+            filter_kind: FilterKind::Fingerprints,
+            hotness_window: 1.0,
+            write_back_share: 1.0,
+            ..ours.clone()
+        },
+        NemoConfig {
+            page_filter_bits: 0.0,
             index_cache_share: 1.0,
             hotness_window: 1.0,
             write_back_share: 1.0,
             ..ours.clone()
         },
         NemoConfig {
+            page_filter_bits: 0.0,
             index_cache_share: 0.3,
             index_cache_eviction: IndexCache::Clock,
             index_cache_admit_one_in: 3,
@@ -289,6 +307,7 @@ fn sets_full_of_tombstones_are_flushed() {
     // Without an index in memory, any key may be on flash, so every delete
     // leaves a tombstone.
     let config = NemoConfig {
+        page_filter_bits: 0.0,
         index_cache_share: 0.0,
         set_group_pages: Some(8),
         flush_threshold: 4.0,
@@ -359,7 +378,7 @@ fn work_until(engine: &mut Parts, stops: fn(&Work) -> bool) -> Option<Task> {
     while let Some(task) = engine.next_task() {
         let outcome = match &task.work {
             work if stops(work) => return Some(task),
-            Work::Read(pages) => Outcome::Read(vec![None; pages.len()]),
+            Work::Read(pages) | Work::ReadIndex(pages) => Outcome::Read(vec![None; pages.len()]),
             _ => Outcome::Done,
         };
         engine.complete(task.id, outcome, 1);
@@ -402,6 +421,7 @@ fn model_on(flash: Flash, config: &NemoConfig) -> Model<Nemo> {
 fn evicted_objects_count_until_flash_records_the_eviction() {
     for set_group_pages in [None, Some(8)] {
         let config = NemoConfig {
+            page_filter_bits: 0.0,
             index_cache_share: 1.0,
             set_group_pages,
             ..NemoConfig::default()
@@ -453,7 +473,9 @@ impl Short {
                 self.written[*zone as usize] = 0;
                 return Outcome::Done;
             }
-            Work::Read(pages) => return Outcome::Read(vec![None; pages.len()]),
+            Work::Read(pages) | Work::ReadIndex(pages) => {
+                return Outcome::Read(vec![None; pages.len()]);
+            }
             Work::Write { .. } => unreachable!("nothing is written in place"),
         };
         if self.written.iter().sum::<u32>() + count > self.space {
@@ -552,6 +574,7 @@ fn a_search_reads_the_newest_copies_of_an_often_overwritten_object() {
         in_place: false,
     };
     let config = NemoConfig {
+        page_filter_bits: 0.0,
         index_cache_share: 1.0,
         ..NemoConfig::default()
     };
@@ -585,8 +608,14 @@ fn a_search_reads_the_newest_copies_of_an_often_overwritten_object() {
     );
     assert_eq!(engine.nemo.statistics.searches_cut, 0);
     search.read = search.pages.len();
+    let step = engine.nemo.pages_read(&mut search, &mut scratch);
+    assert_eq!(step, Step::Absent);
     engine.end_search(&mut search, &mut scratch, Found::Nowhere);
     assert_eq!(engine.nemo.statistics.searches_cut, 1);
+    assert!(
+        supersedes(&mut engine, Object::sized(popular, 50)),
+        "the search left copies unread"
+    );
 }
 
 #[test]
@@ -598,6 +627,7 @@ fn a_write_after_a_miss_supersedes_nothing() {
         in_place: false,
     };
     let config = NemoConfig {
+        page_filter_bits: 0.0,
         index_cache_share: 0.0,
         set_group_pages: Some(8),
         ..NemoConfig::default()

@@ -5,17 +5,22 @@
 //! of bounded length ([`Nemo::advance_flush`]), each of a few sets, also while the task before it
 //! runs.
 
+use std::collections::BTreeSet;
+
 use super::buffer::SetGroup;
 use super::config::WriteBack;
 use super::directory::Nemo;
 use super::extents::{Extent, Owner};
-use super::flush::{Phase, Read, Running};
-use super::hashes::Rows;
+use super::filters::{Probe, probe_page};
+use super::flush::{Phase, Read, Running, Suspect};
+use super::hashes::{PageProbe, Rows};
+use super::matches::{MatchCollector, MatchMask};
+use super::page_filter::PageFilterShape;
 use super::stripe::NemoStripe;
 use crate::tiny::engine::{
     Cause, Discarded, Outcome, Page, Stripe as _, Summary, Task, TaskId, Work,
 };
-use crate::tiny::object::{Object, PAGE_BYTES};
+use crate::tiny::object::{Object, PAGE_BYTES, PageAddress};
 
 /// Pages read per task when hot objects are collected.
 const READ_PAGES: usize = 64;
@@ -52,10 +57,15 @@ impl Nemo {
         if let Some(zone) = self.extents.take_dead_zone() {
             return self.flush.start(Running::Reset(zone), Work::Reset(zone));
         }
+        if std::mem::take(&mut self.flush.loads_next)
+            && let Some(task) = self.load_task()
+        {
+            return Some(task);
+        }
         loop {
             match self.flush.phase {
                 Phase::Idle if stripe.sealed.is_some() => self.flush.phase = Phase::Room,
-                Phase::Idle => return None,
+                Phase::Idle => return self.load_task(),
                 Phase::Room => {
                     if !self.make_room(stripe) {
                         return None;
@@ -65,7 +75,8 @@ impl Nemo {
                     if !self.flush.read.is_empty() {
                         return None;
                     }
-                    let task = self.verify_task().or_else(|| self.collect_task());
+                    let task = self.verify_task().or_else(|| self.index_task());
+                    let task = task.or_else(|| self.collect_task());
                     if task.is_some() || (next < self.plan.sets && self.collects()) {
                         return task;
                     }
@@ -198,7 +209,7 @@ impl Nemo {
         let end = (next + PIECE_SETS).min(self.plan.sets);
         let mut searched = next;
         while searched < end && self.flush.hot.len() < READ_PAGES {
-            if self.index.knows(searched) && self.pool.oldest_has_hot(searched) {
+            if self.index.tracks_hits(searched) && self.pool.oldest_has_hot(searched) {
                 self.flush.hot.push(searched);
             }
             searched += 1;
@@ -233,15 +244,51 @@ impl Nemo {
         if self.flush.suspect.is_empty() {
             return None;
         }
-        let mut pages = Vec::new();
-        let mut objects = Vec::new();
-        for (object, places) in self.flush.suspect.drain(..) {
-            objects.push((object, places.len()));
-            pages.extend(places);
-        }
+        let suspects = std::mem::take(&mut self.flush.suspect);
+        let pages = suspects.iter().flat_map(|suspect| &suspect.pages);
+        let pages: Vec<_> = pages.copied().collect();
         self.statistics.pages_maintained += pages.len() as u64;
         self.flush
-            .start(Running::Verify(objects), Work::Read(pages))
+            .start(Running::Verify(suspects), Work::Read(pages))
+    }
+
+    /// Reads the pages of the index that may name newer copies of hot objects.
+    fn index_task(&mut self) -> Option<Task> {
+        if self.flush.unindexed.is_empty() {
+            return None;
+        }
+        let count = self.flush.unindexed.len().min(READ_PAGES);
+        let suspects: Vec<Suspect> = self.flush.unindexed.drain(..count).collect();
+        // Hot objects of a set share a page.
+        let wanted = suspects.iter().flat_map(|suspect| suspect.index.iter());
+        let wanted: BTreeSet<(u64, u32)> = wanted.copied().collect();
+        let wanted: Vec<(u64, u32)> = wanted.into_iter().collect();
+        let pages: Vec<PageAddress> = wanted
+            .iter()
+            .filter_map(|(first, home)| {
+                let group = self.index.group(*first)?;
+                Some(self.extents.page(group.extent, *home))
+            })
+            .collect();
+        debug_assert_eq!(pages.len(), wanted.len(), "no group goes meanwhile");
+        self.statistics.pages_maintained += pages.len() as u64;
+        self.flush
+            .start(Running::Index(suspects, wanted), Work::ReadIndex(pages))
+    }
+
+    /// Reads pages of the index that memory is to have after a restart.
+    fn load_task(&mut self) -> Option<Task> {
+        let (group, sets) = self.index.to_load()?;
+        let pages: Vec<_> = sets
+            .map(|set| self.extents.page(group.extent, set))
+            .collect();
+        self.statistics.pages_maintained += pages.len() as u64;
+        let (first, pages_wanted) = (group.first, pages.len());
+        let running = Running::Load {
+            first,
+            pages: pages_wanted,
+        };
+        self.flush.start(running, Work::ReadIndex(pages))
     }
 
     /// Judges the next objects that were read, or the next suspect. Returns false if there is none.
@@ -274,32 +321,87 @@ impl Nemo {
                     });
                 }
             }
-            Read::Suspect(object, pages) => {
+            Read::Suspect(suspect, pages) => {
                 // An unreadable page may hold a newer copy.
-                let superseded =
-                    |page: &Option<Page>| page.as_ref().is_none_or(|page| holds(page, &object));
-                if !pages.iter().any(superseded) {
-                    self.write_back(stripe, object);
+                let holds_it = |page: &Page| holds(page, &suspect.object);
+                let is_superseded = pages.iter().any(|page| page.as_ref().is_none_or(holds_it));
+                if !is_superseded {
+                    let pages = Vec::new();
+                    self.write_back_or_read(stripe, Suspect { pages, ..suspect });
+                }
+            }
+            Read::Index(suspect, index_pages) => {
+                if let Some(pages) = self.newer_in(&suspect, &index_pages) {
+                    let (index, object) = (Vec::new(), suspect.object);
+                    let suspect = Suspect {
+                        object,
+                        pages,
+                        index,
+                    };
+                    self.write_back_or_read(stripe, suspect);
                 }
             }
         }
         true
     }
 
-    /// Writes a hot object back, or marks it as suspect if filters match a
-    /// newer copy.
+    /// Writes a hot object back, or queues the reads that could show a newer copy.
     fn write_back_or_verify(&mut self, stripe: &mut NemoStripe, object: Object) {
         let homes = self.homes(object.hash);
-        if !self.knows(homes) {
-            // Not in the index cache, so not recently read: not hot (§4.4).
+        if !homes.iter().all(|home| self.index.tracks_hits(home)) {
+            // With an index cache, an object outside it was not read recently (§4.4).
             return;
         }
-        let newer = self.newer_than(self.pool.oldest(), object.hash, homes);
-        if newer.is_empty() {
-            self.write_back(stripe, object);
+        let probe = PageProbe::of(object.hash);
+        let newer = self.pool.oldest() + 1;
+        let index = homes.iter().flat_map(|home| {
+            let unread = self.index.unread(home, &probe);
+            let unread = unread.filter(|group| group.end() > newer);
+            unread.map(move |group| (group.first, home))
+        });
+        let suspect = Suspect {
+            index: index.collect(),
+            pages: self.newer_than(self.pool.oldest(), object.hash, homes),
+            object,
+        };
+        self.write_back_or_read(stripe, suspect);
+    }
+
+    /// Writes a hot object back, unless pages are to be read first.
+    fn write_back_or_read(&mut self, stripe: &mut NemoStripe, suspect: Suspect) {
+        if !suspect.pages.is_empty() {
+            self.flush.suspect.push(suspect);
+        } else if !suspect.index.is_empty() {
+            self.flush.unindexed.push(suspect);
         } else {
-            self.flush.suspect.push((object, newer));
+            self.write_back(stripe, suspect.object);
         }
+    }
+
+    /// The pages that may hold newer copies of a hot object, according to pages of the index;
+    /// `None` if one of these is unreadable.
+    fn newer_in(
+        &self,
+        suspect: &Suspect,
+        index_pages: &[Option<Page>],
+    ) -> Option<Vec<PageAddress>> {
+        let rows = Rows::of(suspect.object.hash);
+        let mut newer = Vec::new();
+        let mut matches = MatchCollector::new(|mask: MatchMask| {
+            let candidates = mask.since(self.pool.oldest() + 1).candidates();
+            newer.extend(candidates.filter_map(|candidate| self.page_of(candidate)));
+        });
+        for ((first, home), page) in suspect.index.iter().zip(index_pages) {
+            let Some(Page::Index(page)) = page else {
+                return None;
+            };
+            if let Some(group) = self.index.group(*first) {
+                matches.of(*first, *home);
+                probe_page(&Probe::new(&rows, group.shape), page, &mut matches);
+            }
+        }
+        matches.finish();
+        Some(newer)
     }
 
     fn write_back(&mut self, stripe: &mut NemoStripe, object: Object) {
@@ -467,6 +569,7 @@ impl Nemo {
             columns: shape.columns,
             rows,
             probes,
+            page_filter: shape.page_filter,
             filters: Box::default(),
         }
     }
@@ -481,6 +584,7 @@ impl Nemo {
             columns: shape.columns,
             rows: shape.rows,
             probes: shape.probes,
+            page_filter: PageFilterShape::NONE,
             filters: filters.into_boxed_slice(),
         }
     }
@@ -520,15 +624,38 @@ impl Nemo {
                         Page::Index(_) => None,
                     }));
             }
-            (Running::Verify(objects), Outcome::Read(pages)) => {
+            (Running::Verify(suspects), Outcome::Read(pages)) => {
                 let mut pages = pages.into_iter();
-                let read = objects.into_iter().map(|(object, count)| {
-                    Read::Suspect(object, pages.by_ref().take(count).collect())
+                let read = suspects.into_iter().map(|suspect| {
+                    let pages = pages.by_ref().take(suspect.pages.len()).collect();
+                    Read::Suspect(suspect, pages)
                 });
                 self.flush.read.extend(read);
             }
+            (Running::Index(suspects, wanted), Outcome::Read(pages)) => {
+                let page_of = |of: &(u64, u32)| {
+                    let at = wanted.binary_search(of).ok()?;
+                    pages.get(at)?.clone()
+                };
+                let read = suspects.into_iter().map(|suspect| {
+                    let pages = suspect.index.iter().map(page_of).collect();
+                    Read::Index(suspect, pages)
+                });
+                self.flush.read.extend(read);
+            }
+            (Running::Load { first, pages }, outcome) => {
+                let pages = match outcome {
+                    Outcome::Read(pages) => pages,
+                    _ => vec![None; pages],
+                };
+                let pages = pages.iter().map(|page| match page {
+                    Some(Page::Index(bytes)) => Some(&**bytes),
+                    _ => None,
+                });
+                self.index.load(first, &pages.collect::<Vec<_>>());
+            }
             // Unreadable objects are not written back.
-            (Running::Collect(_) | Running::Verify(_), _) => {}
+            (Running::Collect(_) | Running::Verify(_) | Running::Index(..), _) => {}
             (Running::Write(end), Outcome::Done) => self.written_up_to(end),
             (Running::Seal(pages), Outcome::Done) => self.sealed_with(stripe, pages),
             (Running::Write(_) | Running::Seal(_), outcome) => {
@@ -538,6 +665,7 @@ impl Nemo {
     }
 
     fn written_up_to(&mut self, end: u32) {
+        self.flush.loads_next = true;
         let whole = end == self.plan.sets;
         match &mut self.flush.phase {
             Phase::Objects { next, .. } | Phase::Filters { next, .. } if !whole => *next = end,
@@ -652,7 +780,7 @@ impl Nemo {
     fn cool(&mut self, sets: u32) {
         let per_set = (self.plan.config.hotness_window / COOLING_PERIOD).ceil() as u32 + 1;
         let index = &self.index;
-        self.pool.cool(sets * per_set, |set| index.knows(set));
+        self.pool.cool(sets * per_set, |set| index.tracks_hits(set));
     }
 }
 

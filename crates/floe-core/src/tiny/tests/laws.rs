@@ -140,7 +140,7 @@ fn check_unruly_with<E: Engine>(
     }
 }
 
-/// Index groups of fifty set-groups are written, read, cached and evicted.
+/// Index groups of fifty set-groups are written, read, cached or excluded, and evicted.
 #[test]
 fn nemo_never_lies_with_slow_io() {
     let flash = Flash {
@@ -148,10 +148,17 @@ fn nemo_never_lies_with_slow_io() {
         zone_pages: 12,
         in_place: false,
     };
-    for filter_kind in [FilterKind::Bloom, FilterKind::Fingerprints] {
+    let kinds = [FilterKind::Bloom, FilterKind::Fingerprints];
+    let in_memory = [(7.0, 0.0), (0.0, 0.5)];
+    for (filter_kind, (page_filter_bits, index_cache_share)) in kinds
+        .into_iter()
+        .flat_map(|kind| in_memory.map(|memory| (kind, memory)))
+    {
         let config = NemoConfig {
             filter_kind,
             filter_sizing: FilterSizing::Published,
+            page_filter_bits,
+            index_cache_share,
             index_cache_admit_one_in: 1,
             hotness_window: 0.6,
             ..NemoConfig::default()

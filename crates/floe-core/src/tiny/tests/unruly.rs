@@ -48,6 +48,7 @@ struct Running<E: Engine> {
     begun: u32,
     search: Search,
     scratch: E::Scratch,
+    step: Step,
 }
 
 impl Unruly {
@@ -104,6 +105,7 @@ impl<E: Engine> Driver<E> {
                     begun: number,
                     search,
                     scratch,
+                    step,
                 };
                 self.took(running, step, number);
             }
@@ -207,7 +209,9 @@ impl<E: Engine> Driver<E> {
 
     fn carry_out(&mut self, work: Work) -> Outcome {
         match work {
-            Work::Read(pages) => Outcome::Read(pages.iter().map(|page| self.read(*page)).collect()),
+            Work::Read(pages) | Work::ReadIndex(pages) => {
+                Outcome::Read(pages.iter().map(|page| self.read(*page)).collect())
+            }
             Work::Append { first, pages } => {
                 let zone = self.flash.zone_of(first);
                 let at = first.0 - self.flash.first_page(zone).0;
@@ -256,7 +260,8 @@ impl<E: Engine> Driver<E> {
     }
 
     /// Handles a search's next step: it waits, or is over.
-    fn took(&mut self, running: Running<E>, step: Step, number: u32) {
+    fn took(&mut self, mut running: Running<E>, step: Step, number: u32) {
+        running.step = step;
         match step {
             Step::Pages | Step::Index => self.searches.push(running),
             Step::Memory | Step::Absent => self.end_now(running, step, number),
@@ -265,8 +270,8 @@ impl<E: Engine> Driver<E> {
 
     /// Reads the index pages or the pages of a search.
     fn go_on(&mut self, mut running: Running<E>, number: u32) {
-        if running.search.index_pages.is_empty() {
-            return self.end(running, number);
+        if running.step == Step::Pages {
+            return self.read_pages(running, number);
         }
         let read = running.search.index_pages.clone().into_iter();
         let read: Vec<Option<Page>> = read.map(|page| self.read(page)).collect();
@@ -302,9 +307,10 @@ impl<E: Engine> Driver<E> {
             .end_search(&mut self.stripe, search, scratch, Found::Nowhere);
     }
 
-    fn end(&mut self, mut running: Running<E>, number: u32) {
+    fn read_pages(&mut self, mut running: Running<E>, number: u32) {
         let hash = running.search.hash;
         let mut found = Found::Nowhere;
+        running.search.read = running.search.pages.len();
         for (rank, page) in running.search.pages.clone().into_iter().enumerate() {
             // An unreadable page may be newer than those after it.
             let Some(Page::Objects(objects)) = self.read(page) else {
@@ -321,6 +327,10 @@ impl<E: Engine> Driver<E> {
         let Running {
             search, scratch, ..
         } = &mut running;
+        if found == Found::Nowhere {
+            let step = self.engine.pages_read(search, scratch);
+            return self.took(running, step, number);
+        }
         self.engine
             .end_search(&mut self.stripe, search, scratch, found);
     }

@@ -184,7 +184,7 @@ pub(super) fn section() -> Result<Section, String> {
             key(
                 "zone_size",
                 Kind::Size,
-                "Size of a zone, the unit of reclaim. With `nemo`, also that of a set-group, which fills in memory and is written at once (three of them are in memory). When not set: that of the cache on the device, or of a zoned drive; for a new cache a 256th to a 384th of an instance's flash, at least 4 MiB if 64 of them fit, down to 1 MiB if `tiny.memory_size` is short; 4 MiB for the other engines. Part of the format: changing it needs a reformat.",
+                "Size of a zone, the unit of reclaim. With `nemo`, also that of a set-group, which fills in memory and is written at once (three of them are in memory). When not set: that of the cache on the device, or of a zoned drive; for a new cache a 384th to a 576th of an instance's flash, at least 4 MiB if 64 of them fit, down to 1 MiB if `tiny.memory_size` is short; 4 MiB for the other engines. Part of the format: changing it needs a reformat.",
             ),
             key(
                 "block_size",
@@ -204,12 +204,12 @@ pub(super) fn section() -> Result<Section, String> {
             key(
                 "memory_size",
                 Kind::Size,
-                "Most memory that `nemo` should take, `tiny.ram_size` included. Set-groups of a new cache are made smaller to fit, and less of the index is cached; both cost reads. When not set: a quarter of the machine's memory.",
+                "Most memory that `nemo` should take, `tiny.ram_size` included. Set-groups of a new cache are made smaller to fit, and so are page filters (`tiny.nemo.page_filter_bits`); both cost reads. When not set: a quarter of the machine's memory.",
             ),
             key(
                 "instances",
                 Kind::Integer,
-                "Independent engines, each with a part of the keys and of the zones, and its own buffers in memory. When not set: those of the cache on the device; for a new cache with `nemo` one per core, but each with about 256 zones or more, and together within `tiny.memory_size`. Part of the format: changing it needs a reformat.",
+                "Independent engines, each with a part of the keys and of the zones, and its own buffers in memory. When not set: those of the cache on the device; for a new cache with `nemo` one per core, but each with about 384 zones or more, and together within `tiny.memory_size`. Part of the format: changing it needs a reformat.",
             )
             .limits(Limits::between(1, 4096)),
             key(
@@ -220,7 +220,7 @@ pub(super) fn section() -> Result<Section, String> {
             key(
                 "look_before_fence",
                 Kind::Choice(LOOK_BEFORE_FENCE),
-                "When a write first looks its key up on flash, if the cached filters cannot rule it out. A key without a copy on flash needs no fence, which takes up to a block; the lookup reads some pages.",
+                "When a write first looks its key up on flash, if the filters in memory cannot rule it out. A key without a copy on flash needs no fence, which takes up to a block; the lookup reads some pages.",
             ),
             admission,
             probability,

@@ -154,14 +154,19 @@ fn nemo() -> Result<Section, String> {
                 "filter_false_positive_rate",
                 "Rate of false positives of a set's filter.",
             ),
+            Key::new(
+                "page_filter_bits",
+                Kind::Float,
+                "Memory of the page filters, in bits for each object on flash, up to 16. A page filter excludes a page of the index from a lookup. With 0 there are none, as published.",
+            ),
             share(
                 "index_cache_share",
-                "Fraction of the index on flash that is cached in memory.",
+                "Fraction of the index on flash that is cached in memory, if there are no page filters (`page_filter_bits = 0`).",
             ),
             Key::new(
                 "index_cache_eviction",
                 Kind::Choice(INDEX_CACHE),
-                "The filters that the index cache evicts first.",
+                "The filters that the index cache evicts first, if there is one (`index_cache_share`).",
             ),
             share(
                 "hotness_window",

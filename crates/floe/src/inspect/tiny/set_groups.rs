@@ -309,6 +309,7 @@ impl<'d> Walk<'_, 'd> {
             columns: head.columns,
             rows: head.rows,
             probes: head.probes,
+            page_filter_bytes: head.page_filter.bytes() as u32,
         });
     }
 }

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::hash::{HashSeed, KeyHash};
 use crate::layout::{CacheId, JournalChain, JournalRecord, LayoutError};
+use crate::tiny::nemo::PageFilterShape;
 use crate::tiny::{Expiry, Object, PAGE_BYTES, PAGE_HEADER_BYTES, PAGE_ROOM_BYTES, PREDICTION_MAX};
 
 const CACHE: CacheId = CacheId(*b"floe tiny layout");
@@ -99,8 +100,14 @@ fn trailer_heads() -> impl Strategy<Value = TrailerHead> {
         })
 }
 
-/// The head of an index group with such filters.
+/// The head of an index group with such filters, and with page filters where there is room.
 fn index_head(filters: &TrailerHead) -> IndexHead {
+    let rows = u64::from(filters.columns.div_ceil(8)) * u64::from(filters.rows);
+    let room = (PAGE_ROOM_BYTES as u64).saturating_sub(rows);
+    let page_filter = match (room / 64) as u32 {
+        0 => PageFilterShape::NONE,
+        lines => PageFilterShape { lines, probes: 7 },
+    };
     IndexHead {
         sequence: filters.sequence,
         oldest_live: filters.oldest_live,
@@ -108,6 +115,7 @@ fn index_head(filters: &TrailerHead) -> IndexHead {
         columns: filters.columns,
         rows: filters.rows,
         probes: filters.probes,
+        page_filter,
     }
 }
 

@@ -91,7 +91,17 @@ proptest! {
     fn index_heads_round_trip(filters in trailer_heads(), buckets in 1u32..300) {
         let head = index_head(&filters);
         let columns = (head.columns / 8).max(1) * 8;
-        let fingerprints = IndexHead { columns: columns.min(64), rows: buckets, probes: 0, ..head };
+        let page_filter = match head.page_filter.lines.min(28) {
+            0 => PageFilterShape::NONE,
+            lines => PageFilterShape { lines, ..head.page_filter },
+        };
+        let fingerprints = IndexHead {
+            columns: columns.min(64),
+            rows: buckets,
+            probes: 0,
+            page_filter,
+            ..head
+        };
         let mut out = vec![0; PAGE_BYTES];
         prop_assert_eq!(fingerprints.encode(CACHE, &mut out), Ok(()));
         prop_assert_eq!(IndexHead::decode(CACHE, &out), Ok(fingerprints));
@@ -99,6 +109,11 @@ proptest! {
         prop_assert!(too_many.encode(CACHE, &mut out).is_err());
         let none = IndexHead { rows: 0, ..fingerprints };
         prop_assert!(none.encode(CACHE, &mut out).is_err());
+        for (lines, probes) in [(64, 7), (1, 0), (0, 1), (1, 8)] {
+            let page_filter = PageFilterShape { lines, probes };
+            let wrong = IndexHead { page_filter, ..head };
+            prop_assert!(wrong.encode(CACHE, &mut out).is_err());
+        }
         let mut out = vec![0xee; PAGE_BYTES + 9];
         prop_assert_eq!(head.encode(CACHE, &mut out), Ok(()));
         prop_assert_eq!(&out[PAGE_BYTES..], [0xee; 9]);

@@ -60,13 +60,13 @@ fn objects_per_column(columns: f64) -> f64 {
 }
 
 /// Set-groups with `objects` objects per set that share a page at a
-/// false-positive rate of `false_positives`.
-pub(in super::super) fn columns_with(objects: f64, false_positives: f64) -> u32 {
+/// false-positive rate of `false_positives`, with `more` bits of the page for each object.
+pub(in super::super) fn columns_with(objects: f64, false_positives: f64, more: f64) -> u32 {
     let of_page = (8 * BODY_BYTES) as f64;
     let columns = |stripe_columns: f64| {
         let share = objects_per_column(stripe_columns);
         let of_hash = (share / false_positives).log2().max(BITS_MIN);
-        let bits = of_hash + 1.0 + (1.0 + BUCKET_BITS / stripe_columns) / share;
+        let bits = of_hash + 1.0 + (1.0 + BUCKET_BITS / stripe_columns) / share + more;
         of_page / (objects.max(1.0) * bits)
     };
     let all = columns(f64::from(STRIPE_COLUMNS));
@@ -101,10 +101,10 @@ pub(in super::super) struct Layout {
 
 impl Layout {
     /// The layout for `columns` set-groups in all and `buckets` buckets per
-    /// stripe.
+    /// stripe, in a page whose last `reserved` bytes have another use.
     ///
     /// `None` if no page can have it.
-    pub(in super::super) fn new(columns: u32, buckets: u32) -> Option<Self> {
+    pub(in super::super) fn new(columns: u32, buckets: u32, reserved: usize) -> Option<Self> {
         let buckets = u16::try_from(buckets).ok().filter(|buckets| *buckets > 0)?;
         let stripes = columns.div_ceil(STRIPE_COLUMNS);
         let is_whole = stripes > 0 && columns.is_multiple_of(stripes);
@@ -115,7 +115,8 @@ impl Layout {
             body_bytes: 0,
         };
         let directories = usize::from(layout.stripes) * layout.directory_bytes();
-        let body_bytes = BODY_BYTES.checked_sub(directories)? / usize::from(layout.stripes);
+        let room = BODY_BYTES.checked_sub(directories + reserved)?;
+        let body_bytes = room / usize::from(layout.stripes);
         (body_bytes > 0).then_some(Layout {
             body_bytes: body_bytes as u16,
             ..layout

@@ -58,8 +58,8 @@ fn columns(layout: Layout, page: &[u8], short: u16) -> Vec<u32> {
 }
 
 fn layout_for(objects: f64, false_positives: f64) -> (u32, Layout) {
-    let columns = whole_stripes(columns_with(objects, false_positives));
-    let layout = Layout::new(columns, buckets_for(columns, objects));
+    let columns = whole_stripes(columns_with(objects, false_positives, 0.0));
+    let layout = Layout::new(columns, buckets_for(columns, objects), 0);
     (columns, layout.expect("a page can have the layout"))
 }
 
@@ -153,7 +153,7 @@ proptest! {
         mode in 0u16..14,
     ) {
         let count = whole_stripes(count);
-        if let Some(layout) = Layout::new(count, buckets) {
+        if let Some(layout) = Layout::new(count, buckets, 0) {
             let mut page = bytes;
             for stripe in 0..usize::from(layout.stripes) {
                 let at = PAGE_HEADER_BYTES + stripe * RECORD_BYTES;
