@@ -19,7 +19,7 @@ use crate::tiny::{LookBeforeFence, TinyConfig, TinyDurability};
 const ENGINE: &[Choice] = &[
     Choice {
         word: "nemo",
-        doc: "Set-groups that fill in memory and are written at once: write amplification near 1, a few bits of memory per object, warm restart.",
+        doc: "Set-groups that fill in memory and are written at once: write amplification of 1.0 to 1.25, a few bits of memory per object, warm restart.",
     },
     Choice {
         word: "log",
