@@ -17,14 +17,19 @@ const KEYS: u64 = 80_000;
 const VALUE: [u8; 192] = [7; 192];
 
 async fn open(device: &SharedDevice, clock: &Clock, page_filter_bits: f64) -> Tiny {
+    let nemo = NemoConfig {
+        page_filter_bits,
+        object_bytes: 8 + VALUE.len() as u32,
+        ..NemoConfig::default()
+    };
+    open_with(device, clock, nemo).await
+}
+
+async fn open_with(device: &SharedDevice, clock: &Clock, nemo: NemoConfig) -> Tiny {
     let config = TinyConfig {
         seed: Some(1),
         ram: ByteSize(0),
-        nemo: NemoConfig {
-            page_filter_bits,
-            object_bytes: 8 + VALUE.len() as u32,
-            ..NemoConfig::default()
-        },
+        nemo,
         ..TinyConfig::default()
     };
     let store = Tiny::open(device.clone(), clock.clone(), &config).await;
@@ -107,6 +112,31 @@ fn a_hit_reads_two_pages_and_a_miss_hardly_any_also_after_restarts() {
         let (again, after) = look_up(&store, KEYS / 2..KEYS).await;
         assert!(found > 0.99 && again > 0.99, "{found} {again}");
         assert!(after < 2.3 && before > after, "{before} {after}");
+        store.close().await.expect("closes");
+    });
+}
+
+/// With objects of the expected size there would be one index group, and no page filters.
+#[test]
+fn page_filters_of_shorter_objects_than_expected_are_loaded() {
+    virtual_time::run(5, |clock: Clock| async move {
+        const KEYS: u64 = 90_000;
+        let device = memory(in_place(130, 64 << 10));
+        let store = open_with(&device, &clock, NemoConfig::default()).await;
+        for number in (0..KEYS).step_by(256) {
+            join_all((number..number + 256).map(async |number| {
+                let key = number.to_be_bytes();
+                let put = store.put(&key, &VALUE[..52], PutOptions::default());
+                put.await.expect("put");
+            }))
+            .await;
+        }
+        store.close().await.expect("closes");
+        let store = open_with(&device, &clock, NemoConfig::default()).await;
+        let (_, before) = look_up(&store, 1 << 40..(1 << 40) + KEYS).await;
+        settle(&store, &clock).await;
+        let (_, after) = look_up(&store, 1 << 40..(1 << 40) + KEYS).await;
+        assert!(after < before / 2.0, "{before} {after}");
         store.close().await.expect("closes");
     });
 }

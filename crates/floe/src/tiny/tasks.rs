@@ -194,7 +194,7 @@ impl Instance {
     fn next_order(&self, idle: bool) -> Next {
         let mut state = self.state.lock();
         let state = &mut *state;
-        if self.stopping.load(SeqCst) {
+        if self.closing.load(SeqCst) || self.stopping.load(SeqCst) {
             state.engine.stop_loading();
         }
         let was_busy = state.engine.due(&state.stripe) == Due::Yes;

@@ -487,8 +487,15 @@ impl Index {
     }
 
     /// Restores, after a restart, the index groups on flash, oldest first, and
-    /// the shape of the open group.
-    pub(super) fn recover(&mut self, groups: Vec<Group>, open: Shape, open_first: u64) {
+    /// the shape of the open group. At least `load_bytes` of memory may be loaded.
+    pub(super) fn recover(
+        &mut self,
+        groups: Vec<Group>,
+        open: Shape,
+        open_first: u64,
+        load_bytes: u64,
+    ) {
+        self.loaded_max = self.loaded_max.max(load_bytes);
         let groups = groups.into_iter();
         self.kept_bytes = 0;
         self.groups = groups

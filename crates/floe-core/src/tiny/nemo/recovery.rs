@@ -236,6 +236,10 @@ impl Summary {
     }
 }
 
+/// What may be loaded, over page filters of the configured size for all objects: page filters
+/// have whole lines, and groups that have none take more.
+const LOAD_SLACK: f64 = 1.25;
+
 impl Nemo {
     /// Rebuilds the engine from what recovery accepted. `written` tells whether
     /// anything may lie in a zone. Such a zone is reset before it is used,
@@ -285,7 +289,10 @@ impl Nemo {
             .collect();
         nemo.durable = nemo.pool.next();
         nemo.filter_objects = shape.objects();
-        nemo.index.recover(groups, shape, open_first);
+        // Objects may be shorter than the plan expects.
+        let bits = nemo.plan.config.page_filter_bits * nemo.pool.objects() as f64;
+        let load_bytes = (bits * LOAD_SLACK / 8.0) as u64;
+        nemo.index.recover(groups, shape, open_first, load_bytes);
         for survivor in open {
             nemo.index.open.push_filters(&survivor.summary.filters);
         }

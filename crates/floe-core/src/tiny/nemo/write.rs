@@ -5,8 +5,6 @@
 //! of bounded length ([`Nemo::advance_flush`]), each of a few sets, also while the task before it
 //! runs.
 
-use std::collections::BTreeSet;
-
 use super::buffer::SetGroup;
 use super::config::WriteBack;
 use super::directory::Nemo;
@@ -24,6 +22,9 @@ use crate::tiny::object::{Object, PAGE_BYTES, PageAddress};
 
 /// Pages read per task when hot objects are collected.
 const READ_PAGES: usize = 64;
+
+/// Pages read per task to verify hot objects, or those of one object.
+const SUSPECT_PAGES: usize = 256;
 
 /// Pages written per task.
 const APPEND_PAGES: u32 = 64;
@@ -244,7 +245,8 @@ impl Nemo {
         if self.flush.suspect.is_empty() {
             return None;
         }
-        let suspects = std::mem::take(&mut self.flush.suspect);
+        let count = within(&self.flush.suspect, |suspect| suspect.pages.len());
+        let suspects: Vec<Suspect> = self.flush.suspect.drain(..count).collect();
         let pages = suspects.iter().flat_map(|suspect| &suspect.pages);
         let pages: Vec<_> = pages.copied().collect();
         self.statistics.pages_maintained += pages.len() as u64;
@@ -257,20 +259,19 @@ impl Nemo {
         if self.flush.unindexed.is_empty() {
             return None;
         }
-        let count = self.flush.unindexed.len().min(READ_PAGES);
+        let count = within(&self.flush.unindexed, |suspect| suspect.index.len());
         let suspects: Vec<Suspect> = self.flush.unindexed.drain(..count).collect();
         // Hot objects of a set share a page.
         let wanted = suspects.iter().flat_map(|suspect| suspect.index.iter());
-        let wanted: BTreeSet<(u64, u32)> = wanted.copied().collect();
-        let wanted: Vec<(u64, u32)> = wanted.into_iter().collect();
-        let pages: Vec<PageAddress> = wanted
-            .iter()
-            .filter_map(|(first, home)| {
-                let group = self.index.group(*first)?;
-                Some(self.extents.page(group.extent, *home))
-            })
-            .collect();
-        debug_assert_eq!(pages.len(), wanted.len(), "no group goes meanwhile");
+        let mut wanted: Vec<(u64, u32)> = wanted.copied().collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let mut pages = Vec::with_capacity(wanted.len());
+        wanted.retain(|(first, home)| {
+            let group = self.index.group(*first);
+            pages.extend(group.map(|group| self.extents.page(group.extent, *home)));
+            group.is_some()
+        });
         self.statistics.pages_maintained += pages.len() as u64;
         self.flush
             .start(Running::Index(suspects, wanted), Work::ReadIndex(pages))
@@ -782,6 +783,17 @@ impl Nemo {
         let index = &self.index;
         self.pool.cool(sets * per_set, |set| index.tracks_hits(set));
     }
+}
+
+/// The number of the first suspects that together have [`SUSPECT_PAGES`] pages at most, or one.
+fn within(suspects: &[Suspect], pages: impl Fn(&Suspect) -> usize) -> usize {
+    let mut left = SUSPECT_PAGES;
+    let fit = suspects.iter().take_while(|suspect| {
+        let fits = pages(suspect) <= left;
+        left = left.saturating_sub(pages(suspect));
+        fits
+    });
+    fit.count().clamp(1, suspects.len())
 }
 
 fn holds(page: &Page, object: &Object) -> bool {
