@@ -339,8 +339,7 @@ impl Instance {
         let (engine, stripe) = (&mut state.engine, &mut state.stripe);
         let step = engine.begin_search(stripe, hash, &mut search, &mut scratch);
         let labels = match step {
-            Step::Index => self.labels(engine, &search.index_pages),
-            Step::Pages => self.labels(engine, &search.pages),
+            Step::Index | Step::Pages => self.labels_of(engine, &search, step),
             Step::Memory | Step::Absent => {
                 let object = stripe.in_memory(hash);
                 let is_over = object.is_some_and(|object| object.expires.is_over(now_seconds));
@@ -409,11 +408,16 @@ impl Instance {
     /// Notes the next step of a search, and what its pages must be.
     fn take_step(&self, searching: &mut Searching<'_>, engine: &AnyEngine, step: Step) {
         searching.step = step;
-        searching.labels = match step {
-            Step::Index => self.labels(engine, &searching.search.index_pages),
-            Step::Pages => self.labels(engine, &searching.search.pages),
+        searching.labels = self.labels_of(engine, &searching.search, step);
+    }
+
+    /// The expected labels of the pages that a step of a search reads.
+    fn labels_of(&self, engine: &AnyEngine, search: &Search, step: Step) -> Vec<Label> {
+        match step {
+            Step::Index => self.labels(engine, &search.index_pages),
+            Step::Pages => self.labels(engine, &search.pages),
             Step::Memory | Step::Absent => Vec::new(),
-        };
+        }
     }
 
     /// Reads pages, newest first, until one has the key.

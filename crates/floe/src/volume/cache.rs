@@ -497,8 +497,8 @@ impl VolumeCache {
             task.abort();
         }
         for task in tasks {
-            // One that runs now goes on until it waits. Until then it may begin to clean blocks,
-            // which must not come after the stamp.
+            // A task that runs now goes on until it waits. Until then it may write to the backing
+            // device, whose stamp would be out of date.
             let _ = task.await;
         }
         let volumes = self.shared.volumes.read().clone();

@@ -100,12 +100,7 @@ impl TrailerHead {
 }
 
 /// Checks the shape of filters.
-pub(super) fn validate_shape(
-    sets: u32,
-    columns: u32,
-    rows: u32,
-    probes: u32,
-) -> Result<(), LayoutError> {
+fn validate_shape(sets: u32, columns: u32, rows: u32, probes: u32) -> Result<(), LayoutError> {
     if sets == 0 || columns == 0 || rows == 0 || probes == 0 {
         return Err(LayoutError::Malformed("filters of no shape"));
     }

@@ -307,12 +307,18 @@ impl Index {
         self.has_page_filters || self.knows(set)
     }
 
-    /// The groups whose page of `set` may have the key but is not in memory, oldest first.
+    /// For each of a key's sets, the groups whose page may have the key but is not in memory,
+    /// oldest first, with the set.
     pub(super) fn unread<'a>(
         &'a self,
-        set: u32,
+        homes: Homes,
         probe: &'a PageProbe,
-    ) -> impl Iterator<Item = &'a Group> {
+    ) -> impl Iterator<Item = (&'a Group, u32)> {
+        let with_home = move |home| self.unread_of(home, probe).map(move |group| (group, home));
+        homes.iter().flat_map(with_home)
+    }
+
+    fn unread_of<'a>(&'a self, set: u32, probe: &'a PageProbe) -> impl Iterator<Item = &'a Group> {
         let unread = self.groups.iter().filter(move |indexed| {
             let may_hold = match &indexed.kept {
                 Kept::PageFilters(filters) => filters.may_hold(set, probe),

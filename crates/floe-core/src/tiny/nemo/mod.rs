@@ -133,17 +133,15 @@ impl Engine for Nemo {
         let (homes, rows) = (self.homes(hash), Rows::of(hash));
         self.index
             .probe(homes, &rows, |mask| scratch.matches.add(mask));
-        for home in homes.iter() {
-            self.index.touch(home);
-            for group in self.index.unread(home, &rows.page) {
-                scratch.unread.push(UnreadIndex {
-                    first: group.first,
-                    end: group.end(),
-                    home,
-                    page: self.extents.page(group.extent, home),
-                });
-                scratch.pins.push(group.extent);
-            }
+        homes.iter().for_each(|home| self.index.touch(home));
+        for (group, home) in self.index.unread(homes, &rows.page) {
+            scratch.unread.push(UnreadIndex {
+                first: group.first,
+                end: group.end(),
+                home,
+                page: self.extents.page(group.extent, home),
+            });
+            scratch.pins.push(group.extent);
         }
         for extent in &scratch.pins {
             self.extents.pin(*extent);
@@ -322,8 +320,7 @@ impl Engine for Nemo {
 
     fn could_be_absent(&self, stripe: &NemoStripe, hash: KeyHash) -> bool {
         let probe = PageProbe::of(hash);
-        let mut homes = self.homes(hash).iter();
-        let is_unknown = homes.any(|home| self.index.unread(home, &probe).next().is_some());
+        let is_unknown = self.index.unread(self.homes(hash), &probe).next().is_some();
         is_unknown && stripe.in_memory(hash).is_none() && self.may_supersede(stripe, hash)
     }
 

@@ -88,7 +88,7 @@ impl PageFilterShape {
             is_set.powi(self.probes as i32)
         };
         if mean > f64::from(LINE_BITS) / 2.0 {
-            // Nearly all bits are set whatever the variance.
+            // Nearly all bits are set, so the variance does not matter.
             return with(mean);
         }
         // Objects of a line have a Poisson distribution.

@@ -236,8 +236,8 @@ impl Summary {
     }
 }
 
-/// What may be loaded, over page filters of the configured size for all objects: page filters
-/// have whole lines, and groups that have none take more.
+/// A restart may load as many times the configured bytes of page filters: page filters have whole
+/// lines, and a group that has none takes more.
 const LOAD_SLACK: f64 = 1.25;
 
 impl Nemo {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::directory::Nemo;
 use super::extents::Extent;
 use super::filters::Shape;
-use super::hashes::{Homes, Rows};
+use super::hashes::{Homes, PageProbe, Rows};
 use super::matches::{Candidates, Matches, candidates_max};
 use super::stripe::NemoStripe;
 use crate::hash::KeyHash;
@@ -92,14 +92,14 @@ impl Nemo {
     /// True if a copy may be on flash, now or after a crash, as far as memory
     /// knows.
     pub(super) fn may_be_on_flash(&self, hash: KeyHash, homes: Homes) -> bool {
-        let rows = Rows::of(hash);
-        let has_unread = |home| self.index.unread(home, &rows.page).next().is_some();
-        if self.dropped_unsettled_filters || homes.iter().any(has_unread) {
+        let probe = PageProbe::of(hash);
+        let mut unread = self.index.unread(homes, &probe);
+        if self.dropped_unsettled_filters || unread.next().is_some() {
             return true;
         }
         let settled = self.pool.settled();
         let mut any = 0;
-        self.index.probe(homes, &rows, |mask| {
+        self.index.probe(homes, &Rows::of(hash), |mask| {
             any |= mask.since(settled).bits;
         });
         any != 0

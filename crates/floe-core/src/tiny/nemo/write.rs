@@ -283,12 +283,11 @@ impl Nemo {
         let pages: Vec<_> = sets
             .map(|set| self.extents.page(group.extent, set))
             .collect();
-        self.statistics.pages_maintained += pages.len() as u64;
-        let (first, pages_wanted) = (group.first, pages.len());
         let running = Running::Load {
-            first,
-            pages: pages_wanted,
+            first: group.first,
+            pages: pages.len(),
         };
+        self.statistics.pages_maintained += pages.len() as u64;
         self.flush.start(running, Work::ReadIndex(pages))
     }
 
@@ -355,11 +354,9 @@ impl Nemo {
         }
         let probe = PageProbe::of(object.hash);
         let newer = self.pool.oldest() + 1;
-        let index = homes.iter().flat_map(|home| {
-            let unread = self.index.unread(home, &probe);
-            let unread = unread.filter(|group| group.end() > newer);
-            unread.map(move |group| (group.first, home))
-        });
+        let unread = self.index.unread(homes, &probe);
+        let unread = unread.filter(|(group, _)| group.end() > newer);
+        let index = unread.map(|(group, home)| (group.first, home));
         let suspect = Suspect {
             index: index.collect(),
             pages: self.newer_than(self.pool.oldest(), object.hash, homes),
