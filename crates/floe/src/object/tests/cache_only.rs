@@ -47,10 +47,14 @@ async fn in_memory(bucket: CacheOnlyBucket) -> ObjectCache {
     opened(store().await, settings(bucket, Path::new("")))
 }
 
-/// The object's bytes; `None` if it is missing.
+/// The object's bytes; `None` if it is missing, or evicted while it is read.
 async fn bytes(cache: &ObjectCache, key: &str) -> Option<Bytes> {
     match cache.get(&name(key), None).await {
-        Ok(read) => Some(read.bytes().await.unwrap()),
+        Ok(read) => match read.bytes().await {
+            Ok(bytes) => Some(bytes),
+            Err(ObjectError::Changed) => None,
+            Err(error) => panic!("{error}"),
+        },
         Err(ObjectError::Origin(OriginError::NotFound(_))) => None,
         Err(error) => panic!("{error}"),
     }
