@@ -42,14 +42,15 @@ pub(crate) struct Shutdown {
 pub(crate) trait Acceptor: Send + 'static {
     type Stream: Send + 'static;
     /// The address of the client.
-    type Peer: Send;
-    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Self::Peer)>> + Send;
+    type Peer: Send + 'static;
+    fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Stream, Self::Peer)>> + Send;
 }
 
 impl Acceptor for TcpListener {
     type Stream = TcpStream;
     type Peer = SocketAddr;
-    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+
+    async fn accept(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
         let (stream, peer) = TcpListener::accept(self).await?;
         // Responses are already written in as few pieces as possible.
         stream.set_nodelay(true)?;
@@ -66,7 +67,8 @@ impl Acceptor for TcpListener {
 impl Acceptor for UnixListener {
     type Stream = UnixStream;
     type Peer = ();
-    async fn accept(&self) -> io::Result<(UnixStream, ())> {
+
+    async fn accept(&mut self) -> io::Result<(UnixStream, ())> {
         let (stream, _unnamed) = UnixListener::accept(self).await?;
         Ok((stream, ()))
     }
@@ -75,14 +77,16 @@ impl Acceptor for UnixListener {
 impl Acceptor for UnixSocket {
     type Stream = UnixStream;
     type Peer = ();
-    async fn accept(&self) -> io::Result<(UnixStream, ())> {
-        Acceptor::accept(self.listener()).await
+
+    async fn accept(&mut self) -> io::Result<(UnixStream, ())> {
+        let (stream, _unnamed) = self.listener().accept().await?;
+        Ok((stream, ()))
     }
 }
 
 /// The next connection of `listener`. Counts a failure in `failed`, pauses and retries.
 pub(crate) async fn next_connection<A: Acceptor>(
-    listener: &A,
+    listener: &mut A,
     clock: &Clock,
     failed: impl Fn(),
 ) -> (A::Stream, A::Peer) {
@@ -117,9 +121,9 @@ impl Places {
 
 /// Serves each connection in its own task until a shutdown. While all `places`
 /// are in use, one more connection is accepted and waits; further ones wait in
-/// the listener's queue.
+/// the listener's queue, but for a few that another thread [gave](super::spread) to this one.
 pub(crate) async fn accept<A, F, S>(
-    listener: A,
+    mut listener: A,
     places: Places,
     shutdown: Shutdown,
     counters: Arc<ConnectionCounters>,
@@ -134,7 +138,7 @@ pub(crate) async fn accept<A, F, S>(
         let (stream, peer) = tokio::select! {
             biased;
             () = shutdown.drain.cancelled() => return,
-            accepted = next_connection(&listener, &places.clock, count_failure) => accepted,
+            accepted = next_connection(&mut listener, &places.clock, count_failure) => accepted,
         };
         let slot = tokio::select! {
             biased;
@@ -197,9 +201,9 @@ mod tests {
 
     #[tokio::test]
     async fn accepted_connections_are_probed() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap());
-        let (stream, _client) = tokio::join!(Acceptor::accept(&listener), client);
+        let (stream, _client) = tokio::join!(Acceptor::accept(&mut listener), client);
         let (stream, _) = stream.unwrap();
         let socket = SockRef::from(&stream);
         assert!(socket.keepalive().unwrap());

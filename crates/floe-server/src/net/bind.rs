@@ -57,7 +57,7 @@ pub(crate) async fn bind_tcp(
     })
 }
 
-/// Listens on `address` once per thread, so that the kernel distributes
+/// Listens on `address` once per thread, so that threads do not wait for each other to accept
 /// connections.
 ///
 /// The kernel would also share a port with another process that shares it,

@@ -1,6 +1,6 @@
 //! The sockets of a frontend with its own threads: one TCP listener per thread
-//! on one port, so that the kernel distributes connections, and one Unix socket
-//! for all threads.
+//! on one port, and one Unix socket for all threads. Connections are [spread](super::spread) over
+//! the threads.
 
 use std::fmt;
 use std::io;
@@ -15,6 +15,7 @@ use tokio_util::task::TaskTracker;
 use super::accept::Shutdown;
 use super::bind::{BindError, UnixSocket, bind_tcp_shared};
 use super::service::Service;
+use super::spread::{Desk, Detach, Spread, desks};
 
 /// An address of a frontend.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,15 +88,19 @@ impl Listeners {
         T: Send + 'static,
         A: Future<Output = ()> + 'static,
     {
+        let threads: Vec<_> = threads.map(|thread| (thread, TaskTracker::new())).collect();
+        let trackers: Vec<_> = threads.iter().map(|(_, tracker)| tracker.clone()).collect();
+        let (mut tcp_desks, mut unix_desks) =
+            (desks(&trackers).into_iter(), desks(&trackers).into_iter());
         let mut tcp = self.tcp.into_iter();
-        Service::threads(threads.map(|thread| {
+        Service::threads(threads.into_iter().map(|(thread, connections)| {
             let listeners = ThreadListeners {
-                tcp: Mutex::new(tcp.next()),
+                tcp: Mutex::new(tcp.next().zip(tcp_desks.next())),
                 unix: self.unix.clone(),
+                unix_desk: Mutex::new(unix_desks.next()),
             };
             let (accept, drain) = (accept.clone(), shutdown.drain.clone());
             move || async move {
-                let connections = TaskTracker::new();
                 tokio::select! {
                     biased;
                     () = drain.cancelled() => {}
@@ -110,23 +115,26 @@ impl Listeners {
 
 /// The sockets of one thread.
 pub(crate) struct ThreadListeners {
-    tcp: Mutex<Option<std::net::TcpListener>>,
+    tcp: Mutex<Option<(std::net::TcpListener, Desk<TcpListener>)>>,
     unix: Option<Arc<UnixSocket>>,
+    unix_desk: Mutex<Option<Desk<UnixListener>>>,
 }
 
 impl ThreadListeners {
     /// The TCP listener, registered with the caller's runtime; never ready if
     /// there is none, or on a second call. One that cannot be registered is closed, so that
     /// the kernel gives its connections to other threads.
-    pub(crate) async fn tcp(&self) -> TcpListener {
+    pub(crate) async fn tcp(&self) -> Spread<TcpListener> {
         let taken = self.tcp.lock().take();
-        listening(taken.map(TcpListener::from_std)).await
+        listening(taken.map(|(listener, desk)| (TcpListener::from_std(listener), desk))).await
     }
 
     /// The Unix socket, registered with the caller's runtime; never ready if
-    /// there is none.
-    pub(crate) async fn unix(&self) -> UnixListener {
-        listening(self.unix.as_deref().map(UnixSocket::share)).await
+    /// there is none, or on a second call.
+    pub(crate) async fn unix(&self) -> Spread<UnixListener> {
+        let taken = self.unix_desk.lock().take();
+        let shared = self.unix.as_deref().map(UnixSocket::share);
+        listening(shared.zip(taken)).await
     }
 
     /// The path of the Unix socket.
@@ -135,11 +143,42 @@ impl ThreadListeners {
     }
 }
 
-async fn listening<L>(listener: Option<io::Result<L>>) -> L {
+async fn listening<L: Detach>(listener: Option<(io::Result<L>, Desk<L>)>) -> Spread<L> {
     match listener {
-        Some(Ok(listener)) => return listener,
-        Some(Err(error)) => tracing::error!(%error, "a thread of a frontend cannot listen"),
+        Some((Ok(listener), desk)) => return Spread::new(listener, desk),
+        Some((Err(error), desk)) => {
+            // So that the others give it no connections.
+            drop(desk);
+            tracing::error!(%error, "a thread of a frontend cannot listen");
+        }
         None => {}
     }
     std::future::pending().await
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+    use tokio::net::TcpStream;
+
+    use super::super::accept::Acceptor as _;
+    use super::*;
+
+    #[tokio::test]
+    async fn a_thread_that_cannot_listen_is_given_no_connections() {
+        let trackers = [TaskTracker::new(), TaskTracker::new()];
+        let mut desks = desks::<TcpListener>(&trackers).into_iter();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut first = listening(Some((Ok(listener), desks.next().unwrap()))).await;
+        let failed = Err(io::Error::other("no watch is left"));
+        let mut second = Box::pin(listening(Some((failed, desks.next().unwrap()))));
+        assert!(second.as_mut().now_or_never().is_none());
+        trackers[0].spawn(std::future::pending::<()>());
+        let client = TcpStream::connect(address);
+        let (accepted, client) = tokio::join!(first.accept(), client);
+        let (stream, peer) = accepted.unwrap();
+        assert_eq!(peer, client.unwrap().local_addr().unwrap());
+        drop((stream, second));
+    }
 }

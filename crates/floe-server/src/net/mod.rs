@@ -10,6 +10,7 @@ mod listeners;
 mod pace;
 mod secret;
 mod service;
+mod spread;
 mod stall;
 mod tls;
 mod upload;

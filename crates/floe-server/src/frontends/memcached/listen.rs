@@ -68,9 +68,9 @@ impl Thread {
     }
 
     async fn accept_tcp(&self, listeners: &ThreadListeners) {
-        let listener = listeners.tcp().await;
+        let mut listener = listeners.tcp().await;
         loop {
-            let (stream, client) = self.next(&listener).await;
+            let (stream, client) = self.next(&mut listener).await;
             let ends = match stream.local_addr() {
                 Ok(server) => [Endpoint::Tcp(client), Endpoint::Tcp(server)],
                 Err(error) => {
@@ -87,15 +87,15 @@ impl Thread {
 
     async fn accept_unix(&self, listeners: &ThreadListeners) {
         let path = listeners.path().map(|path| Arc::new(path.to_owned()));
-        let listener = listeners.unix().await;
+        let mut listener = listeners.unix().await;
         loop {
-            let (stream, ()) = self.next(&listener).await;
+            let (stream, ()) = self.next(&mut listener).await;
             let end = Endpoint::Unix(path.clone().unwrap_or_default());
             self.admit(std::future::ready(Ok(stream)), [end.clone(), end]);
         }
     }
 
-    async fn next<A: Acceptor>(&self, listener: &A) -> (A::Stream, A::Peer) {
+    async fn next<A: Acceptor>(&self, listener: &mut A) -> (A::Stream, A::Peer) {
         let count_failure = || self.counters.accept_errors.add(1);
         net::next_connection(listener, &self.frontend.clock, count_failure).await
     }

@@ -41,14 +41,14 @@ impl Thread {
         },);
     }
 
-    async fn accept<A: Acceptor>(&self, listener: A)
+    async fn accept<A: Acceptor>(&self, mut listener: A)
     where
         A::Stream: AsyncRead + AsyncWrite + AsFd + Unpin + Sync,
     {
         loop {
             let count_failure = || self.counters.accept_errors.add(1);
             let clock = &self.frontend.clock;
-            let (stream, _peer) = net::next_connection(&listener, clock, count_failure).await;
+            let (stream, _peer) = net::next_connection(&mut listener, clock, count_failure).await;
             self.counters.opened.add(1);
             let Some(place) = self.frontend.place() else {
                 self.counters.rejected.add(1);
