@@ -55,24 +55,61 @@ static EMPTY: Set = Set {
 };
 
 /// Summary of a set, read before the set itself. Most lookups and moves end
-/// here, so it lies apart from the sets and spares loading them.
-#[derive(Clone, Copy, Debug, Default)]
+/// here, so it lies apart from the sets and spares loading them. Each is in one line of the
+/// processor's cache.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
 struct SetSummary {
-    /// One bit per hash in the set, as [`hash_bit`] chooses it. Hashes may
-    /// share a bit.
-    hash_bits: u64,
+    /// The bits of the set's hashes.
+    hash_bits: HashBits,
     /// The generation of the set-group to which the set's objects belong.
     generation: u32,
     used_bytes: u16,
+    /// Objects of as many bytes or more found no room by moving one of the set's objects, which
+    /// have not changed since. Other sets fill up meanwhile, so they would hardly find any now: only
+    /// if one has lost an object.
+    stuck_bytes: u16,
+}
+
+/// No object is as long.
+const NOT_STUCK: u16 = u16::MAX;
+
+impl SetSummary {
+    /// An empty set.
+    fn empty(generation: u32) -> Self {
+        SetSummary {
+            hash_bits: HashBits::default(),
+            generation,
+            used_bytes: 0,
+            stuck_bytes: NOT_STUCK,
+        }
+    }
 }
 
 /// Objects by which a full set's capacity grows. Sets hold similar numbers of
 /// objects, so doubling would leave half of the memory unused.
 const CAPACITY_STEP_OBJECTS: usize = 2;
 
-/// The bit of [`SetSummary::hash_bits`] for a hash.
-fn hash_bit(hash: KeyHash) -> u64 {
-    1 << (hash.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58)
+/// A Bloom filter: one bit of each hash in each word. With 16 hashes it has one in a hundred others.
+#[derive(Clone, Copy, Debug, Default)]
+struct HashBits([u64; 3]);
+
+impl HashBits {
+    fn of(hash: KeyHash) -> Self {
+        let mixed = hash.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        HashBits([58, 52, 46].map(|shift| 1 << (mixed >> shift & 63)))
+    }
+
+    fn add(&mut self, other: HashBits) {
+        for (word, other) in self.0.iter_mut().zip(other.0) {
+            *word |= other;
+        }
+    }
+
+    fn contains(self, other: HashBits) -> bool {
+        let missing = self.0.iter().zip(other.0);
+        missing.fold(0, |all, (word, other)| all | (other & !word)) == 0
+    }
 }
 
 /// A set-group in memory.
@@ -109,7 +146,7 @@ impl SetGroup {
     pub(super) fn new(sets: u32) -> Self {
         SetGroup {
             sets: (0..sets).map(|_| Set::default()).collect(),
-            summaries: vec![SetSummary::default(); sets as usize],
+            summaries: vec![SetSummary::empty(0); sets as usize],
             generation: 0,
             freed: sets,
             first_capacity_objects: CAPACITY_STEP_OBJECTS,
@@ -162,7 +199,8 @@ impl SetGroup {
     /// Index of an object in a set.
     fn position(&self, home: u32, hash: KeyHash) -> Option<usize> {
         let summary = self.summaries[home as usize];
-        if summary.hash_bits & hash_bit(hash) == 0 || summary.generation != self.generation {
+        let may_hold = summary.hash_bits.contains(HashBits::of(hash));
+        if !may_hold || summary.generation != self.generation {
             return None;
         }
         self.sets[home as usize].position(hash)
@@ -203,7 +241,10 @@ impl SetGroup {
         self.counts[set.marks.len()] += 1;
         let summary = &mut self.summaries[home as usize];
         summary.used_bytes -= mark.stored_bytes;
-        summary.hash_bits = set.hashes().fold(0, |bits, hash| bits | hash_bit(hash));
+        summary.stuck_bytes = NOT_STUCK;
+        summary.hash_bits = HashBits::default();
+        set.hashes()
+            .for_each(|hash| summary.hash_bits.add(HashBits::of(hash)));
         let object = set.objects.remove(at);
         self.payload_bytes -= payload_bytes([&object]);
         object
@@ -227,10 +268,7 @@ impl SetGroup {
         if summary.generation == self.generation {
             return;
         }
-        *summary = SetSummary {
-            generation: self.generation,
-            ..SetSummary::default()
-        };
+        *summary = SetSummary::empty(self.generation);
         let old = std::mem::take(&mut self.sets[home as usize]);
         self.table_bytes -= old.table_bytes();
         self.payload_bytes -= payload_bytes(&old.objects);
@@ -248,7 +286,8 @@ impl SetGroup {
         self.payload_bytes += payload_bytes([&object]);
         let summary = &mut self.summaries[home as usize];
         summary.used_bytes += mark.stored_bytes;
-        summary.hash_bits |= hash_bit(mark.hash);
+        summary.stuck_bytes = NOT_STUCK;
+        summary.hash_bits.add(HashBits::of(mark.hash));
         let set = &mut self.sets[home as usize];
         let count = set.marks.len();
         if count == set.marks.capacity() {
@@ -284,10 +323,13 @@ impl SetGroup {
     }
 
     /// Makes room for `object` by moving one object of its sets to that
-    /// object's other set, and places it.
+    /// object's other set, and places it. Does not look for one where none was found before.
     pub(super) fn place_by_moving(&mut self, object: Object, homes: Homes) -> Result<(), Object> {
         let needed = object.stored_bytes();
         for home in homes.iter() {
+            if needed >= self.stuck_from(home) {
+                continue;
+            }
             let set = self.set(home);
             let lacking = needed.saturating_sub(self.room(home));
             let movable = set.marks.iter().position(|resident| {
@@ -304,8 +346,19 @@ impl SetGroup {
                 self.add(home, object, homes.other_than(home));
                 return Ok(());
             }
+            self.begin_set(home);
+            self.summaries[home as usize].stuck_bytes = needed as u16;
         }
         Err(object)
+    }
+
+    /// Bytes of the shortest object that found no room in a set by a move.
+    fn stuck_from(&self, home: u32) -> usize {
+        let summary = &self.summaries[home as usize];
+        match summary.generation == self.generation {
+            true => usize::from(summary.stuck_bytes),
+            false => usize::from(NOT_STUCK),
+        }
     }
 
     /// As [`SetGroup::place_by_moving`], but moves as many objects as needed,

@@ -267,22 +267,27 @@ fn sets_fill_without_early_evictions() {
 
 #[test]
 fn a_few_long_objects_do_not_flush_set_groups_early() {
-    // One in two hundred objects takes a whole set.
-    let length = |key| match key * 7919 % 200 {
-        0 => 3900,
-        short => 30 + short as u32,
-    };
+    // One in so many objects takes a whole set.
+    fn length<const ONE_IN: u64>(key: u64) -> u32 {
+        match key * 7919 % ONE_IN {
+            0 => 3900,
+            short => 30 + short as u32,
+        }
+    }
     let config = NemoConfig::default();
-    let (_, ours) = fill_flash(&config, length);
-    assert!(ours.fill_rate() > 0.95, "{}", ours.fill_rate());
-    let share = ours.dropped_early as f64 / ours.objects_in as f64;
-    assert!(share < 0.001, "{share}");
+    let (_, few) = fill_flash(&config, length::<200>);
+    let (_, ours) = fill_flash(&config, length::<150>);
+    for filled in [&few, &ours] {
+        assert!(filled.fill_rate() > 0.95, "{}", filled.fill_rate());
+        let share = filled.dropped_early as f64 / filled.objects_in as f64;
+        assert!(share < 0.001, "{share}");
+    }
     let (_, flushed) = fill_flash(
         &NemoConfig {
             flush_threshold: 0.0,
             ..config
         },
-        length,
+        length::<150>,
     );
     assert!(flushed.fill_rate() < ours.fill_rate());
 }
