@@ -127,6 +127,15 @@ pub(super) const BENCHES: &[Bench] = &[
         ..JSON
     },
     Bench {
+        name: "scale",
+        about: "The engines for tiny objects on a file of 8 GiB behind memcached's protocol, with Floe's defaults: three turnovers of new keys with values of 230 B, 256 sets in flight; then, once flash is full, gets of the newest half of the keys and sets of new ones, each at its time, from which its latency counts; then a start after a stop, and one after a kill amid sets, until half of the gets of the newest keys hit again. Processor time, bytes written and the most memory are those of the server's process; the clients run on the same cores",
+        cargo: &["bench", "--workspace", "--bench", "rivals", "--"],
+        full: &["--scale", "--json"],
+        quick: &["--scale", "--json", "--quick"],
+        prepare: Some(scale),
+        ..JSON
+    },
+    Bench {
         name: "s3",
         about: "Reads of cached objects over HTTP, in front of a directory with the same files: requests and bytes per second of the processor time of the server's processes, and its latencies, those of the best of five slices; beside nginx with `proxy_cache` that serves from the page cache or revalidates each request, nginx that reads the same files with `directio`, and Varnish, each with a worker for each core, if they are installed. The ratio is that to the peer with the same promise. The load is wrk's",
         cargo: &["bench", "--workspace", "--bench", "s3", "--"],
@@ -166,6 +175,10 @@ fn floe_in(folder: &str) -> Result<Vec<String>> {
 
 fn s3() -> Result<Vec<String>> {
     floe_in("s3")
+}
+
+fn scale() -> Result<Vec<String>> {
+    floe_in("scale")
 }
 
 /// Builds the servers for the bench `rivals`, and returns arguments that name them.

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead as _, BufReader, Read, Write as _};
 use std::os::unix::net::UnixStream;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use rustix::event::{PollFd, PollFlags};
@@ -154,15 +154,35 @@ impl<'a> Client<'a> {
     pub(crate) fn ask(
         &mut self,
         batch: &[Request],
+        missed: impl FnMut(&Request),
+    ) -> Result<(), AnyError> {
+        self.ask_since(batch, |_, sent| sent, missed)
+    }
+
+    /// Asks all at once. The first was due at `first`, each further one `gap` later: their
+    /// latencies count from then.
+    pub(crate) fn ask_due(
+        &mut self,
+        batch: &[Request],
+        first: Instant,
+        gap: Duration,
+    ) -> Result<(), AnyError> {
+        self.ask_since(batch, |at, _| first + gap * at as u32, |_| {})
+    }
+
+    fn ask_since(
+        &mut self,
+        batch: &[Request],
+        since: impl Fn(usize, Instant) -> Instant,
         mut missed: impl FnMut(&Request),
     ) -> Result<(), AnyError> {
         self.output.clear();
         for request in batch {
             self.write(request)?;
         }
-        let began = Instant::now();
+        let sent = Instant::now();
         self.input.get_mut().0.write_all(&self.output)?;
-        for request in batch {
+        for (at, request) in batch.iter().enumerate() {
             match request.ask {
                 Ask::Get => {
                     if !self.read_value(request)? {
@@ -174,7 +194,7 @@ impl<'a> Client<'a> {
             }
             self.tally
                 .latency
-                .record(began.elapsed().as_nanos() as u64)?;
+                .record(since(at, sent).elapsed().as_nanos() as u64)?;
         }
         self.tally.requests += batch.len() as u64;
         Ok(())

@@ -130,10 +130,10 @@ impl Case {
 
 /// The load of a peer, and the resources that it used.
 #[derive(Clone, Debug)]
-struct Measured {
-    tally: Tally,
-    used: Used,
-    seconds: f64,
+pub(crate) struct Measured {
+    pub(crate) tally: Tally,
+    pub(crate) used: Used,
+    pub(crate) seconds: f64,
 }
 
 impl Measured {
@@ -159,7 +159,7 @@ impl Measured {
         Ok(())
     }
 
-    fn requests_per_cpu_second(&self) -> f64 {
+    pub(crate) fn requests_per_cpu_second(&self) -> f64 {
         self.tally.requests as f64 / self.used.cpu_seconds.max(1e-9)
     }
 
@@ -172,11 +172,11 @@ impl Measured {
         self.used.read_bytes as f64 / self.tally.gets.max(1) as f64
     }
 
-    fn hit_percent(&self) -> f64 {
+    pub(crate) fn hit_percent(&self) -> f64 {
         100.0 * self.tally.hits as f64 / self.tally.gets.max(1) as f64
     }
 
-    fn write_amplification(&self) -> f64 {
+    pub(crate) fn write_amplification(&self) -> f64 {
         self.used.written_bytes as f64 / self.tally.accepted_bytes.max(1) as f64
     }
 }
@@ -252,7 +252,11 @@ fn burst(case: &Case, peer: &mut Peer, values: &Values) -> Result<(Measured, f64
         .collect();
     let burst = measured(peer, || all(peer, &sets, (32, 4), values))?;
     settle(peer)?;
-    let mut missing = missing(case, peer, &keys, values)?;
+    let gets = |keys: &[u64]| -> Vec<Request> {
+        let keys = keys.iter();
+        keys.map(|&key| case.request(Ask::Get, key)).collect()
+    };
+    let mut missing = missing(peer, &gets(&keys), values)?;
     let missing_percent = 100.0 * missing.len() as f64 / keys.len() as f64;
     for pass in 0..PASSES {
         if missing.len() * 100 <= keys.len() || !peer.has_flash {
@@ -270,7 +274,7 @@ fn burst(case: &Case, peer: &mut Peer, values: &Values) -> Result<(Measured, f64
             std::thread::sleep(PAUSE * (1 << pass));
         }
         settle(peer)?;
-        missing = self::missing(case, peer, &keys, values)?;
+        missing = self::missing(peer, &gets(&keys), values)?;
         eprintln!(
             "rivals: {} lacks {} of {} keys after pass {pass}",
             peer.name,
@@ -293,15 +297,15 @@ fn burst(case: &Case, peer: &mut Peer, values: &Values) -> Result<(Measured, f64
 }
 
 /// The keys that are not found.
-fn missing(case: &Case, peer: &Peer, keys: &[u64], values: &Values) -> Result<Vec<u64>, AnyError> {
+pub(crate) fn missing(
+    peer: &Peer,
+    gets: &[Request],
+    values: &Values,
+) -> Result<Vec<u64>, AnyError> {
     let mut client = Client::new(peer.connect()?, values)?;
     let mut missing = Vec::new();
-    for keys in keys.chunks(32) {
-        let gets: Vec<Request> = keys
-            .iter()
-            .map(|&key| case.request(Ask::Get, key))
-            .collect();
-        client.ask(&gets, |request| missing.push(request.key))?;
+    for gets in gets.chunks(32) {
+        client.ask(gets, |request| missing.push(request.key))?;
     }
     Ok(missing)
 }
@@ -425,7 +429,7 @@ fn mixes(case: &Case, peers: &[Peer], values: &Values) -> Result<Vec<Measured>, 
 }
 
 /// Carries out every request; a get that misses is followed by a set.
-fn all(
+pub(crate) fn all(
     peer: &Peer,
     requests: &[Request],
     (depth, connections): (usize, usize),
@@ -453,7 +457,7 @@ fn all(
 }
 
 /// The resources that a peer uses while `work` is done.
-fn measured(
+pub(crate) fn measured(
     peer: &Peer,
     work: impl FnOnce() -> Result<Tally, AnyError>,
 ) -> Result<Measured, AnyError> {
@@ -476,7 +480,7 @@ fn measured(
 }
 
 /// The same on several connections at once.
-fn on_connections(
+pub(crate) fn on_connections(
     connections: usize,
     work: impl Fn() -> Result<Tally, AnyError> + Sync,
 ) -> Result<Tally, AnyError> {

@@ -2,9 +2,9 @@
 //! over the same protocol, on the same file system, with the same memory.
 //!
 //! `cargo bench -p floe-eval --bench rivals -- --floe PATH [--foyer PATH]
-//! [--fill] [--quick] [--json] [--folder PATH] [--only NAME]`; `cargo xtask
-//! bench rivals` and, for `--fill`, `cargo xtask bench fill` build the programs
-//! and say where they are.
+//! [--fill | --scale [--flash-gib N]] [--quick] [--json] [--folder PATH] [--only
+//! NAME]`; `cargo xtask bench rivals` and, for `--fill` and `--scale`, `cargo xtask
+//! bench fill` and `scale` build the programs and say where they are.
 //!
 //! Every peer is a process of its own behind a Unix socket. They are
 //! asked in turns, in short slices, so that a disturbance hits all. What is
@@ -14,6 +14,7 @@
 mod client;
 mod fill;
 mod load;
+mod scale;
 mod server;
 
 use std::path::PathBuf;
@@ -30,6 +31,8 @@ struct Arguments {
     folder: PathBuf,
     only: Vec<String>,
     fill: bool,
+    scale: bool,
+    flash_gib: Option<u64>,
     quick: bool,
     json: bool,
 }
@@ -41,6 +44,8 @@ impl Arguments {
             folder: std::env::temp_dir(),
             only: Vec::new(),
             fill: false,
+            scale: false,
+            flash_gib: None,
             quick: false,
             json: false,
         };
@@ -53,6 +58,8 @@ impl Arguments {
                 "--folder" => arguments.folder = value()?.into(),
                 "--only" => arguments.only.push(value()?),
                 "--fill" => arguments.fill = true,
+                "--scale" => arguments.scale = true,
+                "--flash-gib" => arguments.flash_gib = Some(value()?.parse()?),
                 "--quick" => arguments.quick = true,
                 "--json" => arguments.json = true,
                 // Cargo's own.
@@ -67,6 +74,14 @@ impl Arguments {
 fn main() -> Result<(), AnyError> {
     let arguments = Arguments::read()?;
     std::fs::create_dir_all(&arguments.folder)?;
+    let wanted = |name: &str| {
+        arguments.only.is_empty() || arguments.only.iter().any(|only| name.contains(only))
+    };
+    if arguments.scale {
+        let scale = scale::Scale::new(arguments.flash_gib, arguments.quick);
+        let show = |row| show(&row, arguments.json);
+        return scale::run(scale, &arguments.programs, &arguments.folder, wanted, show);
+    }
     let cases = match arguments.fill {
         true => vec![Case::fill(arguments.quick)],
         false => Case::all(arguments.quick).to_vec(),
@@ -75,9 +90,6 @@ fn main() -> Result<(), AnyError> {
         let folder = tempfile::Builder::new()
             .prefix("rivals-")
             .tempdir_in(&arguments.folder)?;
-        let wanted = |name: &str| {
-            arguments.only.is_empty() || arguments.only.iter().any(|only| name.contains(only))
-        };
         let mut peers = Peer::start_all(&arguments.programs, &case, folder.path())?;
         peers.retain(|peer| wanted(peer.name));
         let rows = match arguments.fill {
@@ -97,9 +109,15 @@ fn show(row: &Value, as_json: bool) {
         return;
     }
     let text = |name: &str| row[name].to_string().trim_matches('"').to_owned();
-    println!("\n{} at {} B", text("peer"), text("value_bytes"));
+    match row.get("engine") {
+        Some(_) => println!("\n{} on {} GiB", text("engine"), text("flash_gib")),
+        None => println!("\n{} at {} B", text("peer"), text("value_bytes")),
+    }
     for (name, figure) in row.as_object().into_iter().flatten() {
-        if !matches!(name.as_str(), "peer" | "value_bytes") {
+        if !matches!(
+            name.as_str(),
+            "peer" | "value_bytes" | "engine" | "flash_gib"
+        ) {
             println!("  {:<36} {figure}", name.replace('_', " "));
         }
     }

@@ -12,7 +12,7 @@ use crate::load::Case;
 /// Threads that serve requests, the same for all.
 const THREADS: u32 = 2;
 
-const START_PATIENCE: Duration = Duration::from_secs(20);
+const START_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Programs that are not on the path.
 #[derive(Debug, Default)]
@@ -95,6 +95,32 @@ impl Peer {
             }
         }
         Ok(peers)
+    }
+
+    /// Floe with another engine for tiny objects, and the defaults but for sizes.
+    pub(crate) fn engine(
+        programs: &Programs,
+        engine: &'static str,
+        flash_bytes: u64,
+        folder: &Path,
+    ) -> Result<Self, AnyError> {
+        let mut command = bare_floe(programs, folder, engine).ok_or("its program was not named")?;
+        command
+            .args(["--device-size", "64MiB", "--device-zone-size", "8MiB"])
+            .args(["--chunk-write-buffer", "16MiB", "--ram-size", "1MiB"])
+            .args(["--tiny-engine", engine, "--tiny-size"])
+            .arg(format!("{}MiB", flash_bytes >> 20));
+        Peer::start(engine, command, socket(folder, engine))
+    }
+
+    /// Ends it as an operator does, and waits for that.
+    pub(crate) fn stop(mut self) -> Result<(), AnyError> {
+        let id = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(id, rustix::process::Signal::TERM)?;
+        match self.child.wait()? {
+            status if status.success() => Ok(()),
+            status => Err(format!("it stopped with {status}").into()),
+        }
     }
 
     fn start(name: &'static str, mut command: Command, socket: PathBuf) -> Result<Self, AnyError> {
@@ -192,7 +218,6 @@ fn socket(folder: &Path, name: &str) -> PathBuf {
 /// it looks for every key on flash of which memory knows nothing before it makes
 /// a fence.
 fn floe(programs: &Programs, case: &Case, folder: &Path, name: &str) -> Option<Command> {
-    let program = programs.floe.clone().or_else(beside_us)?;
     let mib = |bytes: u64| format!("{}MiB", bytes >> 20);
     // An engine that has nothing to do has the least flash that it can run on.
     let least = 64 << 20;
@@ -204,11 +229,8 @@ fn floe(programs: &Programs, case: &Case, folder: &Path, name: &str) -> Option<C
         true => (case.memory_bytes / 2, 1 << 20),
         false => (1 << 20, case.memory_bytes / 2),
     };
-    let mut command = Command::new(program);
+    let mut command = bare_floe(programs, folder, name)?;
     command
-        .args(["serve", "--memcached-listen", "off", "--s3-listen", "off"])
-        .args(["--admin-listen", "off", "--log-level", "warn"])
-        .args(["--memcached-threads", &THREADS.to_string()])
         .args([
             "--device-zone-size",
             "8MiB",
@@ -221,11 +243,7 @@ fn floe(programs: &Programs, case: &Case, folder: &Path, name: &str) -> Option<C
             &mib(chunk_ram),
             "--tiny-ram-size",
             &mib(tiny_ram),
-        ])
-        .arg("--memcached-path")
-        .arg(socket(folder, name))
-        .arg("--data-dir")
-        .arg(folder.join(name));
+        ]);
     if !case.is_tiny() {
         // With its head an item of 4 KiB is a little longer than that, and
         // would take two blocks of 4 KiB.
@@ -243,6 +261,20 @@ fn floe(programs: &Programs, case: &Case, folder: &Path, name: &str) -> Option<C
     if name == "floe-process" {
         command.args(["--chunk-durability", "process", "--tiny-durability=process"]);
     }
+    Some(command)
+}
+
+/// `floe serve` on a socket and in a folder of its own.
+fn bare_floe(programs: &Programs, folder: &Path, name: &str) -> Option<Command> {
+    let mut command = Command::new(programs.floe.clone().or_else(beside_us)?);
+    command
+        .args(["serve", "--memcached-listen", "off", "--s3-listen", "off"])
+        .args(["--admin-listen", "off", "--log-level", "warn"])
+        .args(["--memcached-threads", &THREADS.to_string()])
+        .arg("--memcached-path")
+        .arg(socket(folder, name))
+        .arg("--data-dir")
+        .arg(folder.join(name));
     Some(command)
 }
 
