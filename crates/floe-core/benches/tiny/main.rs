@@ -6,7 +6,6 @@
 //!   CPU time of the thread; the median of batches. An operation is a get or an
 //!   insert that the memory tier did not serve. An insert follows each get that
 //!   misses, and counts as another operation.
-//!   Nemo also has a row with set-groups of 64 MiB, in which nearly every step waits for memory.
 //! * The CPU time of the model alone, with the engine's responses read from a
 //!   tape; the median of replays. The model stores pages and returns them, and
 //!   is part of the figure above.
@@ -56,8 +55,6 @@ struct Options {
     /// Bytes inserted before the measurement, as a share of the flash.
     warm_up: f64,
     rounds: usize,
-    /// Measures the model alone, too, for which its flash is copied.
-    has_tape: bool,
 }
 
 /// The time is fixed: nothing expires.
@@ -85,7 +82,6 @@ fn main() {
         taped: if is_quick { 10_000 } else { 50_000 },
         warm_up: if is_quick { 0.6 } else { 1.2 },
         rounds: if is_quick { 20_000 } else { 200_000 },
-        has_tape: true,
     };
     if given("--steps") {
         return steps::steps(&options);
@@ -99,22 +95,6 @@ fn main() {
 }
 
 impl Options {
-    /// With set-groups that no cache of a processor holds.
-    fn with_large_set_groups(&self) -> Options {
-        Options {
-            only: self.only.clone(),
-            flash: Flash {
-                zones: if self.is_quick { 16 } else { self.flash.zones },
-                zone_pages: 16_384,
-                ..self.flash
-            },
-            // One index group is full, and another one is being filled.
-            warm_up: 0.6,
-            has_tape: false,
-            ..*self
-        }
-    }
-
     fn show(&self, row: &Value) {
         if self.json {
             println!("{row}");
@@ -148,10 +128,6 @@ fn engines(options: &Options) {
     let flash = options.flash;
     let nemo = |config: NemoConfig| Nemo::new(NemoPlan::new(&config, &flash).expect(FITS));
     options.engine("nemo", || nemo(NemoConfig::default()));
-    let large = options.with_large_set_groups();
-    large.engine("nemo, set-groups of 64 MiB", || {
-        Nemo::new(NemoPlan::new(&NemoConfig::default(), &large.flash).expect(FITS))
-    });
     let fingerprints = NemoConfig {
         filter_kind: FilterKind::Fingerprints,
         ..NemoConfig::default()
@@ -207,10 +183,9 @@ impl Options {
         requests.clear();
         mix.fill(&mut requests, self.taped);
         let pages = counted.bytes_written() / PAGE_BYTES as u64;
-        let model_ns = self.has_tape.then(|| model_alone(model, &requests));
+        let model_ns = model_alone(model, &requests);
         // The engine's own time is too small to report as a difference.
-        let alone = model_ns.map(|of_model| ns - of_model);
-        let alone = alone.filter(|alone| *alone > ns / 10.0);
+        let alone = Some(ns - model_ns).filter(|alone| *alone > ns / 10.0);
         self.show(&json!({
             "engine": name,
             "operations_per_second": (1e9 / ns).round(),

@@ -17,7 +17,7 @@ use super::filters::{Probe, Shape, probe_page};
 use super::hashes::{Homes, PageProbe, Rows};
 use super::matches::{MatchCollector, MatchMask};
 use super::open::OpenGroup;
-use super::page_filter::{BLOCK_SETS, PageFilters};
+use super::page_filter::{BLOCK_SETS, KeyLine, PageFilters};
 use super::{IndexCache, NemoConfig};
 use crate::tiny::engine::Discarded;
 use crate::tiny::object::{PAGE_BYTES, PAGE_HEADER_BYTES};
@@ -309,19 +309,20 @@ impl Index {
 
     /// For each of a key's sets, the groups whose page may have the key but is not in memory,
     /// oldest first, with the set.
-    pub(super) fn unread<'a>(
-        &'a self,
+    pub(super) fn unread(
+        &self,
         homes: Homes,
-        probe: &'a PageProbe,
-    ) -> impl Iterator<Item = (&'a Group, u32)> {
-        let with_home = move |home| self.unread_of(home, probe).map(move |group| (group, home));
+        probe: PageProbe,
+    ) -> impl Iterator<Item = (&Group, u32)> {
+        let key = KeyLine::of(probe, self.open.shape.page_filter);
+        let with_home = move |home| self.unread_of(home, key).map(move |group| (group, home));
         homes.iter().flat_map(with_home)
     }
 
-    fn unread_of<'a>(&'a self, set: u32, probe: &'a PageProbe) -> impl Iterator<Item = &'a Group> {
+    fn unread_of(&self, set: u32, key: KeyLine) -> impl Iterator<Item = &Group> {
         let unread = self.groups.iter().filter(move |indexed| {
             let may_hold = match &indexed.kept {
-                Kept::PageFilters(filters) => filters.may_hold(set, probe),
+                Kept::PageFilters(filters) => filters.may_hold(set, &key),
                 Kept::Pages(_) => true,
             };
             may_hold && self.page_of(indexed, set).is_none()
@@ -334,8 +335,9 @@ impl Index {
     pub(super) fn probe(&self, homes: Homes, rows: &Rows, collect: impl FnMut(MatchMask)) {
         let mut matches = MatchCollector::new(collect);
         let mut probe = Probe::new(rows, self.open.shape);
+        let key = KeyLine::of(rows.page, self.open.shape.page_filter);
         for home in homes.iter() {
-            if self.open.may_hold(home, &rows.page) {
+            if self.open.may_hold(home, &key) {
                 matches.of(self.open_first, home);
                 self.open.probe(home, &probe, &mut matches);
             }

@@ -134,7 +134,7 @@ impl Engine for Nemo {
         self.index
             .probe(homes, &rows, |mask| scratch.matches.add(mask));
         homes.iter().for_each(|home| self.index.touch(home));
-        for (group, home) in self.index.unread(homes, &rows.page) {
+        for (group, home) in self.index.unread(homes, rows.page) {
             scratch.unread.push(UnreadIndex {
                 first: group.first,
                 end: group.end(),
@@ -320,7 +320,7 @@ impl Engine for Nemo {
 
     fn could_be_absent(&self, stripe: &NemoStripe, hash: KeyHash) -> bool {
         let probe = PageProbe::of(hash);
-        let is_unknown = self.index.unread(self.homes(hash), &probe).next().is_some();
+        let is_unknown = self.index.unread(self.homes(hash), probe).next().is_some();
         is_unknown && stripe.in_memory(hash).is_none() && self.may_supersede(stripe, hash)
     }
 

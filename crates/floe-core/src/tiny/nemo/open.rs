@@ -2,8 +2,8 @@
 
 use super::filters::{MatchSink, Probe, Shape, Word};
 use super::fingerprints::{Layout, Maker, STRIPE_COLUMNS};
-use super::hashes::{PageProbe, Rows};
-use super::page_filter::{PageFilterShape, PageFilters};
+use super::hashes::Rows;
+use super::page_filter::{KeyLine, PageFilterShape, PageFilters};
 use crate::hash::KeyHash;
 use crate::tiny::engine::Discarded;
 use crate::tiny::object::{PAGE_BYTES, PAGE_HEADER_BYTES};
@@ -299,8 +299,8 @@ impl OpenGroup {
     }
 
     /// True if the group may have the key in `set`, according to its page filter.
-    pub(super) fn may_hold(&self, set: u32, probe: &PageProbe) -> bool {
-        self.page_filters.may_hold(set, probe)
+    pub(super) fn may_hold(&self, set: u32, key: &KeyLine) -> bool {
+        self.page_filters.may_hold(set, key)
     }
 
     /// Removes the page filters, which are complete.

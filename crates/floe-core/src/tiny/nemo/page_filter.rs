@@ -140,6 +140,32 @@ impl Line {
     }
 }
 
+/// A key's bits in the page filters of most index groups: those of one shape.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KeyLine {
+    probe: PageProbe,
+    probes: u32,
+    line: Line,
+}
+
+impl KeyLine {
+    pub(super) fn of(probe: PageProbe, shape: PageFilterShape) -> Self {
+        KeyLine {
+            probe,
+            probes: shape.probes,
+            line: Line::of(&probe, shape.probes),
+        }
+    }
+
+    /// The bits in a filter of any shape.
+    fn with(&self, probes: u32) -> Line {
+        match probes == self.probes {
+            true => self.line,
+            false => Line::of(&self.probe, probes),
+        }
+    }
+}
+
 /// The page filters of an index group, of its first sets.
 #[derive(Debug)]
 pub(super) struct PageFilters {
@@ -179,10 +205,10 @@ impl PageFilters {
     }
 
     /// True if the page of `set` may have the key, or if its filter is not loaded.
-    pub(super) fn may_hold(&self, set: u32, probe: &PageProbe) -> bool {
+    pub(super) fn may_hold(&self, set: u32, key: &KeyLine) -> bool {
         let block = self.blocks.get((set / BLOCK_SETS) as usize);
-        let line = block.and_then(|block| block.get(self.line_of(set, probe)));
-        line.is_none_or(|line| line.contains(&Line::of(probe, self.shape.probes)))
+        let line = block.and_then(|block| block.get(self.line_of(set, &key.probe)));
+        line.is_none_or(|line| line.contains(&key.with(self.shape.probes)))
     }
 
     /// The line of a key in the block of its set.
@@ -248,6 +274,10 @@ mod tests {
         PageProbe::of(hash(number))
     }
 
+    fn line(number: u32, shape: PageFilterShape) -> KeyLine {
+        KeyLine::of(probe(number), shape)
+    }
+
     /// Filters of `SETS` sets, each with the `objects` keys that `key` names.
     fn filled(shape: PageFilterShape, objects: u32) -> PageFilters {
         let mut filters = PageFilters::new(shape);
@@ -273,10 +303,13 @@ mod tests {
             let filters = filled(shape, objects);
             let of_set = |set| (0..objects).map(move |object| (set, key(set, object)));
             let mut all = (0..SETS).flat_map(of_set);
-            assert!(all.all(|(set, key)| filters.may_hold(set, &probe(key))));
+            assert!(all.all(|(set, key)| filters.may_hold(set, &line(key, shape))));
+            // A line of another shape is as good.
+            let other = PageFilterShape { probes: 1, ..shape };
+            assert!(filters.may_hold(3, &line(key(3, 5), other)));
             let others = 200_000;
             let wrong = (0..others)
-                .filter(|other| filters.may_hold(other % SETS, &probe(1 << 31 | other)))
+                .filter(|other| filters.may_hold(other % SETS, &line(1 << 31 | other, shape)))
                 .count();
             let (rate, expected) = (
                 wrong as f64 / f64::from(others),
@@ -302,7 +335,10 @@ mod tests {
             .collect();
         let mut loaded = PageFilters::new(shape);
         let absent = 1 << 31;
-        assert!(loaded.may_hold(3, &probe(absent)), "nothing is loaded");
+        assert!(
+            loaded.may_hold(3, &line(absent, shape)),
+            "nothing is loaded"
+        );
         let mut pages: Vec<Option<&[u8]>> = pages.iter().map(|page| Some(&**page)).collect();
         pages[40] = None;
         for block in pages.chunks(BLOCK_SETS as usize) {
@@ -314,7 +350,7 @@ mod tests {
             .map(|other| absent | other)
             .chain(key(9, 0)..key(9, 100))
         {
-            let probe = probe(number);
+            let probe = line(number, shape);
             assert!(loaded.may_hold(40, &probe), "its page was unreadable");
             for set in (0..SETS).filter(|set| *set != 40) {
                 let is_found = loaded.may_hold(set, &probe);
@@ -328,7 +364,7 @@ mod tests {
         let mut none = PageFilters::new(PageFilterShape::NONE);
         none.begin_set(0, SETS);
         none.add(0, &probe(1));
-        assert!(none.may_hold(0, &probe(2)));
+        assert!(none.may_hold(0, &line(2, none.shape)));
         assert_eq!(PageFilterShape::new(100.0, 0.0, PAGE_BYTES), none.shape);
         let small = PageFilterShape::new(10.0, 0.1, PAGE_BYTES);
         assert_eq!(small.lines, 1);

@@ -93,7 +93,7 @@ impl Nemo {
     /// knows.
     pub(super) fn may_be_on_flash(&self, hash: KeyHash, homes: Homes) -> bool {
         let probe = PageProbe::of(hash);
-        let mut unread = self.index.unread(homes, &probe);
+        let mut unread = self.index.unread(homes, probe);
         if self.dropped_unsettled_filters || unread.next().is_some() {
             return true;
         }

@@ -1,6 +1,7 @@
 use super::filters::{Probe, Shape, Word, WordSink, probe_page};
 use super::hashes::PageProbe;
 use super::open::OpenGroup;
+use super::page_filter::KeyLine;
 use super::page_filter::PageFilterShape;
 use super::{
     FilterKind, FilterSizing, IndexCache, Nemo, NemoConfig, NemoPlan, NemoStripe, Scratch,
@@ -77,7 +78,10 @@ fn filters_match_every_object_in_memory_and_in_a_page() {
             for set in 0..3 {
                 for column in 0..shape.columns {
                     for object in objects(column, set) {
-                        assert!(group.may_hold(set, &PageProbe::of(object)));
+                        assert!(group.may_hold(
+                            set,
+                            &KeyLine::of(PageProbe::of(object), group.shape.page_filter)
+                        ));
                         let open = matching(&group, set, object);
                         assert!(open.contains(&column), "{shape:?} {made}");
                         assert!(open.iter().all(|found| *found < shape.columns));

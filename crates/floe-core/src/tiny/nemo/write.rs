@@ -354,7 +354,7 @@ impl Nemo {
         }
         let probe = PageProbe::of(object.hash);
         let newer = self.pool.oldest() + 1;
-        let unread = self.index.unread(homes, &probe);
+        let unread = self.index.unread(homes, probe);
         let unread = unread.filter(|(group, _)| group.end() > newer);
         let index = unread.map(|(group, home)| (group.first, home));
         let suspect = Suspect {
