@@ -22,7 +22,7 @@ pub(super) struct Entry {
     pub(super) hit: bool,
 }
 
-const SHARDS: usize = 256;
+pub(super) const SHARDS: usize = 256;
 const SLOTS_LEAST: usize = 8;
 /// Marks an empty slot. Pages have 31 bits; the highest bit marks hits.
 const NONE: u32 = u32::MAX;
@@ -86,12 +86,10 @@ impl Index {
         }
     }
 
-    /// Removes all objects in the pages `first..end`; returns their number.
-    pub(super) fn purge(&mut self, first: PageAddress, end: PageAddress) -> u64 {
-        let mut purged = 0;
-        for shard in &mut self.shards {
-            purged += shard.purge(first.0..end.0);
-        }
+    /// Removes the objects in the pages `first..end` from one of [`SHARDS`] parts; returns their
+    /// number.
+    pub(super) fn purge(&mut self, part: usize, first: PageAddress, end: PageAddress) -> u64 {
+        let purged = self.shards[part].purge(first.0..end.0);
         self.len -= purged;
         purged
     }
@@ -256,7 +254,9 @@ mod tests {
                         }
                     }
                     _ => {
-                        let purged = index.purge(PageAddress(page), PageAddress(page + 8));
+                        let pages = (PageAddress(page), PageAddress(page + 8));
+                        let purged = (0..SHARDS).map(|part| index.purge(part, pages.0, pages.1));
+                        let purged: u64 = purged.sum();
                         let before = map.len();
                         map.retain(|_, (at, _)| !(page..page + 8).contains(at));
                         prop_assert_eq!(purged, (before - map.len()) as u64);

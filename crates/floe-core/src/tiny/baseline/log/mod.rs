@@ -17,11 +17,12 @@ mod index;
 
 use serde::{Deserialize, Serialize};
 
-use self::index::Index;
+use self::index::{Index, SHARDS};
 use super::append::AppendLog;
 use crate::hash::KeyHash;
 use crate::tiny::engine::{
-    Accepted, Cause, Engine, Found, Insert, Outcome, Page, Search, Step, Stripe, Task, TaskId, Work,
+    Accepted, Cause, Discarded, Engine, Found, Insert, Outcome, Page, Search, Step, Stripe, Task,
+    TaskId, Work,
 };
 use crate::tiny::object::{Flash, Object, PAGE_BYTES, PageAddress};
 use crate::tiny::pins::Pins;
@@ -129,6 +130,10 @@ enum Emptying {
     Readmitting {
         reading: bool,
     },
+    /// Its entries are being removed from the parts of the index, from this one on.
+    Purging {
+        part: usize,
+    },
     /// The index has no entries in it any more. Searches may still read it.
     Purged,
     Resetting,
@@ -231,9 +236,7 @@ impl Log {
                     work: Work::Read(pages),
                 });
             }
-            let end = PageAddress(first.0 + self.plan.flash.zone_pages);
-            self.statistics.evicted += head.index.purge(first, end);
-            leaving.state = Emptying::Purged;
+            leaving.state = Emptying::Purging { part: 0 };
         }
         let leaving = self.leaving.as_mut()?;
         if leaving.state == Emptying::Purged && self.pins.is_free(leaving.zone) {
@@ -244,6 +247,24 @@ impl Log {
             });
         }
         None
+    }
+
+    /// Removes the zone's objects from a part of the index. Returns false if there is none.
+    fn purge_some(&mut self, head: &mut Head) -> bool {
+        let Some(Leaving { zone, state, .. }) = &mut self.leaving else {
+            return false;
+        };
+        let Emptying::Purging { part } = *state else {
+            return false;
+        };
+        let first = self.plan.flash.first_page(*zone);
+        let end = PageAddress(first.0 + self.plan.flash.zone_pages);
+        self.statistics.evicted += head.index.purge(part, first, end);
+        *state = match part + 1 {
+            SHARDS => Emptying::Purged,
+            part => Emptying::Purging { part },
+        };
+        true
     }
 
     /// Appends the hot objects again that are still current.
@@ -377,6 +398,10 @@ impl Engine for Log {
         {
             head.index.hit(search.hash, *page);
         }
+    }
+
+    fn advance(&mut self, head: &mut Head) -> Option<Discarded> {
+        self.purge_some(head).then(Discarded::nothing)
     }
 
     fn next_task(&mut self, head: &mut Head) -> Option<Task> {
