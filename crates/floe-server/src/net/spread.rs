@@ -127,10 +127,10 @@ impl<A: Detach> Spread<A> {
         }
         match idlest.inbox.try_send((A::detach(stream)?, peer)) {
             Ok(()) => Ok(None),
-            Err(
-                mpsc::error::TrySendError::Full((stream, peer))
-                | mpsc::error::TrySendError::Closed((stream, peer)),
-            ) => Ok(Some((A::attach(stream)?, peer))),
+            Err(error) => {
+                let (stream, peer) = error.into_inner();
+                Ok(Some((A::attach(stream)?, peer)))
+            }
         }
     }
 }

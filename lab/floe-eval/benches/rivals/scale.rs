@@ -77,12 +77,11 @@ pub(crate) fn run(
             "fairywren" => 1,
             _ => scale.turnovers,
         };
-        let mut case = Case {
+        let case = Case {
             scale: Scale { turnovers, ..scale },
             engine,
             values: &values,
             keys: AtomicU64::new(0),
-            flash_gib: scale.flash_bytes as f64 / f64::from(1 << 30),
         };
         let start = || Peer::engine(programs, engine, scale.flash_bytes, folder.path());
         case.run(start, &mut show)?;
@@ -96,12 +95,11 @@ struct Case<'a> {
     values: &'a Values,
     /// Keys that were set so far: the numbers below are mixed to keys.
     keys: AtomicU64,
-    flash_gib: f64,
 }
 
 impl Case<'_> {
     fn run(
-        &mut self,
+        &self,
         start: impl Fn() -> Result<Peer, AnyError>,
         show: &mut impl FnMut(Value),
     ) -> Result<(), AnyError> {
@@ -130,7 +128,8 @@ impl Case<'_> {
     }
 
     fn row(&self, figures: Value) -> Value {
-        let mut row = json!({ "engine": self.engine, "flash_gib": self.flash_gib });
+        let flash_gib = self.scale.flash_bytes as f64 / f64::from(1 << 30);
+        let mut row = json!({ "engine": self.engine, "flash_gib": flash_gib });
         for (name, figure) in figures.as_object().into_iter().flatten() {
             row[name] = figure.clone();
         }

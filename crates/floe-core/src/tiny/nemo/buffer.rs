@@ -175,11 +175,17 @@ impl SetGroup {
         self.is_cut_short = false;
     }
 
+    /// The summary of a set; `None` if the set has held nothing in this generation.
+    fn summary(&self, home: u32) -> Option<&SetSummary> {
+        let summary = &self.summaries[home as usize];
+        (summary.generation == self.generation).then_some(summary)
+    }
+
     /// The set number `home`.
     pub(super) fn set(&self, home: u32) -> &Set {
-        match self.summaries[home as usize].generation == self.generation {
-            true => &self.sets[home as usize],
-            false => &EMPTY,
+        match self.summary(home) {
+            Some(_) => &self.sets[home as usize],
+            None => &EMPTY,
         }
     }
 
@@ -198,23 +204,20 @@ impl SetGroup {
 
     /// Index of an object in a set.
     fn position(&self, home: u32, hash: KeyHash) -> Option<usize> {
-        let summary = self.summaries[home as usize];
-        let may_hold = summary.hash_bits.contains(HashBits::of(hash));
-        if !may_hold || summary.generation != self.generation {
-            return None;
+        let summary = self.summary(home)?;
+        match summary.hash_bits.contains(HashBits::of(hash)) {
+            true => self.sets[home as usize].position(hash),
+            false => None,
         }
-        self.sets[home as usize].position(hash)
     }
 
     /// Free bytes of a set; zero for [`NO_SET`].
     fn room(&self, home: u32) -> usize {
-        self.summaries.get(home as usize).map_or(0, |summary| {
-            let used = match summary.generation == self.generation {
-                true => summary.used_bytes,
-                false => 0,
-            };
-            PAGE_ROOM_BYTES - usize::from(used)
-        })
+        if home == NO_SET {
+            return 0;
+        }
+        let used = self.summary(home).map_or(0, |summary| summary.used_bytes);
+        PAGE_ROOM_BYTES - usize::from(used)
     }
 
     pub(super) fn find(&self, hash: KeyHash, homes: Homes) -> Option<&Object> {
@@ -354,11 +357,8 @@ impl SetGroup {
 
     /// Bytes of the shortest object that found no room in a set by a move.
     fn stuck_from(&self, home: u32) -> usize {
-        let summary = &self.summaries[home as usize];
-        match summary.generation == self.generation {
-            true => usize::from(summary.stuck_bytes),
-            false => usize::from(NOT_STUCK),
-        }
+        let summary = self.summary(home);
+        usize::from(summary.map_or(NOT_STUCK, |summary| summary.stuck_bytes))
     }
 
     /// As [`SetGroup::place_by_moving`], but moves as many objects as needed,
