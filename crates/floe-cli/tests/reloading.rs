@@ -52,6 +52,7 @@ impl Log {
 fn start(folder: &Path) -> (Serving, Log) {
     let mut command = floe(folder);
     command
+        .env("FLOE_MEMCACHED_LISTEN", "127.0.0.1:0")
         .args(["serve", "--json", "--config", "floe.toml"])
         .args(["--s3-listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"])
         .args(["--device-size=16MiB", "--device-zone-size=1MiB"])
