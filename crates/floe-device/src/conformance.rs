@@ -34,6 +34,7 @@ pub async fn check(device: &SharedDevice) {
     suite.dropped_futures_leave_the_device_usable().await;
     suite.counters_count_each_kind().await;
     suite.flush_succeeds_at_any_time().await;
+    suite.durable_appends_are_appends().await;
     suite.reset_all().await;
 }
 
@@ -458,6 +459,25 @@ impl Suite {
         }
         for flush in flushes {
             flush.await.expect("a flush succeeds");
+        }
+        self.reset(zone).await;
+    }
+
+    async fn durable_appends_are_appends(&self) {
+        let zone = ZoneId(0);
+        for tag in 0..4 {
+            let data = pattern(tag, self.block());
+            let durably = || self.0.append_durably(zone, data.clone(), HERE);
+            let append = (tag != 2).then(durably).flatten();
+            let append = append.unwrap_or_else(|| self.0.append(zone, data.clone(), HERE));
+            let at = append.await.expect("there is room");
+            assert_eq!(at, Address::new(zone, tag * data.len() as u64));
+            let read = self.0.read(at, self.0.allocate(data.len())).await;
+            assert!(*read.expect("it was appended") == *data, "append {tag}");
+        }
+        let too_long = IoBuf::zeroed(self.block() + 1).freeze();
+        if let Some(append) = self.0.append_durably(zone, too_long, HERE) {
+            expect_invalid(append.await.map(drop), "append", zone, self.block() + 1);
         }
         self.reset(zone).await;
     }

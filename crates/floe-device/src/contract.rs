@@ -269,6 +269,19 @@ pub trait Device: Send + Sync + fmt::Debug + 'static {
     /// address.
     fn append(&self, zone: ZoneId, data: IoData, placement: Placement) -> OpFuture<Address>;
 
+    /// As [`append`](Self::append); when it succeeds, `data` is on stable media, as is all that
+    /// a restart needs to read it. What was appended before need not be. `None` if the device can
+    /// do so only by [flushing](Self::flush) all that it was given.
+    fn append_durably(
+        &self,
+        zone: ZoneId,
+        data: IoData,
+        placement: Placement,
+    ) -> Option<OpFuture<Address>> {
+        let _ = (zone, data, placement);
+        None
+    }
+
     /// Writes `data` at `at`, on devices with [`Geometry::random_writes`].
     /// Never moves the zone's write pointer, and needs no open zone.
     fn write(&self, at: Address, data: IoData, placement: Placement) -> OpFuture<()>;

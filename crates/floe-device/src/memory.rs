@@ -46,6 +46,12 @@ impl MemoryDevice {
         Ok(MemoryDevice::new(config.geometry(config.required_size()?)?))
     }
 
+    fn append_so(&self, zone: ZoneId, data: &[u8], store: Store) -> OpFuture<Address> {
+        self.answer(Operation::Append, zone, |media| {
+            append(media, zone, data, store)
+        })
+    }
+
     /// Executes an operation, unless the power is off or fails during it.
     fn answer<T: Send + 'static>(
         &self,
@@ -63,11 +69,19 @@ impl MemoryDevice {
     }
 }
 
-fn append(media: &SimMedia, zone: ZoneId, data: &IoData) -> Result<Address, DeviceErrorKind> {
+/// Stores the data of an append at an offset in its zone.
+type Store = fn(&SimMedia, ZoneId, u64, &[u8]);
+
+fn append(
+    media: &SimMedia,
+    zone: ZoneId,
+    data: &[u8],
+    store: Store,
+) -> Result<Address, DeviceErrorKind> {
     check_append(&media.geometry, zone, data.len())?;
     let _order = media.keep_order();
     let offset = media.zones.lock().reserve(zone, data.len() as u64)?;
-    media.store(zone, offset, data);
+    store(media, zone, offset, data);
     writer_done(media, zone);
     Counters::add(&media.counters.appends, 1);
     Counters::add(&media.counters.append_bytes, data.len() as u64);
@@ -157,7 +171,16 @@ impl Device for MemoryDevice {
     }
 
     fn append(&self, zone: ZoneId, data: IoData, _placement: Placement) -> OpFuture<Address> {
-        self.answer(Operation::Append, zone, |media| append(media, zone, &data))
+        self.append_so(zone, &data, SimMedia::store)
+    }
+
+    fn append_durably(
+        &self,
+        zone: ZoneId,
+        data: IoData,
+        _placement: Placement,
+    ) -> Option<OpFuture<Address>> {
+        Some(self.append_so(zone, &data, SimMedia::store_durably))
     }
 
     fn write(&self, at: Address, data: IoData, _placement: Placement) -> OpFuture<()> {

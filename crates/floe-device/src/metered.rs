@@ -113,6 +113,17 @@ impl Device for Metered {
         })
     }
 
+    fn append_durably(
+        &self,
+        zone: ZoneId,
+        data: IoData,
+        placement: Placement,
+    ) -> Option<OpFuture<Address>> {
+        let bytes = data.len();
+        let started = self.below.append_durably(zone, data, placement)?;
+        Some(self.measure(Operation::Append, bytes, || started))
+    }
+
     fn write(&self, at: Address, data: IoData, placement: Placement) -> OpFuture<()> {
         self.measure(Operation::Write, data.len(), || {
             self.below.write(at, data, placement)

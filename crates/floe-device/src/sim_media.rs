@@ -126,6 +126,15 @@ impl SimMedia {
         }
     }
 
+    /// Writes data that no power loss undoes. So none undoes an earlier change of its zone.
+    pub(crate) fn store_durably(&self, zone: ZoneId, offset: u64, data: &[u8]) {
+        let mut unflushed = self.unflushed.lock();
+        while unflushed.changes.iter().any(|change| change.zone() == zone) {
+            unflushed.settle_oldest();
+        }
+        self.medium.write(zone, offset, data);
+    }
+
     fn store_into(&self, unflushed: &mut Unflushed, zone: ZoneId, offset: u64, data: &[u8]) {
         let before = if self.geometry.random_writes {
             let mut bytes = vec![0; data.len()];

@@ -61,6 +61,17 @@ fn with_both_methods(test: impl Fn(IoChoice, DeviceConfig)) {
     }
 }
 
+/// Runs `test` on a device of each method, whose first zone is empty.
+fn on_both(test: impl AsyncFn(FileDevice)) {
+    with_both_methods(|_, config| {
+        runtime().block_on(async {
+            let device = FileDevice::open(&config).unwrap();
+            device.reset(ZoneId(0)).await.unwrap();
+            test(device).await;
+        });
+    });
+}
+
 #[test]
 fn a_file_that_was_truncated_gives_short_reads_as_errors() {
     with_both_methods(|_, config| {
@@ -219,46 +230,38 @@ fn a_second_device_on_a_file_is_rejected() {
 
 #[test]
 fn more_operations_than_fit_the_ring_all_succeed() {
-    with_both_methods(|_, config| {
-        runtime().block_on(async {
-            let device = FileDevice::open(&config).unwrap();
-            device.reset(ZoneId(0)).await.unwrap();
-            let appends: Vec<_> = (0..256)
-                .map(|tag| device.append(ZoneId(0), pattern(tag, BLOCK), HERE))
-                .collect();
-            for append in appends {
-                append.await.unwrap();
-            }
-            let reads: Vec<_> = (0..3000_u64)
-                .map(|i| {
-                    let at = Address::new(ZoneId(0), i % 256 * BLOCK as u64);
-                    device.read(at, device.allocate(BLOCK))
-                })
-                .collect();
-            for (i, read) in (0..).zip(reads) {
-                assert!(*read.await.unwrap() == *pattern(i % 256, BLOCK));
-            }
-        });
+    on_both(async |device| {
+        let appends: Vec<_> = (0..256)
+            .map(|tag| device.append(ZoneId(0), pattern(tag, BLOCK), HERE))
+            .collect();
+        for append in appends {
+            append.await.unwrap();
+        }
+        let reads: Vec<_> = (0..3000_u64)
+            .map(|i| {
+                let at = Address::new(ZoneId(0), i % 256 * BLOCK as u64);
+                device.read(at, device.allocate(BLOCK))
+            })
+            .collect();
+        for (i, read) in (0..).zip(reads) {
+            assert!(*read.await.unwrap() == *pattern(i % 256, BLOCK));
+        }
     });
 }
 
 #[test]
 fn dropping_a_device_completes_its_operations() {
-    with_both_methods(|_, config| {
-        runtime().block_on(async {
-            let device = FileDevice::open(&config).unwrap();
-            device.reset(ZoneId(0)).await.unwrap();
-            let data = pattern(1, 1 << 16);
-            let appends: Vec<_> = (0..16)
-                .map(|_| device.append(ZoneId(0), data.clone(), HERE))
-                .collect();
-            drop(device);
-            for append in appends {
-                append
-                    .await
-                    .expect("the device waits for what is in flight");
-            }
-        });
+    on_both(async |device| {
+        let data = pattern(1, 1 << 16);
+        let appends: Vec<_> = (0..16)
+            .map(|_| device.append(ZoneId(0), data.clone(), HERE))
+            .collect();
+        drop(device);
+        for append in appends {
+            append
+                .await
+                .expect("the device waits for what is in flight");
+        }
     });
 }
 

@@ -119,10 +119,21 @@ impl Oracle {
             }
             _ => {
                 let (data, tags) = self.data(blocks);
-                match self.device.append(zone, data, Placement(0)).await {
+                let durable = random.random::<bool>().then(|| {
+                    let data = data.clone();
+                    self.device.append_durably(zone, data, Placement(0))
+                });
+                let durable = durable.flatten();
+                let is_durable = durable.is_some();
+                let append =
+                    durable.unwrap_or_else(|| self.device.append(zone, data, Placement(0)));
+                match append.await {
                     Ok(at) => {
                         for (block, tag) in (at.offset / BLOCK as u64..).zip(tags) {
                             self.allow(zone, block, tag);
+                            if is_durable {
+                                self.allowed.insert((zone.0, block), vec![tag]);
+                            }
                         }
                     }
                     Err(error) => assert!(

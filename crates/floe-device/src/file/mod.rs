@@ -78,6 +78,26 @@ impl FileDevice {
         self.operations.open.is_direct
     }
 
+    fn append_so(
+        &self,
+        zone: ZoneId,
+        data: IoData,
+        transfer: fn(IoData) -> Transfer,
+    ) -> OpFuture<Address> {
+        let operations = &*self.operations;
+        let reserved = check_append(&operations.geometry, zone, data.len())
+            .and_then(|()| operations.zones.lock().reserve(zone, data.len() as u64));
+        let offset = match reserved {
+            Ok(offset) => offset,
+            Err(kind) => return operations.open.reject(Operation::Append, zone, kind),
+        };
+        let at = Address::new(zone, offset);
+        let (completer, future) = OpFuture::pending();
+        let job = ZonedJob::Append(at, completer);
+        self.submit(transfer(data), operations.position(at), job);
+        future
+    }
+
     fn submit(&self, transfer: Transfer, position: u64, job: ZonedJob) {
         let request = Request::new(transfer, position, Job::Zoned(job));
         self.engine.submit(request);
@@ -109,18 +129,16 @@ impl Device for FileDevice {
     }
 
     fn append(&self, zone: ZoneId, data: IoData, _placement: Placement) -> OpFuture<Address> {
-        let operations = &*self.operations;
-        let reserved = check_append(&operations.geometry, zone, data.len())
-            .and_then(|()| operations.zones.lock().reserve(zone, data.len() as u64));
-        let offset = match reserved {
-            Ok(offset) => offset,
-            Err(kind) => return operations.open.reject(Operation::Append, zone, kind),
-        };
-        let at = Address::new(zone, offset);
-        let (completer, future) = OpFuture::pending();
-        let job = ZonedJob::Append(at, completer);
-        self.submit(Transfer::Write(data), operations.position(at), job);
-        future
+        self.append_so(zone, data, Transfer::Write)
+    }
+
+    fn append_durably(
+        &self,
+        zone: ZoneId,
+        data: IoData,
+        _placement: Placement,
+    ) -> Option<OpFuture<Address>> {
+        Some(self.append_so(zone, data, Transfer::WriteDurably))
     }
 
     fn write(&self, at: Address, data: IoData, _placement: Placement) -> OpFuture<()> {

@@ -7,8 +7,6 @@ use floe_server::{Anonymous, StartError};
 use http_body_util::{BodyExt, Full};
 use object_store::aws::AmazonS3Builder;
 use object_store::{ObjectStoreExt, PutPayload};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use crate::support::signer::{Payload, Signer};
 use crate::support::{
@@ -187,13 +185,8 @@ async fn a_stalled_stream_of_chunks_is_a_timeout() {
             text.push_str(&format!("{name}: {}\r\n", value.to_str().unwrap()));
         }
         text.push_str(&format!("content-length: {}\r\n\r\n", body.len()));
-        let mut stream = TcpStream::connect(rig.s3()).await.unwrap();
-        stream.write_all(text.as_bytes()).await.unwrap();
-        stream.write_all(&body[..body.len() / 2]).await.unwrap();
-        let mut response = Vec::new();
-        stream.read_to_end(&mut response).await.unwrap();
-        let response = String::from_utf8_lossy(&response);
-        assert!(response.contains("RequestTimeout"), "{response}");
+        let half = &body[..body.len() / 2];
+        rig.expect_timeout(&[text.as_bytes(), half].concat()).await;
         assert_eq!(rig.origin.bytes("bucket", "put"), None);
     }
 }

@@ -196,6 +196,8 @@ impl Contents for Notes {
 
     const READS_BACK: bool = true;
     const FAILS_FOR_GOOD: bool = false;
+    // Notes name records that were appended without a flush.
+    const STANDS_ALONE: bool = false;
 
     fn record(note: &Note) -> Note {
         *note

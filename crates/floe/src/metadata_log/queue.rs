@@ -43,6 +43,10 @@ pub(crate) trait Contents: Send + 'static {
     /// callers sent. Otherwise the next group moves to the other zone.
     const FAILS_FOR_GOOD: bool;
 
+    /// A group is durable once its own blocks are. Otherwise it speaks of bytes that were
+    /// written before, and one flush makes both durable.
+    const STANDS_ALONE: bool;
+
     /// The record of an entry.
     fn record(entry: &Self::Entry) -> RecordOf<Self>;
 
@@ -303,7 +307,7 @@ impl<C: Contents> Task<C> {
     }
 
     async fn append(&mut self, records: Vec<RecordOf<C>>) -> Result<Written, LogError> {
-        match self.log.commit(&records).await {
+        match self.log.commit(&records, C::STANDS_ALONE).await {
             Ok(()) => Ok(Written::Appended),
             // The zone is full, or the append failed.
             Err(_) => self.move_on(records).await,

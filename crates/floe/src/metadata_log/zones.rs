@@ -3,7 +3,7 @@
 use floe_core::ZoneId;
 use floe_core::chunk::Durability;
 use floe_core::layout::{JOURNAL_HEADER_BYTES, JournalChain, JournalRecord};
-use floe_device::{IoBuf, IoData, Placement, SharedDevice};
+use floe_device::{Address, IoBuf, IoData, Placement, SharedDevice};
 
 use super::scan::scan;
 use super::{LogError, LogSuperblock, METADATA, other};
@@ -86,19 +86,21 @@ impl<S: LogSuperblock> Log<S> {
 
     /// Appends records, as durable as configured. Each block is durable before
     /// the next one is written, so a later block proves that this one was durable.
+    /// Unless the records `stand_alone`, so is all that the device was given before.
     ///
     /// An error poisons the zone: its bytes behind the end are unknown, and so is
     /// the durability of the blocks.
-    pub(super) async fn commit(&mut self, records: &[S::Record]) -> Result<(), LogError> {
+    pub(super) async fn commit(
+        &mut self,
+        records: &[S::Record],
+        stand_alone: bool,
+    ) -> Result<(), LogError> {
         if self.is_poisoned {
             return Err(LogError::Poisoned);
         }
         let end = self.end;
         for records in self.blocks(records)? {
-            let appended = match self.append(records, 1).await {
-                Ok(()) => self.flush().await,
-                failed => failed,
-            };
+            let appended = self.append_next(records, stand_alone).await;
             if appended.is_err() {
                 self.end = end;
                 self.is_poisoned = true;
@@ -164,13 +166,35 @@ impl<S: LogSuperblock> Log<S> {
         Ok(blocks)
     }
 
+    /// Appends one block of a group, as durable as configured.
+    async fn append_next(
+        &mut self,
+        records: &[S::Record],
+        stands_alone: bool,
+    ) -> Result<(), LogError> {
+        let (chain, block) = self.encode(records)?;
+        let durable = match self.durability {
+            Durability::Power if stands_alone => {
+                let (device, zone) = (&self.device, self.end.zone);
+                device.append_durably(zone, block.clone(), Placement::METADATA)
+            }
+            _ => None,
+        };
+        match durable {
+            Some(append) => self.appended(append.await?, &block),
+            None => {
+                self.append_block(&block).await?;
+                self.flush().await?;
+            }
+        }
+        self.end.chain = chain;
+        self.single = Some(block);
+        Ok(())
+    }
+
     /// Appends one block, `copies` times.
     async fn append(&mut self, records: &[S::Record], copies: usize) -> Result<(), LogError> {
-        let block_size = self.device.geometry().block_size;
-        let mut chain = self.end.chain;
-        let mut buf = IoBuf::zeroed(JournalChain::encoded_bytes(records, block_size));
-        chain.encode(block_size, records, &mut buf)?;
-        let block = buf.freeze();
+        let (chain, block) = self.encode(records)?;
         for _ in 0..copies {
             self.append_block(&block).await?;
         }
@@ -180,12 +204,25 @@ impl<S: LogSuperblock> Log<S> {
         Ok(())
     }
 
+    /// The next block of the log, and the chain that ends with it.
+    fn encode(&self, records: &[S::Record]) -> Result<(JournalChain, IoData), LogError> {
+        let block_size = self.device.geometry().block_size;
+        let mut chain = self.end.chain;
+        let mut buf = IoBuf::zeroed(JournalChain::encoded_bytes(records, block_size));
+        chain.encode(block_size, records, &mut buf)?;
+        Ok((chain, buf.freeze()))
+    }
+
     async fn append_block(&mut self, block: &IoData) -> Result<(), LogError> {
         let append = self
             .device
             .append(self.end.zone, block.clone(), Placement::METADATA);
-        self.end.written_bytes = append.await?.offset + block.len() as u64;
+        self.appended(append.await?, block);
         Ok(())
+    }
+
+    fn appended(&mut self, at: Address, block: &IoData) {
+        self.end.written_bytes = at.offset + block.len() as u64;
     }
 
     /// Moves to the other zone, with `records` as its checkpoint.

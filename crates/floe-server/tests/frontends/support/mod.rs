@@ -21,6 +21,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 pub(crate) use origin::MemoryOrigin;
@@ -149,6 +150,16 @@ impl Rig {
 
     pub(crate) fn admin(&self) -> SocketAddr {
         self.server.addresses().tcp("admin").unwrap()
+    }
+
+    /// Sends a part of a request, and expects that the server does not wait for the rest.
+    pub(crate) async fn expect_timeout(&self, part: &[u8]) {
+        let mut stream = TcpStream::connect(self.s3()).await.unwrap();
+        stream.write_all(part).await.unwrap();
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).await.unwrap();
+        let response = String::from_utf8_lossy(&response);
+        assert!(response.contains("RequestTimeout"), "{response}");
     }
 
     /// An unsigned request to the S3 frontend.
