@@ -24,6 +24,9 @@ enum Attempt {
     Done(Result<Wait, CacheError>),
     /// The engine has no room now.
     Retry(Write),
+    /// The key is to be looked up first: one without a copy on flash needs no fence, which costs
+    /// a write and an entry in the journal.
+    LookUp(Write),
 }
 
 impl Instance {
@@ -36,10 +39,8 @@ impl Instance {
         now_seconds: u32,
         journal: Option<&Journal>,
     ) -> Result<Wait, CacheError> {
-        if journal.is_some() {
-            self.look_up_before(&object, now_seconds).await;
-        }
         let mut write = Write::Undecided(object);
+        let mut may_look_up = journal.is_some();
         loop {
             // Taken before the engine changes: after that nothing may wait
             // until the fence is queued, because this future may be dropped.
@@ -51,33 +52,34 @@ impl Instance {
             };
             // Registered before the attempt, so no wake-up is lost.
             let room = self.room.notified();
-            write = match self.try_insert(write, now_seconds, place) {
+            write = match self.try_insert(write, now_seconds, place, may_look_up) {
                 Attempt::Done(result) => return result,
-                Attempt::Retry(write) => write,
+                Attempt::LookUp(write) => {
+                    may_look_up = false;
+                    self.look_up(&write, now_seconds).await;
+                    write
+                }
+                Attempt::Retry(write) => {
+                    self.work.notify_one();
+                    room.await;
+                    write
+                }
             };
-            self.work.notify_one();
-            room.await;
         }
     }
 
-    /// Looks the key up on flash if that pays: a key without a copy there needs
-    /// no fence, which costs a write and an entry in the journal.
-    async fn look_up_before(&self, object: &Object, now_seconds: u32) {
-        if let Some((key, _)) = split_record(&object.record)
-            && self.pays_to_look(object.hash)
-        {
+    async fn look_up(&self, write: &Write, now_seconds: u32) {
+        let (Write::Undecided(object) | Write::Decided(object, _)) = write;
+        if let Some((key, _)) = split_record(&object.record) {
             // The write replaces the value, so only the lookup's effect on filters matters.
             let _ = self.get(object.hash, key, now_seconds).await;
         }
     }
 
-    fn pays_to_look(&self, hash: KeyHash) -> bool {
-        let mut state = self.state.lock();
-        if !self.durability.is_persistent() {
-            return false;
-        }
+    fn pays_to_look_up(&self, state: &State, hash: KeyHash) -> bool {
         let (engine, stripe) = (&state.engine, &state.stripe);
-        let pays = match self.look_before_fence {
+        match self.look_before_fence {
+            _ if !self.durability.is_persistent() => false,
             LookBeforeFence::Never => false,
             LookBeforeFence::Many => {
                 state.fences.are_many() && engine.could_be_absent(stripe, hash)
@@ -89,17 +91,27 @@ impl Instance {
                     && stripe.in_memory(hash).is_none()
                     && engine.may_supersede(stripe, hash)
             }
-        };
-        state.fences.lookups += u64::from(pays);
-        pays
+        }
     }
 
-    fn try_insert(&self, write: Write, now_seconds: u32, place: Option<Place<'_>>) -> Attempt {
+    fn try_insert(
+        &self,
+        write: Write,
+        now_seconds: u32,
+        place: Option<Place<'_>>,
+        may_look_up: bool,
+    ) -> Attempt {
         let mut state = self.state.lock();
         // Checked under the lock: its next holder after they were set has seen every write.
         let flags = [&self.closing, &self.stopping, &self.frozen];
         if flags.iter().any(|flag| flag.load(SeqCst)) {
             return Attempt::Done(Err(self.refusal()));
+        }
+        let (Write::Undecided(object) | Write::Decided(object, _)) = &write;
+        let is_value = !object.record.is_empty();
+        if may_look_up && is_value && self.pays_to_look_up(&state, object.hash) {
+            state.fences.lookups += 1;
+            return Attempt::LookUp(write);
         }
         let (object, ram_only) = match write {
             Write::Undecided(object) if !self.ram.lock().admits(&object, now_seconds) => {
@@ -112,8 +124,9 @@ impl Instance {
         let hash = object.hash;
         let place = match place {
             Some(place)
-                if state.engine.may_supersede(&state.stripe, hash)
-                    && self.has_too_many_fences(&mut state) =>
+                if state.fences.are_too_many(self.fence_bounds.durable())
+                    && state.engine.may_supersede(&state.stripe, hash)
+                    && self.waits_for_fences(&mut state) =>
             {
                 if self.retire_fences(&mut state, place.last()) {
                     place.settle();
@@ -151,12 +164,8 @@ impl Instance {
         }
     }
 
-    /// True if fences must end before another may be sent. If so, starts to
-    /// flush all objects in memory.
-    fn has_too_many_fences(&self, state: &mut State) -> bool {
-        if !state.fences.are_too_many(self.fence_bounds.durable()) {
-            return false;
-        }
+    /// True if fences can end. If so, starts to flush all objects in memory.
+    fn waits_for_fences(&self, state: &mut State) -> bool {
         // If there is nothing to flush but not all was flushed, the zones are
         // worn out and objects were lost: their fences stay in force for good.
         state.drain() || state.engine.is_drained(&state.stripe)

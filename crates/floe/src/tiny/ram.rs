@@ -150,7 +150,7 @@ impl Ram {
     pub(super) fn changed(&mut self, hash: KeyHash) {
         let mark = &mut self.marks[fast_range(hash.0, MARKS)];
         *mark = mark.wrapping_add(1);
-        if let Some(cache) = &mut self.cache {
+        if let Some(cache) = self.cache.as_mut().filter(|cache| !cache.is_empty()) {
             cache.remove(&hash);
         }
     }
