@@ -77,6 +77,10 @@ fn a_start_names_the_price_of_a_hit() {
         directory.contains(price) && directory.contains(cure),
         "{directory}"
     );
+    assert!(
+        directory.contains("memory    up to ") && directory.contains(" 8MiB chunk.write_buffer"),
+        "{directory}"
+    );
     let s3 = [
         "--origin-kind=s3",
         "--origin-endpoint=https://127.0.0.1:1",

@@ -106,6 +106,11 @@ fn metrics_report_the_resident_memory_of_large_set_groups() {
         (counted..2 * counted).contains(&said),
         "counted {counted}, announced {said}"
     );
+    let memory = &serving.announced["memory"];
+    let bound = memory["total_bytes"].as_u64().expect("it is announced");
+    assert!(resident(&serving) < bound, "more than {memory}");
+    let costs = memory["parts"]["tiny"].as_u64();
+    assert!(costs.is_some_and(|tiny| tiny >= said), "{memory}");
     // Connections, tasks, pages being written and heap fragmentation are not in the metric.
     let least = grown.saturating_sub(16 * MIB) as f64;
     assert!(

@@ -11,6 +11,7 @@ use floe_core::ByteSize;
 use floe_server::{Address, Addresses, S3Config, SignedBy};
 use serde::Serialize;
 
+use super::memory::Memory;
 use crate::failure::Failure;
 use crate::output;
 use crate::settings::Plan;
@@ -30,6 +31,7 @@ pub(super) struct Announcement<'a> {
     pub(super) device: &'a str,
     pub(super) cache: &'a Cache,
     pub(super) addresses: &'a Addresses,
+    pub(super) memory: Memory,
     /// The demo object exists.
     pub(super) demo: bool,
 }
@@ -116,6 +118,7 @@ struct Machine<'a> {
     device: &'a str,
     tiny: Option<TinyPart>,
     tiny_is_missing: bool,
+    memory: &'a Memory,
     origin: String,
     consistency: Consistency,
     formatted: bool,
@@ -135,6 +138,7 @@ impl Announcement<'_> {
                 device: self.device,
                 tiny: self.cache.tiny().map(TinyPart::of),
                 tiny_is_missing: self.cache.tiny_is_missing(),
+                memory: &self.memory,
                 origin: self.origin(),
                 consistency: self.plan.consistency(),
                 formatted: recovery.formatted,
@@ -168,6 +172,7 @@ impl Announcement<'_> {
         if self.cache.tiny_is_missing() {
             rows.push(Row::new("tiny", "cannot be opened; the log says why"));
         }
+        rows.push(Row::new("memory", self.memory.text()));
         rows.push(Row::new("origin", self.origin()).hint(self.price_of_a_hit()));
         rows
     }

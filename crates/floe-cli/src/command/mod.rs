@@ -10,6 +10,7 @@ mod inspect;
 mod inspect_volumes;
 mod inspection;
 mod lab;
+mod memory;
 mod runtime;
 mod serve;
 mod volume;

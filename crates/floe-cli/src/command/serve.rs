@@ -22,6 +22,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::announcement::{Announcement, DEMO};
 use super::format::{explain_open, explain_open_tiny};
+use super::memory::{self, Memory};
 use crate::args::ServeArgs;
 use crate::device::{self, Part};
 use crate::failure::Failure;
@@ -130,6 +131,7 @@ async fn serve(
 ) -> Result<ExitCode, Failure> {
     let mut signals = Signals::listen()?;
     let clock = Clock::real();
+    let program_bytes = memory::resident_bytes();
     let device = open_device(&plan, &clock).await?;
     let cache = open_cache(&plan, &device, strict, &clock).await?;
     let volumes = open_volumes(&plan, &cache, &clock).await?;
@@ -140,6 +142,7 @@ async fn serve(
         device: &device.describe(),
         cache: &caches.cache,
         addresses: server.addresses(),
+        memory: Memory::of(&plan, &caches.cache, program_bytes),
         demo,
     };
     announcement.print(json)?;
