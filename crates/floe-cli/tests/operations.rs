@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use common::{Serving, floe, get, run};
 
@@ -575,6 +576,9 @@ fn a_second_signal_stops_at_once_with_its_own_status() {
         upload.read_exact(&mut [0; 12]).unwrap();
         serving.signal(signal);
         while get(serving.admin, "/ready").0 != 503 {}
+        // `timeout` signals the process, and at once its group.
+        serving.signal(signal);
+        std::thread::sleep(Duration::from_millis(600));
         assert_eq!(get(serving.admin, "/health").0, 200);
         assert_eq!(serving.stop_by(signal), status);
     }

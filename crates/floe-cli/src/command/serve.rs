@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::ArgMatches;
 use floe::config::Schema;
@@ -154,7 +155,7 @@ async fn serve(
         "stopping; a second signal stops at once"
     );
     notify::stopping();
-    Ok(stop(server, &caches, &mut signals).await)
+    Ok(stop(server, &caches, &mut signals, &clock).await)
 }
 
 /// The caches that are open.
@@ -183,9 +184,22 @@ async fn open_device(plan: &Plan, clock: &Clock) -> Result<Arc<Metered>, Failure
     Ok(Arc::new(Metered::new(device, clock.clone())))
 }
 
+/// Time in which a signal counts as the first one once more: `timeout`, for one, sends it to the
+/// process and then to the group of processes.
+const SAME_SIGNAL: Duration = Duration::from_millis(500);
+
 /// Finishes running requests and closes the cache, or stops at once on a second
 /// signal.
-async fn stop(server: Server, caches: &Caches, signals: &mut Signals) -> ExitCode {
+async fn stop(server: Server, caches: &Caches, signals: &mut Signals, clock: &Clock) -> ExitCode {
+    let first_at = clock.now();
+    let second = async {
+        loop {
+            let signal = signals.stop().await;
+            if clock.now().since(first_at) >= SAME_SIGNAL {
+                return signal;
+            }
+        }
+    };
     let end = async {
         if server.shutdown().await == Drained::BrokenOff {
             tracing::warn!("requests were pending at the deadline and were aborted");
@@ -195,7 +209,7 @@ async fn stop(server: Server, caches: &Caches, signals: &mut Signals) -> ExitCod
     tokio::select! {
         biased;
         () = end => ExitCode::SUCCESS,
-        second = signals.stop() => {
+        second = second => {
             tracing::warn!(signal = second.name(), "stopped at once");
             ExitCode::from(second.exit_status())
         }
