@@ -78,7 +78,8 @@ fn a_start_names_the_price_of_a_hit() {
         "{directory}"
     );
     assert!(
-        directory.contains("memory    up to ") && directory.contains(" 8MiB chunk.write_buffer"),
+        directory.contains("memory    up to about ")
+            && directory.contains(" 8MiB chunk.write_buffer"),
         "{directory}"
     );
     let s3 = [

@@ -467,17 +467,20 @@ impl Suite {
         let zone = ZoneId(0);
         for tag in 0..4 {
             let data = pattern(tag, self.block());
-            let durably = || self.0.append_durably(zone, data.clone(), HERE);
-            let append = (tag != 2).then(durably).flatten();
-            let append = append.unwrap_or_else(|| self.0.append(zone, data.clone(), HERE));
+            let append = match self.0.appends_durably() && tag != 2 {
+                true => self.0.append_durably(zone, data.clone(), HERE),
+                false => self.0.append(zone, data.clone(), HERE),
+            };
             let at = append.await.expect("there is room");
             assert_eq!(at, Address::new(zone, tag * data.len() as u64));
             let read = self.0.read(at, self.0.allocate(data.len())).await;
             assert!(*read.expect("it was appended") == *data, "append {tag}");
         }
         let too_long = IoBuf::zeroed(self.block() + 1).freeze();
-        if let Some(append) = self.0.append_durably(zone, too_long, HERE) {
-            expect_invalid(append.await.map(drop), "append", zone, self.block() + 1);
+        let append = self.0.append_durably(zone, too_long, HERE).await;
+        match self.0.appends_durably() {
+            true => expect_invalid(append.map(drop), "append", zone, self.block() + 1),
+            false => assert!(append.is_err()),
         }
         self.reset(zone).await;
     }

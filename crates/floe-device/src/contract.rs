@@ -269,17 +269,26 @@ pub trait Device: Send + Sync + fmt::Debug + 'static {
     /// address.
     fn append(&self, zone: ZoneId, data: IoData, placement: Placement) -> OpFuture<Address>;
 
+    /// True if [`append_durably`](Self::append_durably) is less than an append and a flush.
+    fn appends_durably(&self) -> bool {
+        false
+    }
+
     /// As [`append`](Self::append); when it succeeds, `data` is on stable media, as is all that
-    /// a restart needs to read it. What was appended before need not be. `None` if the device can
-    /// do so only by [flushing](Self::flush) all that it was given.
+    /// a restart needs to read it. What was appended before need not be.
+    ///
+    /// # Errors
+    /// Also [`DeviceErrorKind::Unsupported`] if the device can do so only by
+    /// [flushing](Self::flush) all that it was given.
     fn append_durably(
         &self,
         zone: ZoneId,
         data: IoData,
         placement: Placement,
-    ) -> Option<OpFuture<Address>> {
-        let _ = (zone, data, placement);
-        None
+    ) -> OpFuture<Address> {
+        let _ = (data, placement);
+        let kind = DeviceErrorKind::Unsupported("durable appends without a flush");
+        OpFuture::ready(Err(DeviceError::new(Operation::Append, zone, kind)))
     }
 
     /// Writes `data` at `at`, on devices with [`Geometry::random_writes`].

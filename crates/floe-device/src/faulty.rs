@@ -345,6 +345,34 @@ impl<D: Device + ?Sized> Faulty<D> {
         }
         self.start_counting(operation, zone, fate, counters, start)
     }
+
+    fn append_so(
+        &self,
+        zone: ZoneId,
+        data: IoData,
+        placement: Placement,
+        append: impl FnOnce(&D, IoData) -> OpFuture<Address>,
+    ) -> OpFuture<Address> {
+        let fate = self.fate(Operation::Append, Some(zone));
+        self.start(Operation::Append, Some(zone), fate, || match fate.spoils {
+            _ if !self.take_space(zone, data.len() as u64) => {
+                let none = DeviceErrorKind::NoSpace;
+                OpFuture::ready(Err(DeviceError::new(Operation::Append, zone, none)))
+            }
+            _ if fate.is_lost => {
+                let nothing = IoBuf::zeroed(data.len()).freeze();
+                self.below.append(zone, nothing, placement)
+            }
+            None => append(&self.below, data),
+            Some(share) => {
+                let block = self.below.geometry().block_size;
+                let kept = torn(data.len(), block, share);
+                let torn = IoBuf::copy_of(&data[..kept], data.len()).freeze();
+                let half = self.below.append(zone, torn, placement);
+                fail_after(half, Operation::Append, Some(zone))
+            }
+        })
+    }
 }
 
 impl<D: Device + ?Sized> Device for Faulty<D> {
@@ -358,24 +386,19 @@ impl<D: Device + ?Sized> Device for Faulty<D> {
     }
 
     fn append(&self, zone: ZoneId, data: IoData, placement: Placement) -> OpFuture<Address> {
-        let fate = self.fate(Operation::Append, Some(zone));
-        self.start(Operation::Append, Some(zone), fate, || match fate.spoils {
-            _ if !self.take_space(zone, data.len() as u64) => {
-                let none = DeviceErrorKind::NoSpace;
-                OpFuture::ready(Err(DeviceError::new(Operation::Append, zone, none)))
-            }
-            _ if fate.is_lost => {
-                let nothing = IoBuf::zeroed(data.len()).freeze();
-                self.below.append(zone, nothing, placement)
-            }
-            None => self.below.append(zone, data, placement),
-            Some(share) => {
-                let block = self.below.geometry().block_size;
-                let kept = torn(data.len(), block, share);
-                let torn = IoBuf::copy_of(&data[..kept], data.len()).freeze();
-                let half = self.below.append(zone, torn, placement);
-                fail_after(half, Operation::Append, Some(zone))
-            }
+        self.append_so(zone, data, placement, |below, data| {
+            below.append(zone, data, placement)
+        })
+    }
+
+    fn appends_durably(&self) -> bool {
+        self.below.appends_durably()
+    }
+
+    /// What fails or is lost is not durable.
+    fn append_durably(&self, zone: ZoneId, data: IoData, to: Placement) -> OpFuture<Address> {
+        self.append_so(zone, data, to, |below, data| {
+            below.append_durably(zone, data, to)
         })
     }
 

@@ -174,13 +174,12 @@ impl Device for MemoryDevice {
         self.append_so(zone, &data, SimMedia::store)
     }
 
-    fn append_durably(
-        &self,
-        zone: ZoneId,
-        data: IoData,
-        _placement: Placement,
-    ) -> Option<OpFuture<Address>> {
-        Some(self.append_so(zone, &data, SimMedia::store_durably))
+    fn appends_durably(&self) -> bool {
+        true
+    }
+
+    fn append_durably(&self, zone: ZoneId, data: IoData, _: Placement) -> OpFuture<Address> {
+        self.append_so(zone, &data, SimMedia::store_durably)
     }
 
     fn write(&self, at: Address, data: IoData, _placement: Placement) -> OpFuture<()> {

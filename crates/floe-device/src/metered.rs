@@ -113,15 +113,14 @@ impl Device for Metered {
         })
     }
 
-    fn append_durably(
-        &self,
-        zone: ZoneId,
-        data: IoData,
-        placement: Placement,
-    ) -> Option<OpFuture<Address>> {
-        let bytes = data.len();
-        let started = self.below.append_durably(zone, data, placement)?;
-        Some(self.measure(Operation::Append, bytes, || started))
+    fn appends_durably(&self) -> bool {
+        self.below.appends_durably()
+    }
+
+    fn append_durably(&self, zone: ZoneId, data: IoData, to: Placement) -> OpFuture<Address> {
+        self.measure(Operation::Append, data.len(), || {
+            self.below.append_durably(zone, data, to)
+        })
     }
 
     fn write(&self, at: Address, data: IoData, placement: Placement) -> OpFuture<()> {

@@ -126,10 +126,26 @@ impl SimMedia {
         }
     }
 
-    /// Writes data that no power loss undoes. So none undoes an earlier change of its zone.
+    /// Writes data that no power loss undoes. So none undoes an earlier change that it depends
+    /// on: a reset of the zone, a write to the same bytes, or one below the write pointer of a
+    /// zone that has no other writes.
     pub(crate) fn store_durably(&self, zone: ZoneId, offset: u64, data: &[u8]) {
+        let end = offset + data.len() as u64;
+        let is_needed = |change: &Change| match change {
+            Change::Write {
+                offset: at, before, ..
+            } => {
+                let overlaps = *at < end && offset < at + before.len();
+                !self.geometry.random_writes || overlaps
+            }
+            Change::Reset { .. } => true,
+        };
         let mut unflushed = self.unflushed.lock();
-        while unflushed.changes.iter().any(|change| change.zone() == zone) {
+        while let changes = &unflushed.changes
+            && changes
+                .iter()
+                .any(|change| change.zone() == zone && is_needed(change))
+        {
             unflushed.settle_oldest();
         }
         self.medium.write(zone, offset, data);

@@ -3,6 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
@@ -532,4 +533,52 @@ fn the_default_zone_size_fits_the_device() {
         ..DeviceConfig::file("unused", ByteSize::gib(1))
     };
     assert_eq!(chunks.zone_size_on(ByteSize::gib(1)), ByteSize::mib(64));
+}
+
+/// Bytes of a file that are in the page cache and not on the medium, as `cachestat(2)` counts
+/// them; `None` where the kernel does not.
+fn unwritten_bytes(file: &File) -> Option<u64> {
+    const CACHESTAT: libc::c_long = 451;
+    let whole = [0_u64; 2];
+    let mut pages = [0_u64; 5];
+    // SAFETY: the kernel reads two numbers and writes five.
+    let result = unsafe {
+        libc::syscall(
+            CACHESTAT,
+            file.as_raw_fd(),
+            whole.as_ptr(),
+            pages.as_mut_ptr(),
+            0,
+        )
+    };
+    let [_, dirty, writing, ..] = pages;
+    (result == 0).then_some((dirty + writing) * BLOCK as u64)
+}
+
+#[test]
+fn a_durable_append_is_on_the_medium_and_another_may_not_be() {
+    with_both_methods(|io, config| {
+        let config = DeviceConfig {
+            direct: Direct::Off,
+            ..config
+        };
+        let device = FileDevice::open(&config).unwrap();
+        let file = File::open(config.path.as_ref().unwrap()).unwrap();
+        runtime().block_on(async {
+            device.reset(ZoneId(0)).await.unwrap();
+            device.flush().await.unwrap();
+            if !device.appends_durably() || unwritten_bytes(&file) != Some(0) {
+                println!("SKIPPED: this kernel or file system does not tell what is written");
+                return;
+            }
+            for _ in 0..4 {
+                let append = device.append_durably(ZoneId(0), pattern(1, BLOCK), HERE);
+                append.await.unwrap();
+                assert_eq!(unwritten_bytes(&file), Some(0), "{io:?}");
+            }
+            let append = device.append(ZoneId(0), pattern(2, BLOCK), HERE);
+            append.await.unwrap();
+            assert!(unwritten_bytes(&file) >= Some(BLOCK as u64), "{io:?}");
+        });
+    });
 }

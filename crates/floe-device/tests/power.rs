@@ -119,14 +119,11 @@ impl Oracle {
             }
             _ => {
                 let (data, tags) = self.data(blocks);
-                let durable = random.random::<bool>().then(|| {
-                    let data = data.clone();
-                    self.device.append_durably(zone, data, Placement(0))
-                });
-                let durable = durable.flatten();
-                let is_durable = durable.is_some();
-                let append =
-                    durable.unwrap_or_else(|| self.device.append(zone, data, Placement(0)));
+                let is_durable = self.device.appends_durably() && random.random();
+                let append = match is_durable {
+                    true => self.device.append_durably(zone, data, Placement(0)),
+                    false => self.device.append(zone, data, Placement(0)),
+                };
                 match append.await {
                     Ok(at) => {
                         for (block, tag) in (at.offset / BLOCK as u64..).zip(tags) {

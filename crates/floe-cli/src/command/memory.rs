@@ -7,13 +7,15 @@ use floe_core::ByteSize;
 use floe_device::DeviceConfig;
 use floe_device::block::file::FileBlocksConfig;
 use floe_device::config::DeviceKind;
+use floe_server::nbd::ExportKind;
 use serde::Serialize;
 
 use crate::output;
 use crate::settings::Plan;
 
-/// Most bytes of the parts of a server's memory, by the settings that limit them. The maps of
-/// volumes are not among them, nor engines for tiny objects other than `nemo`.
+/// The most memory of a server, by the settings that limit it. What depends on the lengths of
+/// values is estimated: tiny objects and the index. Volumes, connections and the heap's own losses
+/// come on top, and engines for tiny objects other than `nemo`.
 #[derive(Serialize)]
 pub(super) struct Memory {
     total_bytes: u64,
@@ -44,12 +46,19 @@ impl Memory {
                 "memcached.memory",
                 size(server.memcached.as_ref().map(|it| it.memory)),
             ),
+            (
+                "oxcache.read_ahead",
+                size(server.oxcache.as_ref().map(|it| it.read_ahead)),
+            ),
             ("nbd.memory", size(server.nbd.as_ref().map(|it| it.memory))),
             (
                 "registered_buffers",
                 devices().map(buffer_bytes).sum::<u64>() + volume_buffer_bytes(plan),
             ),
-            ("devices in memory", devices().map(content_bytes).sum()),
+            (
+                "devices in memory",
+                devices().map(content_bytes).sum::<u64>() + export_bytes(plan),
+            ),
             ("program", program_bytes),
         ];
         let parts = parts.into_iter().filter(|(_, bytes)| *bytes > 0);
@@ -66,7 +75,11 @@ impl Memory {
         parts.sort_by_key(|(_, bytes)| std::cmp::Reverse(**bytes));
         let text = |(name, bytes): (&&str, &u64)| format!("{} {}", whole(*bytes), name);
         let parts: Vec<String> = parts.into_iter().map(text).collect();
-        format!("up to {}: {}", whole(self.total_bytes), parts.join(", "))
+        format!(
+            "up to about {}: {}",
+            whole(self.total_bytes),
+            parts.join(", ")
+        )
     }
 }
 
@@ -105,6 +118,13 @@ fn content_bytes(device: &DeviceConfig) -> u64 {
         DeviceKind::Memory | DeviceKind::Sim => device.size.map_or(0, ByteSize::bytes),
         _ => 0,
     }
+}
+
+/// The content of NBD exports in memory.
+fn export_bytes(plan: &Plan) -> u64 {
+    let exports = plan.server.nbd.iter().flat_map(|nbd| &nbd.exports);
+    let exports = exports.filter(|export| export.kind == ExportKind::Memory);
+    exports.map(|export| export.size.bytes()).sum()
 }
 
 /// Bytes of memory that the process has now.

@@ -155,7 +155,7 @@ async fn serve(
         "stopping; a second signal stops at once"
     );
     notify::stopping();
-    Ok(stop(server, &caches, &mut signals, &clock).await)
+    Ok(stop(server, &caches, first, signals, &clock).await)
 }
 
 /// The caches that are open.
@@ -184,22 +184,29 @@ async fn open_device(plan: &Plan, clock: &Clock) -> Result<Arc<Metered>, Failure
     Ok(Arc::new(Metered::new(device, clock.clone())))
 }
 
-/// Time in which a signal counts as the first one once more: `timeout`, for one, sends it to the
-/// process and then to the group of processes.
+/// Time in which the same signal counts as the first one once more: `timeout`, for one, sends it
+/// to the process and then to the group of processes.
 const SAME_SIGNAL: Duration = Duration::from_millis(500);
 
 /// Finishes running requests and closes the cache, or stops at once on a second
 /// signal.
-async fn stop(server: Server, caches: &Caches, signals: &mut Signals, clock: &Clock) -> ExitCode {
-    let first_at = clock.now();
-    let second = async {
+async fn stop(
+    server: Server,
+    caches: &Caches,
+    first: Stop,
+    mut signals: Signals,
+    clock: &Clock,
+) -> ExitCode {
+    let (clock, first_at) = (clock.clone(), clock.now());
+    // A task of its own sees each signal when it comes, even if closing takes this thread.
+    let second = tokio::spawn(async move {
         loop {
             let signal = signals.stop().await;
-            if clock.now().since(first_at) >= SAME_SIGNAL {
+            if signal != first || clock.now().since(first_at) >= SAME_SIGNAL {
                 return signal;
             }
         }
-    };
+    });
     let end = async {
         if server.shutdown().await == Drained::BrokenOff {
             tracing::warn!("requests were pending at the deadline and were aborted");
@@ -209,7 +216,7 @@ async fn stop(server: Server, caches: &Caches, signals: &mut Signals, clock: &Cl
     tokio::select! {
         biased;
         () = end => ExitCode::SUCCESS,
-        second = second => {
+        Ok(second) = second => {
             tracing::warn!(signal = second.name(), "stopped at once");
             ExitCode::from(second.exit_status())
         }

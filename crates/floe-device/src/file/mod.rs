@@ -30,6 +30,7 @@ mod tests;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use floe_core::{Address, Geometry, ZoneId};
 use rustix::fs::FallocateFlags;
@@ -132,13 +133,12 @@ impl Device for FileDevice {
         self.append_so(zone, data, Transfer::Write)
     }
 
-    fn append_durably(
-        &self,
-        zone: ZoneId,
-        data: IoData,
-        _placement: Placement,
-    ) -> Option<OpFuture<Address>> {
-        Some(self.append_so(zone, data, Transfer::WriteDurably))
+    fn appends_durably(&self) -> bool {
+        self.operations.durable_writes.load(Relaxed)
+    }
+
+    fn append_durably(&self, zone: ZoneId, data: IoData, _: Placement) -> OpFuture<Address> {
+        self.append_so(zone, data, Transfer::WriteDurably)
     }
 
     fn write(&self, at: Address, data: IoData, _placement: Placement) -> OpFuture<()> {

@@ -86,7 +86,8 @@ impl<S: LogSuperblock> Log<S> {
 
     /// Appends records, as durable as configured. Each block is durable before
     /// the next one is written, so a later block proves that this one was durable.
-    /// Unless the records `stand_alone`, so is all that the device was given before.
+    /// If the records do not `stand_alone`, all that the device was given before them
+    /// becomes durable with them.
     ///
     /// An error poisons the zone: its bytes behind the end are unknown, and so is
     /// the durability of the blocks.
@@ -173,19 +174,14 @@ impl<S: LogSuperblock> Log<S> {
         stands_alone: bool,
     ) -> Result<(), LogError> {
         let (chain, block) = self.encode(records)?;
-        let durable = match self.durability {
-            Durability::Power if stands_alone => {
-                let (device, zone) = (&self.device, self.end.zone);
-                device.append_durably(zone, block.clone(), Placement::METADATA)
-            }
-            _ => None,
-        };
-        match durable {
-            Some(append) => self.appended(append.await?, &block),
-            None => {
-                self.append_block(&block).await?;
-                self.flush().await?;
-            }
+        let is_power = self.durability == Durability::Power;
+        if is_power && stands_alone && self.device.appends_durably() {
+            let (device, zone) = (&self.device, self.end.zone);
+            let append = device.append_durably(zone, block.clone(), Placement::METADATA);
+            self.appended(append.await?, &block);
+        } else {
+            self.append_block(&block).await?;
+            self.flush().await?;
         }
         self.end.chain = chain;
         self.single = Some(block);

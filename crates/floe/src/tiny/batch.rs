@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 /// Writes that are made one after the other without waiting for any of them. While this lives,
 /// the journal waits with their fences for about a millisecond, so that as a rule they share a
-/// block and a flush. Drop it before waiting: until then the fences of all callers may wait.
+/// block and a durable write. Drop it before waiting: until then the fences of all callers may wait.
 #[derive(Debug)]
 pub struct TinyBatch(Option<Arc<Batches>>);
 

@@ -55,6 +55,8 @@ pub(super) struct Faults {
     /// Appends until one is acknowledged but lost.
     pub(super) lost_append: Option<u64>,
     is_off: bool,
+    /// Operations that failed as one of `rates` says.
+    failures: u64,
     /// Appended since the last flush.
     unflushed: Vec<(ZoneId, Range<u64>)>,
     /// Appends before a failed flush. They read well until the power is lost.
@@ -72,6 +74,7 @@ impl Faults {
             cut_after: None,
             lost_append: None,
             is_off: false,
+            failures: 0,
             unflushed: Vec::new(),
             doomed: Vec::new(),
             overlays: Vec::new(),
@@ -128,8 +131,15 @@ impl Faults {
         Ok(self.is_off)
     }
 
+    /// Operations that failed so far, and did not end the power.
+    pub(super) fn failures(&self) -> u64 {
+        self.failures
+    }
+
     fn fails(&mut self, rate: f64) -> bool {
-        self.random.random_bool(rate)
+        let fails = self.random.random_bool(rate);
+        self.failures += u64::from(fails);
+        fails
     }
 
     /// Keeps some of the sectors: a prefix, or each at random.
@@ -186,6 +196,54 @@ impl Flash {
         let faults = Arc::clone(faults);
         Arc::new(Flash { below, faults })
     }
+
+    fn append_so(
+        &self,
+        zone: ZoneId,
+        data: IoData,
+        placement: Placement,
+        is_durable: bool,
+    ) -> OpFuture<Address> {
+        let mut faults = self.faults.lock();
+        let rate = faults.rates.appends;
+        match faults.count() {
+            Err(kind) => return failed(Operation::Append, zone, kind),
+            Ok(true) => {
+                let torn = faults.tear(&data);
+                let below = self.below.append(zone, torn, placement);
+                return gone_after(Operation::Append, below);
+            }
+            Ok(false) if faults.fails(rate) => {
+                let torn = faults.tear(&data);
+                let below = self.below.append(zone, torn, placement);
+                return OpFuture::new(async move {
+                    below.await?;
+                    Err(DeviceError::new(Operation::Append, zone, injected()))
+                });
+            }
+            Ok(false) => {}
+        }
+        let is_lost = faults.lost_append == Some(1);
+        faults.lost_append = faults.lost_append.and_then(|left| left.checked_sub(1));
+        drop(faults);
+        let len = data.len() as u64;
+        let below = match is_durable {
+            true => self.below.append_durably(zone, data, placement),
+            false => self.below.append(zone, data, placement),
+        };
+        let faults = Arc::clone(&self.faults);
+        OpFuture::new(async move {
+            let at = below.await?;
+            let mut faults = faults.lock();
+            if !is_durable {
+                faults.unflushed.push((zone, at.offset..at.offset + len));
+            }
+            if is_lost {
+                faults.rot(at, len, Change::Zeros);
+            }
+            Ok(at)
+        })
+    }
 }
 
 fn failed<T: Send + 'static>(
@@ -231,40 +289,15 @@ impl Device for Flash {
     }
 
     fn append(&self, zone: ZoneId, data: IoData, placement: Placement) -> OpFuture<Address> {
-        let mut faults = self.faults.lock();
-        let rate = faults.rates.appends;
-        match faults.count() {
-            Err(kind) => return failed(Operation::Append, zone, kind),
-            Ok(true) => {
-                let torn = faults.tear(&data);
-                let below = self.below.append(zone, torn, placement);
-                return gone_after(Operation::Append, below);
-            }
-            Ok(false) if faults.fails(rate) => {
-                let torn = faults.tear(&data);
-                let below = self.below.append(zone, torn, placement);
-                return OpFuture::new(async move {
-                    below.await?;
-                    Err(DeviceError::new(Operation::Append, zone, injected()))
-                });
-            }
-            Ok(false) => {}
-        }
-        let is_lost = faults.lost_append == Some(1);
-        faults.lost_append = faults.lost_append.and_then(|left| left.checked_sub(1));
-        drop(faults);
-        let len = data.len() as u64;
-        let below = self.below.append(zone, data, placement);
-        let faults = Arc::clone(&self.faults);
-        OpFuture::new(async move {
-            let at = below.await?;
-            let mut faults = faults.lock();
-            faults.unflushed.push((zone, at.offset..at.offset + len));
-            if is_lost {
-                faults.rot(at, len, Change::Zeros);
-            }
-            Ok(at)
-        })
+        self.append_so(zone, data, placement, false)
+    }
+
+    fn appends_durably(&self) -> bool {
+        self.below.appends_durably()
+    }
+
+    fn append_durably(&self, zone: ZoneId, data: IoData, to: Placement) -> OpFuture<Address> {
+        self.append_so(zone, data, to, true)
     }
 
     fn write(&self, at: Address, data: IoData, placement: Placement) -> OpFuture<()> {

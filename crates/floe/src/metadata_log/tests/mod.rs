@@ -366,6 +366,10 @@ impl Run {
             let is_found = live.binary_search(number).is_ok();
             assert!(is_found || had_one_copy, "{number} is lost");
         }
+        // What a rotten block took stays away, even if the rest of its zone goes before the next
+        // log has begun.
+        self.acknowledged
+            .retain(|number| *number < counted || live.binary_search(number).is_ok());
         live
     }
 
@@ -395,8 +399,11 @@ impl Run {
                 }
             }
             if self.random.random_bool(0.3) {
+                // The second copy is made now, unless that fails.
+                let failures = self.faults.lock().failures();
                 self.clock.sleep(2 * QUIET_TIME).await;
-                if !self.faults.lock().is_off() {
+                let faults = self.faults.lock();
+                if !faults.is_off() && faults.failures() == failures {
                     self.single_from = u64::MAX;
                 }
             }
