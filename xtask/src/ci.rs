@@ -204,6 +204,7 @@ const FULL: &[Step] = &[
     judged!("nemo-appendix"),
     judged!("nemo-working-set"),
     judged!("nemo-memory"),
+    judged!("nemo-sizes"),
     judged!("adacache-fig5"),
     judged!("adacache-fig7"),
     judged!("adacache-fig9"),
