@@ -196,7 +196,7 @@ impl Contents for Notes {
 
     const READS_BACK: bool = true;
     const FAILS_FOR_GOOD: bool = false;
-    // Notes name records that were appended without a flush.
+    // The flush covers values that were appended before. Whether notes could do without is open.
     const STANDS_ALONE: bool = false;
 
     fn record(note: &Note) -> Note {
