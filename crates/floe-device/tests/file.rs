@@ -556,7 +556,7 @@ fn unwritten_bytes(file: &File) -> Option<u64> {
 }
 
 #[test]
-fn a_durable_append_is_on_the_medium_and_another_may_not_be() {
+fn a_durable_append_has_left_the_page_cache_and_another_has_not() {
     with_both_methods(|io, config| {
         let config = DeviceConfig {
             direct: Direct::Off,
@@ -576,9 +576,14 @@ fn a_durable_append_is_on_the_medium_and_another_may_not_be() {
                 append.await.unwrap();
                 assert_eq!(unwritten_bytes(&file), Some(0), "{io:?}");
             }
-            let append = device.append(ZoneId(0), pattern(2, BLOCK), HERE);
-            append.await.unwrap();
-            assert!(unwritten_bytes(&file) >= Some(BLOCK as u64), "{io:?}");
+            // The kernel may write one back before it is looked at, but not each of them.
+            let mut is_seen = false;
+            for _ in 0..16 {
+                let append = device.append(ZoneId(0), pattern(2, BLOCK), HERE);
+                append.await.unwrap();
+                is_seen |= unwritten_bytes(&file) >= Some(BLOCK as u64);
+            }
+            assert!(is_seen, "{io:?}");
         });
     });
 }

@@ -281,7 +281,8 @@ impl BlockDevice for FileBlocks {
     }
 
     fn write_durably(&self, at: u64, data: IoData) -> Option<OpFuture<()>> {
-        Some(self.write_so(at, data, Transfer::WriteDurably))
+        let is_able = self.blocks.open.writes_durably();
+        is_able.then(|| self.write_so(at, data, Transfer::WriteDurably))
     }
 
     fn write_zeroes(&self, range: Range<u64>) -> OpFuture<()> {
@@ -374,6 +375,7 @@ impl Owner for Blocks {
                 }))
             }
             BlockJob::Write(completer) => {
+                open.note_durable_write(&transfer, &result);
                 let result = open.count(result, &counters.writes, Operation::Write, None);
                 Counters::add(&counters.write_bytes, done as u64);
                 completer.complete_quietly(result)

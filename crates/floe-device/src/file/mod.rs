@@ -30,7 +30,6 @@ mod tests;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use floe_core::{Address, Geometry, ZoneId};
 use rustix::fs::FallocateFlags;
@@ -134,10 +133,14 @@ impl Device for FileDevice {
     }
 
     fn appends_durably(&self) -> bool {
-        self.operations.durable_writes.load(Relaxed)
+        self.operations.open.writes_durably()
     }
 
     fn append_durably(&self, zone: ZoneId, data: IoData, _: Placement) -> OpFuture<Address> {
+        if !self.appends_durably() {
+            let kind = DeviceErrorKind::Unsupported("durable appends without a flush");
+            return self.operations.open.reject(Operation::Append, zone, kind);
+        }
         self.append_so(zone, data, Transfer::WriteDurably)
     }
 

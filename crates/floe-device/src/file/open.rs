@@ -56,26 +56,11 @@ impl FileDevice {
             zeros: IoBuf::zeroed(geometry.block_size as usize).freeze(),
             geometry,
             discard: AtomicBool::new(config.discard),
-            durable_writes: AtomicBool::new(writes_durably(&file)),
             kept: Mutex::default(),
             open: OpenFile::new(path, file, is_direct, arena),
         };
         Ok(FileDevice::over(operations, rings))
     }
-}
-
-/// True if a write with `RWF_DSYNC` flushes the drive's cache: on block devices and on file
-/// systems of which that is known. Those of other machines or processes may ignore the flag.
-fn writes_durably(file: &File) -> bool {
-    let is_block_device = file
-        .metadata()
-        .is_ok_and(|found| found.file_type().is_block_device());
-    is_block_device
-        || rustix::fs::fstatfs(file).is_ok_and(|found| {
-            // ext2 to ext4, XFS, btrfs, F2FS.
-            let known = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
-            known.contains(&(found.f_type as u64 & 0xffff_ffff))
-        })
 }
 
 /// The settings with the zone size and block size of the cache on a device. A new cache

@@ -17,8 +17,6 @@ pub(super) struct Operations {
     pub(super) geometry: Geometry,
     /// Resets deallocate; cleared if the medium cannot.
     pub(super) discard: AtomicBool,
-    /// A write can end once its data is on stable media; cleared if the medium cannot.
-    pub(super) durable_writes: AtomicBool,
     /// Zones whose space stays allocated when they are reset.
     pub(super) kept: Mutex<Vec<ZoneId>>,
     /// One block of zeros.
@@ -46,16 +44,7 @@ impl Owner for Operations {
                 Aftermath { waker, next: None }
             }
             (ZonedJob::Append(at, completer), transfer) => {
-                if let (Transfer::WriteDurably(_), Err(DeviceErrorKind::Io(error))) =
-                    (&transfer, &result)
-                    && is_unsupported(error)
-                {
-                    tracing::warn!(
-                        device = %self.open.path.display(), %error,
-                        "durable writes are not supported here; the whole device is flushed instead"
-                    );
-                    self.durable_writes.store(false, Relaxed);
-                }
+                self.open.note_durable_write(&transfer, &result);
                 let next = self.writer_done(at.zone);
                 let (zone, appended, open) = (at.zone, result.map(|()| at), &self.open);
                 let waker = open.end_transfer(Operation::Append, zone, bytes, appended, completer);

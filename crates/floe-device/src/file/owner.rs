@@ -7,12 +7,12 @@ use std::fs::File;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::Waker;
 
 use floe_core::ZoneId;
 
-use super::request::{Aftermath, Request};
+use super::request::{Aftermath, Request, Transfer, is_unsupported};
 use crate::arena::Arena;
 use crate::contract::{Completer, OpFuture};
 use crate::counters::Counters;
@@ -50,6 +50,8 @@ pub(crate) struct OpenFile {
     pub(crate) path: PathBuf,
     pub(crate) is_block_device: bool,
     pub(crate) is_direct: bool,
+    /// A write can end once its data is on stable media. Cleared if it cannot.
+    pub(crate) durable_writes: AtomicBool,
     pub(crate) counters: Counters,
     pub(crate) arena: Option<Arc<Arena>>,
     pub(crate) file: File,
@@ -66,10 +68,33 @@ impl OpenFile {
             path: path.to_owned(),
             is_block_device,
             is_direct,
+            durable_writes: AtomicBool::new(is_block_device || has_durable_writes(&file)),
             counters: Counters::default(),
             arena,
             file,
             claim: None,
+        }
+    }
+
+    /// True if a write with `RWF_DSYNC` ends once its data is on stable media.
+    pub(crate) fn writes_durably(&self) -> bool {
+        self.durable_writes.load(Relaxed)
+    }
+
+    /// Learns from the result of a durable write that the medium cannot do it.
+    pub(crate) fn note_durable_write(
+        &self,
+        transfer: &Transfer,
+        result: &Result<(), DeviceErrorKind>,
+    ) {
+        if let (Transfer::WriteDurably(_), Err(DeviceErrorKind::Io(error))) = (transfer, result)
+            && is_unsupported(error)
+        {
+            tracing::warn!(
+                device = %self.path.display(), %error,
+                "durable writes are not supported here; the whole device is flushed instead"
+            );
+            self.durable_writes.store(false, Relaxed);
         }
     }
 
@@ -133,4 +158,12 @@ impl OpenFile {
         let result = self.count(result, flushes, Operation::Flush, None);
         completer.complete_quietly(result)
     }
+}
+
+/// True on file systems that are known to flush the drive's cache at a write with `RWF_DSYNC`:
+/// ext2 to ext4, XFS, btrfs, F2FS. Those of other machines or processes may ignore the flag.
+fn has_durable_writes(file: &File) -> bool {
+    const KNOWN: [u64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
+    let found = rustix::fs::fstatfs(file);
+    found.is_ok_and(|found| KNOWN.contains(&(found.f_type as u64 & 0xffff_ffff)))
 }

@@ -1,5 +1,5 @@
-//! The task that owns a log: requests that arrive together share one append
-//! and one flush.
+//! The task that owns a log: requests that arrive together share one append,
+//! and one flush if they need it.
 
 use std::fmt;
 use std::time::Duration;
