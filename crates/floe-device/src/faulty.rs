@@ -395,7 +395,7 @@ impl<D: Device + ?Sized> Device for Faulty<D> {
         self.below.appends_durably()
     }
 
-    /// What fails or is lost is not durable.
+    /// An append that fails or is lost is not durable.
     fn append_durably(&self, zone: ZoneId, data: IoData, to: Placement) -> OpFuture<Address> {
         self.append_so(zone, data, to, |below, data| {
             below.append_durably(zone, data, to)

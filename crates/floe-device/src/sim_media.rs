@@ -141,11 +141,8 @@ impl SimMedia {
             Change::Reset { .. } => true,
         };
         let mut unflushed = self.unflushed.lock();
-        while let changes = &unflushed.changes
-            && changes
-                .iter()
-                .any(|change| change.zone() == zone && is_needed(change))
-        {
+        let blocks = |change: &Change| change.zone() == zone && is_needed(change);
+        while unflushed.changes.iter().any(blocks) {
             unflushed.settle_oldest();
         }
         self.medium.write(zone, offset, data);

@@ -27,7 +27,7 @@ mod server;
 pub use config::{Anonymous, Exposed, ServerConfigError};
 pub use frontend::{Address, Addresses, OpenBacking, StartError};
 pub use frontends::ServerConfig;
-pub use frontends::admin::AdminConfig;
+pub use frontends::admin::{AdminConfig, resident_bytes};
 pub use frontends::control::{self, ControlConfig};
 pub use frontends::events::EventsConfig;
 pub use frontends::memcached::{self, MemcachedConfig};

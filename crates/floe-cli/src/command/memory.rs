@@ -126,13 +126,3 @@ fn export_bytes(plan: &Plan) -> u64 {
     let exports = exports.filter(|export| export.kind == ExportKind::Memory);
     exports.map(|export| export.size.bytes()).sum()
 }
-
-/// Bytes of memory that the process has now.
-pub(super) fn resident_bytes() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = statm
-        .split(' ')
-        .nth(1)
-        .and_then(|pages| pages.parse::<u64>().ok());
-    pages.unwrap_or(0) * rustix::param::page_size() as u64
-}

@@ -23,7 +23,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::announcement::{Announcement, DEMO};
 use super::format::{explain_open, explain_open_tiny};
-use super::memory::{self, Memory};
+use super::memory::Memory;
 use crate::args::ServeArgs;
 use crate::device::{self, Part};
 use crate::failure::Failure;
@@ -132,7 +132,7 @@ async fn serve(
 ) -> Result<ExitCode, Failure> {
     let mut signals = Signals::listen()?;
     let clock = Clock::real();
-    let program_bytes = memory::resident_bytes();
+    let program_bytes = floe_server::resident_bytes().unwrap_or(0);
     let device = open_device(&plan, &clock).await?;
     let cache = open_cache(&plan, &device, strict, &clock).await?;
     let volumes = open_volumes(&plan, &cache, &clock).await?;

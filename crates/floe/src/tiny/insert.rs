@@ -19,6 +19,13 @@ enum Write {
     Decided(Object, Option<Object>),
 }
 
+impl Write {
+    fn object(&self) -> &Object {
+        let (Write::Undecided(object) | Write::Decided(object, _)) = self;
+        object
+    }
+}
+
 /// The result of an attempt to insert.
 enum Attempt {
     Done(Result<Wait, CacheError>),
@@ -69,7 +76,7 @@ impl Instance {
     }
 
     async fn look_up(&self, write: &Write, now_seconds: u32) {
-        let (Write::Undecided(object) | Write::Decided(object, _)) = write;
+        let object = write.object();
         if let Some((key, _)) = split_record(&object.record) {
             // The write replaces the value, so only the lookup's effect on filters matters.
             let _ = self.get(object.hash, key, now_seconds).await;
@@ -107,7 +114,7 @@ impl Instance {
         if flags.iter().any(|flag| flag.load(SeqCst)) {
             return Attempt::Done(Err(self.refusal()));
         }
-        let (Write::Undecided(object) | Write::Decided(object, _)) = &write;
+        let object = write.object();
         let is_value = !object.record.is_empty();
         if may_look_up && is_value && self.pays_to_look_up(&state, object.hash) {
             state.fences.lookups += 1;

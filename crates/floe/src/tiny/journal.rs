@@ -377,7 +377,7 @@ impl Contents for Notes {
     const READS_BACK: bool = false;
     // An object that was noted may be replaced without another note.
     const FAILS_FOR_GOOD: bool = true;
-    // What a note says was made durable before it was sent.
+    // A note names only bytes that were durable before it was sent.
     const STANDS_ALONE: bool = true;
 
     fn record(entry: &Entry) -> TinyNote {

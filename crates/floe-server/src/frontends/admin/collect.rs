@@ -520,8 +520,7 @@ pub(crate) fn process(samples: &mut Samples) {
         &[("version", env!("CARGO_PKG_VERSION"))],
         1.0,
     );
-    if let Some(pages) = proc_field("/proc/self/statm", 1) {
-        let bytes = pages * rustix::param::page_size() as u64;
+    if let Some(bytes) = resident_bytes() {
         samples.gauge(
             "process_resident_memory_bytes",
             "Resident memory size",
@@ -542,6 +541,12 @@ pub(crate) fn process(samples: &mut Samples) {
             ticks,
         );
     }
+}
+
+/// Bytes of memory that this process has now; `None` if the operating system does not tell.
+pub fn resident_bytes() -> Option<u64> {
+    let pages = proc_field("/proc/self/statm", 1)?;
+    Some(pages * rustix::param::page_size() as u64)
 }
 
 /// A number in a line of `/proc`, counted from the closing parenthesis if there is one.

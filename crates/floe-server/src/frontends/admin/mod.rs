@@ -28,6 +28,8 @@ use crate::net::{self, Activity, HttpLimits, Pace, Places, Service, Shutdown, bi
 
 use commands::Commands;
 
+pub use collect::resident_bytes;
+
 pub use config::AdminConfig;
 
 /// Connections beyond the limit, for small pages only.

@@ -366,8 +366,8 @@ impl Run {
             let is_found = live.binary_search(number).is_ok();
             assert!(is_found || had_one_copy, "{number} is lost");
         }
-        // What a rotten block took stays away, even if the rest of its zone goes before the next
-        // log has begun.
+        // The next life expects no number that a rotten block lost, even if this life ends before
+        // its own log has begun.
         self.acknowledged
             .retain(|number| *number < counted || live.binary_search(number).is_ok());
         live
