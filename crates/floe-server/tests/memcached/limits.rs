@@ -1,6 +1,8 @@
 //! Requests that are too long, too many, too slow, or not allowed.
 
 use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use floe_core::ByteSize;
 use floe_server::Drained;
@@ -78,6 +80,43 @@ fn values_too_large_are_skipped() {
         ),
         "STORED\nNOT_STORED\n",
     );
+}
+
+/// A proxy takes an answer before the end of a request for that to another one.
+#[test]
+fn a_rejected_value_is_answered_after_its_bytes() {
+    let rig = rig();
+    for (line, answer) in [
+        (
+            "set a 0 0 2000000",
+            "SERVER_ERROR object too large for cache",
+        ),
+        ("ms a 2000000", "SERVER_ERROR object too large for cache"),
+        (
+            "ms a 2000000 N",
+            "CLIENT_ERROR bad token in command line format",
+        ),
+    ] {
+        let mut stream = UnixStream::connect(&rig.path).unwrap();
+        let wait = |stream: &UnixStream, millis| {
+            let time = Some(Duration::from_millis(millis));
+            stream.set_read_timeout(time).unwrap();
+        };
+        write!(stream, "get a\r\n{line}\r\n").unwrap();
+        let half = vec![b'v'; 1_000_000];
+        stream.write_all(&half).unwrap();
+        let mut bytes = [0; 100];
+        wait(&stream, 5000);
+        let len = stream.read(&mut bytes).unwrap();
+        assert_eq!(&bytes[..len], b"END\r\n", "{line}");
+        wait(&stream, 50);
+        assert!(stream.read(&mut bytes).is_err(), "{line}");
+        stream.write_all(&half).unwrap();
+        stream.write_all(b"\r\n").unwrap();
+        wait(&stream, 5000);
+        let len = stream.read(&mut bytes).unwrap();
+        assert_eq!(&bytes[..len], format!("{answer}\r\n").as_bytes(), "{line}");
+    }
 }
 
 #[test]

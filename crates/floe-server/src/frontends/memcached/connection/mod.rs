@@ -148,11 +148,11 @@ where
             };
             match self.carry_out(line).await? {
                 Follows::Nothing => {}
-                Follows::Skip(len) => {
+                Follows::Skip(len, answer) => {
                     input.advance(at);
                     at = 0;
                     self.input = input;
-                    self.skip(len).await?;
+                    self.skip(len, answer).await?;
                     input = std::mem::take(&mut self.input);
                     is_draining = self.context.frontend.is_draining();
                 }
@@ -197,8 +197,8 @@ where
                     if store.verb == Verb::Set {
                         self.forget(store.key).await?;
                     }
-                    self.answer(say::TOO_LARGE, store.noreply);
-                    return Ok(Follows::Skip(len as u64 + 2));
+                    let answer = if store.noreply { "" } else { say::TOO_LARGE };
+                    return Ok(Follows::Skip(len as u64 + 2, answer));
                 }
                 let head = Head::Classic(ClassicHead {
                     verb: store.verb,
@@ -217,14 +217,12 @@ where
                 if self.context.is_too_large(key, flags, len as usize) {
                     self.context.counters.too_large.add(1);
                     self.forget(key).await?;
-                    self.answer(say::TOO_LARGE, false);
-                    return Ok(Follows::Skip(u64::from(len) + 2));
+                    return Ok(Follows::Skip(u64::from(len) + 2, say::TOO_LARGE));
                 }
                 return Ok(Follows::Value(Head::Meta(line.into()), len as usize));
             }
             Request::Reject { line, len } => {
-                self.answer(line, false);
-                return Ok(Follows::Skip(len));
+                return Ok(Follows::Skip(len, line));
             }
             request => self.carry_out_simple(request, line).await?,
         }

@@ -75,8 +75,8 @@ where
         self.settle().await?;
         let room = self.input.len().max(FIRST_ROOM_BYTES).min(len);
         let Some(mut share) = self.share(room as u64).await? else {
-            self.reject_value(&head).await?;
-            return self.skip(len as u64 + 2).await;
+            let answer = self.reject_value(&head).await?;
+            return self.skip(len as u64 + 2, answer).await;
         };
         self.listed.set(Activity::Nread);
         let mut pace = Pace::new(&self.context.frontend, &self.account);
@@ -87,8 +87,8 @@ where
             if value.room() == 0 && !self.make_room(&mut value, &mut share, &mut pace).await? {
                 let missing = value.missing() as u64;
                 drop((value, share));
-                self.reject_value(&head).await?;
-                return self.skip(missing + 2).await;
+                let answer = self.reject_value(&head).await?;
+                return self.skip(missing + 2, answer).await;
             }
             self.receive_some(&mut value.rest(), &mut pace).await?;
         }
@@ -111,8 +111,8 @@ where
         }
     }
 
-    /// Skips the bytes of a rejected request.
-    pub(super) async fn skip(&mut self, len: u64) -> Result<(), End> {
+    /// Skips the bytes of a rejected request, then answers it.
+    pub(super) async fn skip(&mut self, len: u64, answer: &'static str) -> Result<(), End> {
         let mut left = len;
         let mut pace = None;
         loop {
@@ -122,6 +122,7 @@ where
             left -= now as u64;
             if left == 0 {
                 self.listed.set(Activity::Parse);
+                self.answer(answer, answer.is_empty());
                 return Ok(());
             }
             self.settle().await?;
@@ -139,7 +140,11 @@ where
     pub(super) async fn store(&mut self, head: Head, value: ItemBuffer) -> Result<(), End> {
         match self.share(value.bytes().len() as u64).await? {
             Some(share) => self.store_with(head, value, share).await,
-            None => self.reject_value(&head).await,
+            None => {
+                let answer = self.reject_value(&head).await?;
+                self.answer(answer, answer.is_empty());
+                Ok(())
+            }
         }
     }
 
@@ -174,23 +179,22 @@ where
     }
 
     /// Rejects a value for lack of memory, and deletes the item that it would
-    /// have replaced, as memcached does.
-    async fn reject_value(&mut self, head: &Head) -> Result<(), End> {
+    /// have replaced, as memcached does. Returns the answer, which is empty if there is none.
+    async fn reject_value(&mut self, head: &Head) -> Result<&'static str, End> {
         match head {
             Head::Classic(head) => {
                 if head.verb == Verb::Set {
                     self.forget(&head.key).await?;
                 }
-                self.answer(say::NO_MEMORY, head.noreply);
+                Ok(if head.noreply { "" } else { say::NO_MEMORY })
             }
             Head::Meta(line) => {
                 if let Request::MetaSet(meta, _) = protocol::parse(line) {
                     self.forget(meta.key.as_slice()).await?;
                 }
-                self.answer(say::NO_MEMORY, false);
+                Ok(say::NO_MEMORY)
             }
         }
-        Ok(())
     }
 
     pub(super) fn bad_data(&mut self, head: &Head) {

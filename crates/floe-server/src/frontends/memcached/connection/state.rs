@@ -59,8 +59,9 @@ pub(super) enum Follows {
     Nothing,
     /// A value to store, and its bytes.
     Value(Head, usize),
-    /// Bytes to skip.
-    Skip(u64),
+    /// Bytes to skip, and the answer after them; an empty one is none. A proxy takes an earlier
+    /// answer for that to another request.
+    Skip(u64, &'static str),
 }
 
 /// A request whose value is still arriving.
