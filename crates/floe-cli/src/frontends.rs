@@ -1,13 +1,13 @@
 //! The settings of the frontends: `[s3]`, `[oxcache]`, `[memcached]`, `[nbd]`,
-//! `[events]`, `[control]`, `[admin]`, `[server]`.
+//! `[events]`, `[control]`, `[admin]`, `[node]`, `[server]`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use floe::config::{Choice, Effective, Key, Kind, Limits, Section};
 use floe_server::{
-    AdminConfig, Anonymous, ControlConfig, EventsConfig, MemcachedConfig, NbdConfig, OxCacheConfig,
-    S3Config, ServerConfig,
+    AdminConfig, Anonymous, ControlConfig, EventsConfig, MemcachedConfig, NbdConfig, NodeConfig,
+    OxCacheConfig, S3Config, ServerConfig,
 };
 
 use crate::failure::Failure;
@@ -69,6 +69,36 @@ const TLS_MODES: &[Choice] = &[
     },
 ];
 
+const REJOIN: &[Choice] = &[
+    Choice {
+        word: "warm",
+        doc: "Valid: no other node takes its keys while it is away.",
+    },
+    Choice {
+        word: "new-era",
+        doc: "Outdated: it forgets at each start, and after each time without a lease, all of memcached's items and what else no origin can confirm.",
+    },
+    Choice {
+        word: "wait",
+        doc: "Unknown: it answers with misses until `POST /v1/node/confirm` or `/v1/node/join`, or until it has a lease.",
+    },
+];
+
+const RING_HASHES: &[Choice] = &[
+    Choice {
+        word: "off",
+        doc: "Not known: the node takes every key.",
+    },
+    Choice {
+        word: "nutcracker",
+        doc: "nutcracker's `distribution: ketama` with `hash: fnv1a_64`, its defaults.",
+    },
+    Choice {
+        word: "pymemcache",
+        doc: "pymemcache's `HashClient`, without `key_prefix`.",
+    },
+];
+
 const WITHOUT_CERTIFICATE: &[Choice] = &[
     ON_LOOPBACK,
     ON_ANY_ADDRESS,
@@ -91,6 +121,7 @@ pub(crate) fn sections() -> Result<Vec<Section>, String> {
         events()?,
         control()?,
         admin()?,
+        node()?,
         server()?,
     ])
 }
@@ -501,6 +532,64 @@ fn count(name: &'static str, doc: &'static str) -> Key {
     Key::new(name, Kind::Integer, doc).limits(Limits::at_least(1))
 }
 
+fn node() -> Result<Section, String> {
+    Section::adopt(
+        "node",
+        "This server as one of several that share keys: docs/scale-out.md.",
+        &NodeConfig::default(),
+        &[],
+        vec![
+            Key::new(
+                "name",
+                Kind::Text,
+                "The node's name: in `node.ring`, in the clients' list of servers, and in etcd. Empty is the machine's name.",
+            ),
+            Key::new(
+                "rejoin",
+                Kind::Choice(REJOIN),
+                "What the node takes its content for when it starts, or may have been away.",
+            ),
+            Key::new(
+                "ring",
+                Kind::List,
+                "The nodes that share memcached's keys, as in nutcracker's `servers`: `host:port:weight name`. The node then refuses keys of others, so that a client that asks the wrong node gets no old value. The same list for every node; a node with another list begins without items.",
+            ),
+            Key::new(
+                "ring_hash",
+                Kind::Choice(RING_HASHES),
+                "How clients spread memcached's keys over the nodes. With `node.etcd` and without `node.ring`, the nodes that hold a lease are the ring.",
+            ),
+            Key::new(
+                "hash_tag",
+                Kind::Text,
+                "nutcracker's `hash_tag`: two characters; the part of a key between them is hashed.",
+            ),
+            Key::new(
+                "weight",
+                Kind::Integer,
+                "This node's weight in a ring of leases.",
+            )
+            .limits(Limits::at_least(1)),
+            Key::new(
+                "etcd",
+                Kind::List,
+                "Addresses of etcd, such as `http://10.0.0.5:2379`: the node is confirmed while it holds a lease there.",
+            ),
+            Key::new(
+                "etcd_prefix",
+                Kind::Text,
+                "The keys of etcd that the nodes of one ring use begin with it.",
+            ),
+            Key::new(
+                "lease_ms",
+                Kind::Integer,
+                "Milliseconds for which a renewal of the lease confirms the node, counted from its sending; it is renewed three times in that time. etcd keeps the lease a tenth longer, and at least 2 s.",
+            )
+            .limits(Limits::at_least(300)),
+        ],
+    )
+}
+
 fn server() -> Result<Section, String> {
     Section::adopt(
         "server",
@@ -515,6 +604,7 @@ fn server() -> Result<Section, String> {
             "events",
             "control",
             "admin",
+            "node",
         ],
         vec![
             Key::new(
@@ -553,6 +643,7 @@ pub(crate) fn config(
         None => reject_without_effect(effective, "events.", "events.listen")?,
     }
     config.memcached = memcached_config(effective)?;
+    config.node = Some(effective.section("node")?);
     config.nbd = nbd_config(effective, data_dir)?;
     let oxcache: OxCacheConfig = effective.section("oxcache")?;
     if oxcache.path.as_os_str().is_empty() {

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Section, ServerConfigError};
 use crate::metrics::Collect;
 use crate::net::{BindError, Service, Shutdown};
+use crate::node::Node;
 
 pub use crate::net::Address;
 
@@ -105,6 +106,8 @@ pub(crate) struct Host {
     /// The meters of the cache's device, if there are any.
     pub(crate) device: Option<Arc<Meters>>,
     pub(crate) clock: Clock,
+    /// This server as one of several nodes.
+    pub(crate) node: Arc<Node>,
     /// Cancelled when the frontends of clients accept no more requests.
     pub(crate) draining: CancellationToken,
 }

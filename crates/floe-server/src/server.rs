@@ -17,6 +17,7 @@ use crate::frontend::{Addresses, Host, OpenBacking, Serving, StartError};
 use crate::frontends::{Opened, Reloader, ServerConfig};
 use crate::metrics::Collect;
 use crate::net::Shutdown;
+use crate::node::Node;
 
 /// The result of a shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +34,7 @@ pub struct Server {
     clock: Clock,
     drain_timeout_seconds: AtomicU32,
     objects: ObjectCache,
+    node: Arc<Node>,
     reloaders: Vec<Reloader>,
     /// Stops the frontends of clients.
     clients: Shutdown,
@@ -101,11 +103,13 @@ impl Server {
             open_backing,
             health,
         } = caches;
+        let node = Node::new(config.node.as_ref(), &objects, &clock);
         let mut server = Server {
             addresses: Addresses::default(),
             clock: clock.clone(),
             drain_timeout_seconds: AtomicU32::new(config.drain_timeout_seconds),
             objects: objects.clone(),
+            node: Arc::clone(&node),
             reloaders: Vec::new(),
             clients: Shutdown::default(),
             operators: Shutdown::default(),
@@ -118,9 +122,16 @@ impl Server {
             health,
             device,
             clock,
+            node: Arc::clone(&node),
             draining: server.clients.drain.clone(),
         };
-        server.serve(config.bind(&host).await?)?;
+        let frontends = config.bind(&host).await?;
+        let started = node.start().await;
+        started.map_err(|source| StartError::Prepare {
+            frontend: "node",
+            source,
+        })?;
+        server.serve(frontends)?;
         Ok(server)
     }
 
@@ -167,6 +178,7 @@ impl Server {
     /// completed fetches and may be closed.
     pub async fn shutdown(self) -> Drained {
         let drained = self.end(&self.clients).await;
+        self.node.stop().await;
         self.objects.stop().await;
         self.end(&self.operators).await;
         drained

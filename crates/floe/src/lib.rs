@@ -60,6 +60,7 @@ pub mod items;
 pub mod latency;
 pub mod limit;
 mod machine;
+pub mod membership;
 mod metadata_log;
 pub mod object;
 pub mod origin;

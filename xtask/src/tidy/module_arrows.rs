@@ -44,7 +44,15 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
     (
         "floe",
         &[
-            &["abort", "error", "gauge", "latency", "limit", "machine"],
+            &[
+                "abort",
+                "error",
+                "gauge",
+                "latency",
+                "limit",
+                "machine",
+                "membership",
+            ],
             &["backing", "metadata_log", "origin", "slots", "value"],
             &["chunk", "tiny", "volume"],
             &["store"],
@@ -57,7 +65,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
         "floe-server",
         &[
             &["config", "metrics", "reload"],
-            &["net"],
+            &["net", "node"],
             &["commands", "frontend"],
             &["frontends"],
             &["server"],

@@ -18,6 +18,7 @@ use crate::config::{Exposed, Section, ServerConfigError, positive, problem};
 use crate::frontend::{Address, Bound, Frontend, Host, Reload, Serving, StartError};
 use crate::metrics::Collect;
 use crate::net::Service;
+use crate::node::NodeConfig;
 use admin::{AdminConfig, AdminFrontend};
 use control::{ControlConfig, ControlFrontend};
 use events::{EventsConfig, EventsFrontend};
@@ -44,6 +45,8 @@ pub struct ServerConfig {
     pub control: Option<ControlConfig>,
     /// Metrics, health and statistics over HTTP.
     pub admin: Option<AdminConfig>,
+    /// This server as one of several nodes; it is alone without one.
+    pub node: Option<NodeConfig>,
     /// Seconds that a shutdown waits for pending requests before it aborts them.
     pub drain_timeout_seconds: u32,
 }
@@ -58,6 +61,7 @@ impl Default for ServerConfig {
             events: None,
             control: None,
             admin: None,
+            node: None,
             drain_timeout_seconds: 30,
         }
     }
@@ -98,6 +102,7 @@ impl ServerConfig {
                 "add at least one of these sections",
             ));
         }
+        self.node.iter().try_for_each(NodeConfig::validate)?;
         positive("drain_timeout_seconds", self.drain_timeout_seconds)?;
         sections.try_for_each(Section::validate)
     }

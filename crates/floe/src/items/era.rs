@@ -40,8 +40,8 @@ pub(super) struct EraRecord {
     pub(super) version_first: u64,
     /// Every version issued so far is below this.
     pub(super) version_limit: u64,
-    /// The identity of the tiny engine in use, 0 without one. Another engine
-    /// may hold stale values.
+    /// The identity of the tiny engine in use, and of the ring; 0 without either. Another
+    /// engine may hold stale values, and so may this one of keys that were others' then.
     pub(super) tiny: u64,
 }
 

@@ -13,6 +13,7 @@ use super::expiry::Expiry;
 use super::item::{Item, NewItem};
 use crate::cache::Cache;
 use crate::error::CacheError;
+use crate::membership::{Membership, Refusal};
 use crate::store::Claim;
 use crate::value::{PutOptions, PutOutcome};
 
@@ -73,6 +74,9 @@ pub enum ItemError {
     /// Another cache has this store's items open.
     #[error("the items of this store are already open; clone the cache that opened them")]
     AlreadyOpen,
+    /// This node may not answer for the key.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
     /// The store failed.
     #[error(transparent)]
     Cache(#[from] CacheError),
@@ -109,12 +113,18 @@ impl Inner {
         Ok(StoreKey { bytes, len })
     }
 
-    /// Decodes an item that has not expired and does not predate the first record.
-    pub(super) fn live(&self, value: Bytes) -> Option<Item> {
+    /// The place of this node among those that share its keys.
+    pub(super) fn membership(&self) -> &Membership {
+        self.cache.store().membership()
+    }
+
+    /// Decodes an item that has not expired, and predates neither the first record nor the
+    /// version `first`, which the membership has admitted.
+    pub(super) fn live(&self, value: Bytes, first: u64) -> Option<Item> {
         let item = envelope::decode(value)?;
         let has_ended =
             item.expiry_unix_s != 0 && u64::from(item.expiry_unix_s) <= self.now_unix_s();
-        (!has_ended && item.version >= self.version_first).then_some(item)
+        (!has_ended && item.version >= self.version_first.max(first)).then_some(item)
     }
 
     pub(super) async fn turn(&self, key: &StoreKey) -> MutexGuard<'_, ()> {

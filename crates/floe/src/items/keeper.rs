@@ -27,7 +27,8 @@ pub(super) async fn open(cache: Cache, max_value: u64) -> Result<Arc<Inner>, Ite
     // A formatted store starts at the clock; other stores may hold items with
     // versions ahead of it.
     let is_new = cache.recovery().is_new();
-    let tiny = cache.tiny().map_or(0, Tiny::identity);
+    // Under another ring this node may have held other nodes' keys.
+    let tiny = cache.tiny().map_or(0, Tiny::identity) ^ store.membership().identity();
     let found = found.filter(|record| record.tiny == tiny);
     let record = found.unwrap_or_else(|| EraRecord::first(now, entropy, is_new, tiny));
     if found.is_none() {

@@ -142,9 +142,13 @@ impl ItemCache {
     /// # Errors
     /// [`ItemError::Key`], [`ItemError::Cache`] once the store is closed.
     pub async fn get(&self, key: &[u8]) -> Result<Option<Item>, ItemError> {
-        let key = self.inner.key(key)?;
-        let value = self.inner.cache.get_value(key.as_slice()).await?;
-        Ok(value.and_then(|value| self.inner.live(value.bytes)))
+        let inner = &self.inner;
+        let stored = inner.key(key)?;
+        let Some(first) = inner.membership().admit_read(key) else {
+            return Ok(None);
+        };
+        let value = inner.cache.get_value(stored.as_slice()).await?;
+        Ok(value.and_then(|value| inner.live(value.bytes, first)))
     }
 
     /// Reads the item of `key` if it is in memory, without waiting.
@@ -152,9 +156,13 @@ impl ItemCache {
     /// # Errors
     /// As [`get`](ItemCache::get).
     pub fn get_ram(&self, key: &[u8]) -> Result<Found, ItemError> {
-        let key = self.inner.key(key)?;
-        Ok(match self.inner.cache.get_ram(key.as_slice())? {
-            InRam::Hit(value) => match self.inner.live(value.bytes) {
+        let inner = &self.inner;
+        let stored = inner.key(key)?;
+        let Some(first) = inner.membership().admit_read(key) else {
+            return Ok(Found::Miss);
+        };
+        Ok(match inner.cache.get_ram(stored.as_slice())? {
+            InRam::Hit(value) => match inner.live(value.bytes, first) {
                 Some(item) => Found::Hit(item),
                 None => Found::Miss,
             },
@@ -187,11 +195,17 @@ impl ItemCache {
     ///
     /// # Errors
     /// [`ItemError::Key`], [`ItemError::TooLarge`], [`ItemError::NoRoom`];
-    /// [`ItemError::Cache`] if the store could not invalidate the old item durably.
+    /// [`ItemError::Cache`] if the store could not invalidate the old item durably;
+    /// [`ItemError::Refused`], after which the item may be stored all the same.
     pub async fn put(&self, key: &[u8], item: NewItem) -> Result<u64, ItemError> {
-        let key = self.inner.key(key)?;
-        let _turn = self.inner.turn(&key).await;
-        self.inner.put(&key, item, None).await
+        let inner = &self.inner;
+        let stored = inner.key(key)?;
+        inner.membership().admit_write(key)?;
+        let _turn = inner.turn(&stored).await;
+        let version = inner.put(&stored, item, None).await?;
+        // Acknowledged only if no other node has owned the key meanwhile.
+        inner.membership().admit_write(key)?;
+        Ok(version)
     }
 
     /// Removes an item, and returns whether there was one.
@@ -199,15 +213,18 @@ impl ItemCache {
     /// # Errors
     /// As [`put`](ItemCache::put).
     pub async fn delete(&self, key: &[u8]) -> Result<bool, ItemError> {
-        let key = self.inner.key(key)?;
         let inner = &self.inner;
-        let _turn = inner.turn(&key).await;
+        let stored = inner.key(key)?;
+        let first = inner.membership().admit_write(key)?;
+        let _turn = inner.turn(&stored).await;
         // The store may expire an item slightly later than its head says.
-        let has_ended = match inner.cache.get_ram(key.as_slice())? {
-            InRam::Hit(value) => inner.live(value.bytes).is_none(),
+        let has_ended = match inner.cache.get_ram(stored.as_slice())? {
+            InRam::Hit(value) => inner.live(value.bytes, first).is_none(),
             InRam::OnFlash { .. } | InRam::Miss => false,
         };
-        Ok(inner.cache.remove(key.as_slice()).await? && !has_ended)
+        let was_there = inner.cache.remove(stored.as_slice()).await? && !has_ended;
+        inner.membership().admit_write(key)?;
+        Ok(was_there)
     }
 
     /// Passes the item of `key` to `decide` and carries the decision out, while
@@ -221,21 +238,36 @@ impl ItemCache {
         decide: impl FnOnce(Option<&Item>) -> Decision<R>,
     ) -> Result<Updated<R>, ItemError> {
         let inner = &self.inner;
-        let key = inner.key(key)?;
-        let _turn = inner.turn(&key).await;
-        let value = inner.cache.get_value(key.as_slice()).await?;
-        let present = value.and_then(|value| inner.live(value.bytes));
+        let stored = inner.key(key)?;
+        let first = inner.membership().admit_write(key)?;
+        let _turn = inner.turn(&stored).await;
+        let value = inner.cache.get_value(stored.as_slice()).await?;
+        let present = value.and_then(|value| inner.live(value.bytes, first));
         let version = present.as_ref().map(|item| item.version);
         let (result, version) = match decide(present.as_ref()) {
             Decision::Keep(result) => (result, None),
-            Decision::Put(item, result) => (result, Some(inner.put(&key, item, None).await?)),
-            Decision::Amend(item, result) => (result, Some(inner.put(&key, item, version).await?)),
+            Decision::Put(item, result) => (result, Some(inner.put(&stored, item, None).await?)),
+            Decision::Amend(item, result) => {
+                (result, Some(inner.put(&stored, item, version).await?))
+            }
             Decision::Delete(result) => {
-                inner.cache.delete(key.as_slice()).await?;
+                inner.cache.delete(stored.as_slice()).await?;
                 (result, None)
             }
         };
+        inner.membership().admit_write(key)?;
         Ok(Updated { result, version })
+    }
+
+    /// Owns what the last announced ring gives this node; see
+    /// [`Membership::settle`](crate::membership::Membership::settle).
+    ///
+    /// # Errors
+    /// [`ItemError::Cache`] if no version could be issued.
+    pub async fn settle_ring(&self) -> Result<(), ItemError> {
+        let version = self.inner.version().await?;
+        self.inner.membership().settle(version);
+        Ok(())
     }
 
     /// Invalidates all items: those stored so far, or at `at_unix_s` those

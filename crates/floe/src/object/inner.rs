@@ -97,13 +97,21 @@ impl Inner {
         }
     }
 
-    /// How an object is cached now: without notifications, mode `events` is mode `etag`.
+    /// How an object is cached now: without notifications, mode `events` is mode `etag`, and so
+    /// is mode `ttl` in a node that is not confirmed.
     pub(super) fn policy(&self, key: &ObjectKey) -> Policy {
         let mut policy = self.rules.read().policy(key);
+        policy.session = self.marks.era();
         if policy.consistency == Consistency::Events {
             match self.session() {
                 Some(session) => policy.session = session,
                 None => policy.consistency = Consistency::Etag,
+            }
+        }
+        if !self.store.membership().is_confirmed() {
+            policy.negative_ttl_seconds = 0;
+            if policy.consistency == Consistency::Ttl {
+                policy.consistency = Consistency::Etag;
             }
         }
         policy

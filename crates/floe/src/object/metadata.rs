@@ -67,6 +67,9 @@ impl Inner {
         // It must be read first.
         let moment = self.moment(key);
         if let Some(cache_only) = self.cache_only(key.bucket()) {
+            if !self.store.membership().is_confirmed() {
+                return Err(OriginError::NotFound(key.to_string()).into());
+            }
             let row = cache_only.buckets.find(key)?;
             count(&self.stats.metadata_hits);
             return Ok(Resolved {
@@ -376,7 +379,7 @@ impl Inner {
             (Some(_), Consistency::Events) => self.config.events_max_age_seconds,
             (Some(_), Consistency::Etag) => return false,
         };
-        if policy.consistency == Consistency::Events && record.session != policy.session {
+        if record.session != policy.session {
             return false;
         }
         // Both times are rounded down, so a record may expire up to a second

@@ -68,6 +68,16 @@ impl ObjectCache {
         Ok(())
     }
 
+    /// Begins an era: no later read takes metadata in mode `ttl`, a remembered absence, or an
+    /// object of a cache-only bucket from before. Metadata is validated and chunks stay, but
+    /// for cache-only buckets, which lose their objects.
+    ///
+    /// # Errors
+    /// As [`purge`](ObjectCache::purge).
+    pub async fn begin_era(&self) -> Result<(), ObjectError> {
+        Ok(self.inner.marks.begin_era().await?)
+    }
+
     /// Sets of objects whose purges are remembered.
     pub fn purges_remembered(&self) -> usize {
         self.inner.marks.len()

@@ -5,7 +5,7 @@
 //! byte 1      kind: 0 the object does not exist, 1 it does
 //! bytes 2–9   when the origin confirmed it, seconds since 1970, little-endian
 //! bytes 10–17 number of the last purge of the object then; 0 if there was none
-//! bytes 18–25 session of notifications then; 0 if there was none
+//! bytes 18–25 session of notifications then, or the era
 //! then, if it exists:
 //!   8         size
 //!   16        instance: tells versions without a validator apart
@@ -37,8 +37,8 @@ pub struct MetadataRecord {
     /// The number of the object's last purge when the origin was asked; 0 if there was
     /// none. After a later purge the record does not count.
     pub purge: u64,
-    /// The session of notifications in which the origin was asked; 0 outside of mode
-    /// `events`.
+    /// The session of notifications in which the origin was asked; outside of mode `events`
+    /// the era, 0 being the first.
     pub session: u64,
     /// The object, or `None` if it does not exist.
     pub object: Option<RecordedObject>,

@@ -11,7 +11,7 @@ pub(super) struct Policy {
     pub(super) cache: bool,
     pub(super) consistency: Consistency,
     pub(super) ttl_seconds: u64,
-    /// The session of notifications in mode `events`; otherwise 0.
+    /// The session of notifications in mode `events`, the era in others.
     pub(super) session: u64,
     pub(super) serve_stale: bool,
     pub(super) negative_ttl_seconds: u64,

@@ -22,6 +22,9 @@ use tokio::sync::Mutex;
 use crate::chunk::{Engine, live_marks};
 use crate::error::CacheError;
 
+/// The group whose mark is the era. No group of names has a NUL.
+const ERA: &str = "\0era";
+
 /// Numbers that can be drawn in a second, as a power of two, before they run ahead of time.
 const NUMBERS_PER_SECOND_LOG2: u32 = 20;
 
@@ -65,6 +68,25 @@ impl Marks {
             true => self.table.read().number_of(group, rest),
             false => 0,
         }
+    }
+
+    /// The number of the era, in which nothing counts that an origin did not confirm and an
+    /// earlier one had; 0 in the first.
+    pub(crate) fn era(&self) -> u64 {
+        self.number_of(ERA, "")
+    }
+
+    /// Begins an era.
+    ///
+    /// # Errors
+    /// As [`raise`](Marks::raise).
+    pub(crate) async fn begin_era(&self) -> Result<(), CacheError> {
+        self.raise(&[NameSet::Group(ERA)]).await
+    }
+
+    /// The number of a name that no origin has: also that of the era.
+    pub(crate) fn number_of_only(&self, group: &str, rest: &str) -> u64 {
+        self.number_of(group, rest).max(self.era())
     }
 
     /// Raises the marks of sets. After it returns, their names have a number that they

@@ -32,6 +32,7 @@ use crate::chunk::{
 };
 pub use crate::chunk::{ChunkCounts, OpenError, RecoveryReport};
 use crate::error::CacheError;
+use crate::membership::Membership;
 use crate::store::epoch::WriteEpochs;
 use crate::store::marks::Marks;
 use crate::value::{
@@ -255,6 +256,7 @@ struct Handle {
     epochs: OnceLock<WriteEpochs>,
     /// Shared likewise.
     marks: OnceLock<Arc<Marks>>,
+    membership: Membership,
     /// The names that are claimed now.
     claims: Mutex<BTreeSet<Box<str>>>,
 }
@@ -307,6 +309,7 @@ impl Store {
             seed: config.seed,
         };
         let admission_control = admission_control(config)?;
+        let membership = Membership::new(clock.clone());
         let (engine, recovery) =
             Engine::open(device, clock, plan, ram, admission_control, options).await?;
         Ok(Store {
@@ -315,6 +318,7 @@ impl Store {
                 recovery,
                 epochs: OnceLock::new(),
                 marks: OnceLock::new(),
+                membership,
                 claims: Mutex::default(),
             }),
         })
@@ -598,6 +602,12 @@ impl Store {
             .marks
             .get_or_init(|| Arc::new(Marks::new(self.engine())));
         Arc::clone(marks)
+    }
+
+    /// The place of this store among those of other nodes that share its keys. Items and
+    /// objects keep to it; keys and values of the store itself do not.
+    pub fn membership(&self) -> &Membership {
+        &self.handle.membership
     }
 
     /// Claims the keys of `name`, such as those of one origin, so that two users do

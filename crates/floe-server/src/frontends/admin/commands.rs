@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use crate::commands::{Failed, Objects, Selection, WarmedObject};
 use crate::frontend::Host;
 use crate::net::has_secret;
+use crate::node::{Command, CommandError, Node};
 
 /// Most bytes of a request.
 const REQUEST_BYTES_MAX: usize = 64 << 10;
@@ -43,6 +44,7 @@ const JSON_LINES: &str = "application/x-ndjson";
 /// Carries the commands out.
 pub(super) struct Commands {
     objects: Arc<Objects>,
+    node: Arc<Node>,
     clock: Clock,
     token: String,
     draining: CancellationToken,
@@ -72,14 +74,16 @@ struct UnpinRequest {
     prefix: String,
 }
 
+/// A request without parameters.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct PinsRequest {}
+struct Empty {}
 
 impl Commands {
     pub(super) fn new(host: &Host, token: &str) -> Arc<Self> {
         Arc::new(Commands {
             objects: Arc::new(Objects::new(host.objects.clone(), host.clock.clone())),
+            node: Arc::clone(&host.node),
             clock: host.clock.clone(),
             token: token.to_owned(),
             draining: host.draining.clone(),
@@ -192,6 +196,9 @@ pub(super) fn routes<S: Clone + Send + Sync + 'static>(commands: Arc<Commands>) 
         .route("/cache/pin", post(pin))
         .route("/cache/unpin", post(unpin))
         .route("/cache/pins", post(pins))
+        .route("/v1/node/join", post(join))
+        .route("/v1/node/leave", post(leave))
+        .route("/v1/node/confirm", post(confirm))
         .with_state(commands)
 }
 
@@ -224,7 +231,7 @@ async fn unpin(State(commands): State<Arc<Commands>>, request: Request) -> Answe
 }
 
 async fn pins(State(commands): State<Arc<Commands>>, request: Request) -> Answer {
-    let (PinsRequest {}, place) = commands.take(request).await?;
+    let (Empty {}, place) = commands.take(request).await?;
     let pins = commands.objects.pins();
     Ok(commands.lines(stream::iter([Ok(pins)]), place))
 }
@@ -239,6 +246,32 @@ async fn warm(State(commands): State<Arc<Commands>>, request: Request) -> Answer
     let (selection, place) = commands.take::<Selection>(request).await?;
     let warmed = Arc::clone(&commands.objects).warm_all(selection);
     Ok(commands.lines::<WarmedObject>(warmed, place))
+}
+
+async fn join(State(commands): State<Arc<Commands>>, request: Request) -> Answer {
+    tell(&commands, request, Command::Join).await
+}
+
+async fn leave(State(commands): State<Arc<Commands>>, request: Request) -> Answer {
+    tell(&commands, request, Command::Leave).await
+}
+
+async fn confirm(State(commands): State<Arc<Commands>>, request: Request) -> Answer {
+    tell(&commands, request, Command::Confirm).await
+}
+
+async fn tell(commands: &Commands, request: Request, command: Command) -> Answer {
+    let (Empty {}, place) = commands.take(request).await?;
+    let node = Arc::clone(&commands.node);
+    let told = to_its_end(place, async move {
+        let told = node.command(command).await;
+        told.map_err(|error| Failed {
+            is_usage: matches!(error, CommandError::HasLease),
+            message: error.to_string(),
+        })?;
+        Ok(node.status())
+    });
+    Ok(Json(told.await?).into_response())
 }
 
 /// Carries a change out even if the client leaves.

@@ -43,8 +43,11 @@ const HELP: &str = "Floe\n\n\
     /stats    the same as JSON\n\
     /health   200 while the process lives\n\
     /ready    200 while requests are taken, 503 during a shutdown\n\
+    /ready/member  likewise, and 503 while this node answers with misses\n\
+    /v1/node  this server as one of several nodes\n\
     /version  the version that runs\n\n\
-    With admin.token, POST JSON to /cache/ls, warm, purge, pin, unpin or pins\n";
+    With admin.token, POST JSON to /cache/ls, warm, purge, pin, unpin or pins,\n\
+    and {} to /v1/node/join, leave or confirm\n";
 
 /// The frontend for operators.
 pub(crate) struct AdminFrontend {
@@ -105,6 +108,7 @@ impl Collect for AdminFrontend {
         collect::process(samples);
         let uptime = self.host.clock.now().since(self.started).as_secs_f64();
         samples.gauge("floe_uptime_seconds", "Time since the start", &[], uptime);
+        self.host.node.collect(samples);
         collect::cache(samples, &self.host.objects);
         if let Some(volumes) = &self.host.volumes {
             collect_volumes(samples, volumes);
@@ -160,6 +164,8 @@ fn router(state: Arc<MetricsState>, pages: Arc<Semaphore>, commands: Arc<Command
         .route("/", get(async || HELP))
         .route("/health", get(async || "ok\n"))
         .route("/ready", get(ready))
+        .route("/ready/member", get(ready_member))
+        .route("/v1/node", get(node))
         .route("/version", get(version))
         .merge(commands::routes(commands))
         .fallback(async || (StatusCode::NOT_FOUND, HELP))
@@ -202,6 +208,17 @@ async fn ready(State(state): State<Arc<MetricsState>>) -> Response {
         false => "ready\n".into_response(),
         true => (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n").into_response(),
     }
+}
+
+async fn ready_member(State(state): State<Arc<MetricsState>>) -> Response {
+    match state.host.node.is_member() {
+        true => ready(State(state)).await,
+        false => (StatusCode::SERVICE_UNAVAILABLE, "not confirmed\n").into_response(),
+    }
+}
+
+async fn node(State(state): State<Arc<MetricsState>>) -> Response {
+    Json(state.host.node.status()).into_response()
 }
 
 async fn version() -> Response {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::BufMut;
 use floe::items::{Decision, Expiry, ItemBuffer, ItemError, ItemState, NewItem};
+use floe::membership::Refusal;
 use floe::{Item, ItemCache};
 use floe_core::Tick;
 
@@ -61,6 +62,8 @@ impl Context {
                 say::NO_MEMORY
             }
             ItemError::Key { .. } => say::BAD_FORMAT,
+            ItemError::Refused(Refusal::Unconfirmed) => say::UNCONFIRMED,
+            ItemError::Refused(Refusal::Foreign) => say::FOREIGN,
             error => {
                 self.counters.failures.add(1);
                 tracing::warn!(%error, "an item could not be changed");

@@ -56,6 +56,7 @@ impl Frontend for MemcachedFrontend {
             frontend: Self::NAME,
             source: error.into(),
         })?;
+        host.node.adopt(&items);
         Ok(Bound {
             frontend: MemcachedFrontend::new(config, items, host)?,
             addresses: listeners.addresses(),

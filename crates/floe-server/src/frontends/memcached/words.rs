@@ -23,6 +23,9 @@ pub(crate) const DELETE_USAGE: &str =
 pub(crate) const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
 pub(crate) const NO_MEMORY: &str = "SERVER_ERROR out of memory storing object";
 pub(crate) const NO_MEMORY_TO_GET: &str = "SERVER_ERROR out of memory writing get response";
+pub(crate) const UNCONFIRMED: &str =
+    "SERVER_ERROR this node is not confirmed as a member of its ring";
+pub(crate) const FOREIGN: &str = "SERVER_ERROR another node of the ring owns this key";
 pub(crate) const STORE_FAILED: &str = "SERVER_ERROR the cache device failed; try again";
 
 pub(crate) const DUPLICATE_FLAG: &str = "CLIENT_ERROR duplicate flag";

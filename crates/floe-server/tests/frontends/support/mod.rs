@@ -109,6 +109,7 @@ pub(crate) async fn rig_of(
         memcached: None,
         nbd: None,
         control: None,
+        node: None,
         drain_timeout_seconds: 10,
     };
     change(&mut config);

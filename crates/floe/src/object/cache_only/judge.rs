@@ -21,7 +21,7 @@ impl Judge {
     pub(super) fn is_gone(&self, name: &ObjectKey, row: &Row) -> bool {
         let is_expired = row.expires_unix_s > 0 && row.expires_unix_s <= self.clock.unix_seconds();
         is_expired
-            || row.purge != self.marks.number_of(name.bucket(), name.key())
+            || row.purge != self.marks.number_of_only(name.bucket(), name.key())
             // A store that is closed knows of no chunk, which does not mean that it has none.
             || row
                 .sampled_keys(name)

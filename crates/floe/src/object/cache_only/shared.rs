@@ -100,7 +100,7 @@ impl Shared {
                 last_modified: UNIX_EPOCH.checked_add(Duration::from_secs(now_unix_s)),
                 attributes,
             },
-            purge: self.marks.number_of(name.bucket(), name.key()),
+            purge: self.marks.number_of_only(name.bucket(), name.key()),
             expires_unix_s: ttl_seconds.map_or(0, |ttl| now_unix_s + ttl),
             number: 0,
             chunk_size: self.chunk_size,

@@ -535,3 +535,22 @@ async fn other_buckets_are_the_origins() {
     assert!(cache.delete_bucket(BUCKET).await.is_err());
     cache.head_bucket(BUCKET).await.unwrap();
 }
+
+#[tokio::test]
+async fn an_era_forgets_all_and_an_unconfirmed_node_serves_none() {
+    let cache = in_memory(bucket()).await;
+    let write = async || {
+        let body = pattern(3000);
+        cache.put(&name("a"), put(body.clone())).await.unwrap();
+        body
+    };
+    let body = write().await;
+    cache.store().membership().withdraw();
+    assert_eq!(bytes(&cache, "a").await, None);
+    cache.store().membership().confirm();
+    assert_eq!(bytes(&cache, "a").await, Some(body));
+    cache.begin_era().await.unwrap();
+    assert_eq!(bytes(&cache, "a").await, None);
+    let body = write().await;
+    assert_eq!(bytes(&cache, "a").await, Some(body));
+}

@@ -173,3 +173,41 @@ async fn purge_and_restart(seed: u64) {
     }
     assert!(found > 50 && purged > 20, "{found} hits, {purged} purged");
 }
+
+#[tokio::test]
+async fn an_era_ends_what_no_origin_confirmed_and_keeps_chunks() {
+    for (consistency, asks) in [
+        (Consistency::Immutable, 0),
+        (Consistency::Ttl, 1),
+        (Consistency::Etag, 1),
+    ] {
+        let origin = GatedOrigin::with(&key(), pattern(3000));
+        let cache = cache(&Arc::new(origin.clone()), config(consistency)).await;
+        hits(&cache, &key()).await;
+        let before = (cache.stats().revalidations, cache.stats().chunks_missed);
+        cache.begin_era().await.unwrap();
+        assert_eq!(read(&cache, None).await.unwrap(), pattern(3000));
+        let stats = cache.stats();
+        assert_eq!(stats.revalidations - before.0, asks, "{consistency:?}");
+        assert_eq!(stats.chunks_missed, before.1, "{consistency:?}");
+        // What was validated in the era counts in it.
+        hits(&cache, &key()).await;
+        let again = u64::from(consistency == Consistency::Etag);
+        assert_eq!(cache.stats().revalidations - before.0, asks + again);
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_is_not_confirmed_validates_each_object() {
+    let origin = GatedOrigin::with(&key(), pattern(3000));
+    let cache = cache(&Arc::new(origin.clone()), config(Consistency::Ttl)).await;
+    hits(&cache, &key()).await;
+    cache.store().membership().withdraw();
+    for asked in 1..4 {
+        assert_eq!(read(&cache, None).await.unwrap(), pattern(3000));
+        assert_eq!(cache.stats().revalidations, asked);
+    }
+    cache.store().membership().confirm();
+    assert_eq!(read(&cache, None).await.unwrap(), pattern(3000));
+    assert_eq!(cache.stats().revalidations, 3);
+}

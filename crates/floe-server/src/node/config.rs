@@ -1,0 +1,291 @@
+//! The settings of a node among others.
+
+use std::time::Duration;
+
+use floe::membership::{Member, Place, Ring, RingHash};
+use serde::{Deserialize, Serialize};
+
+use crate::config::{ServerConfigError, problem};
+
+/// What a node takes its content for when it may have been away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rejoin {
+    /// Valid: nothing else takes its keys while it is away.
+    #[default]
+    Warm,
+    /// Outdated: it forgets at each start what no origin can confirm.
+    NewEra,
+    /// It answers with misses until it is told.
+    Wait,
+}
+
+/// The section `[node]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NodeConfig {
+    /// The node's name in its ring; empty is the machine's.
+    pub name: String,
+    /// What the node takes its content for when it may have been away.
+    pub rejoin: Rejoin,
+    /// The nodes of a ring that does not change.
+    pub ring: Vec<String>,
+    /// How clients spread memcached's keys over nodes.
+    pub ring_hash: RingHash,
+    /// The two characters around the part of a key that is hashed.
+    pub hash_tag: String,
+    /// The weight of this node in a ring of leases.
+    pub weight: u32,
+    /// The addresses of etcd.
+    pub etcd: Vec<String>,
+    /// The keys of etcd that the nodes of one ring use begin with it.
+    pub etcd_prefix: String,
+    /// Milliseconds for which a renewal of the lease confirms the node.
+    pub lease_ms: u32,
+}
+
+impl Default for NodeConfig {
+    fn default() -> Self {
+        NodeConfig {
+            name: String::new(),
+            rejoin: Rejoin::Warm,
+            ring: Vec::new(),
+            ring_hash: RingHash::Off,
+            hash_tag: String::new(),
+            weight: 1,
+            etcd: Vec::new(),
+            etcd_prefix: "/floe/".to_owned(),
+            lease_ms: 5000,
+        }
+    }
+}
+
+/// Bytes of the longest name, which nutcracker takes too.
+const NAME_BYTES_MAX: usize = 255;
+
+/// etcd grants no shorter lease by its defaults.
+const LEASE_MS_MIN: u32 = 300;
+const LEASE_MS_MAX: u32 = 3_600_000;
+
+/// Nodes of a ring, 160 points each.
+const NODES_MAX: usize = 4096;
+
+impl NodeConfig {
+    /// Checks the settings.
+    ///
+    /// # Errors
+    /// Names the first invalid one and the remedy.
+    pub(crate) fn validate(&self) -> Result<(), ServerConfigError> {
+        if self.name.len() > NAME_BYTES_MAX || self.name.chars().any(char::is_control) {
+            return Err(problem(
+                "node.name",
+                "it is longer than 255 bytes, or not text",
+                "use the name of this server in the clients' configuration",
+            ));
+        }
+        if !self.hash_tag.is_empty() && self.tag().is_none() {
+            return Err(problem(
+                "node.hash_tag",
+                "it is not two characters of ASCII",
+                "use the hash_tag of nutcracker, such as \"{}\"",
+            ));
+        }
+        if self.weight == 0 {
+            return Err(problem("node.weight", "it is 0", "use at least 1"));
+        }
+        if !(LEASE_MS_MIN..=LEASE_MS_MAX).contains(&self.lease_ms) {
+            return Err(problem(
+                "node.lease_ms",
+                &format!("{} ms is not within 300 ms and an hour", self.lease_ms),
+                "use a few seconds",
+            ));
+        }
+        let is_wrong = |one: &&String| !(one.starts_with("http://") || one.starts_with("https://"));
+        if let Some(wrong) = self.etcd.iter().find(is_wrong) {
+            return Err(problem(
+                "node.etcd",
+                &format!("`{wrong}` is no address"),
+                "use addresses such as \"http://10.0.0.5:2379\"",
+            ));
+        }
+        if !self.etcd.is_empty() && self.rejoin == Rejoin::Warm {
+            return Err(problem(
+                "node.rejoin",
+                "it is \"warm\", so a lost lease would change nothing",
+                "use \"wait\" or \"new-era\", or leave node.etcd empty",
+            ));
+        }
+        self.validate_ring()
+    }
+
+    fn validate_ring(&self) -> Result<(), ServerConfigError> {
+        let has_hash = self.ring_hash != RingHash::Off;
+        if self.ring.is_empty() {
+            if has_hash && self.etcd.is_empty() {
+                return Err(problem(
+                    "node.ring_hash",
+                    "there is no ring",
+                    "list its nodes in node.ring, or let them register with node.etcd",
+                ));
+            }
+            return Ok(());
+        }
+        if !has_hash {
+            return Err(problem(
+                "node.ring",
+                "it has no effect while node.ring_hash is \"off\"",
+                "say with node.ring_hash how clients spread keys",
+            ));
+        }
+        if self.ring.len() > NODES_MAX {
+            return Err(problem(
+                "node.ring",
+                "it has more than 4096 nodes",
+                "use several rings",
+            ));
+        }
+        let cure = "use entries of nutcracker's `servers`: \"host:port:weight name\"";
+        let mut members: Vec<Member> = Vec::new();
+        for entry in &self.ring {
+            let wrong = |why: &str| problem("node.ring", &format!("`{entry}` {why}"), cure);
+            let member =
+                Member::parse(entry, self.ring_hash).ok_or_else(|| wrong("is no server"))?;
+            if members.iter().any(|other| other.name == member.name) {
+                return Err(wrong("is listed twice"));
+            }
+            members.push(member);
+        }
+        let name = self.effective_name();
+        if members.iter().all(|member| member.name != name) {
+            return Err(problem(
+                "node.name",
+                &format!("`{name}` is none of node.ring"),
+                "set node.name to this node's name in node.ring",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The name, or the machine's.
+    pub(crate) fn effective_name(&self) -> String {
+        match self.name.as_str() {
+            "" => rustix::system::uname()
+                .nodename()
+                .to_string_lossy()
+                .into_owned(),
+            name => name.to_owned(),
+        }
+    }
+
+    /// nutcracker's `hash_tag`.
+    fn tag(&self) -> Option<[u8; 2]> {
+        let tag: [u8; 2] = self.hash_tag.as_bytes().try_into().ok()?;
+        tag.is_ascii().then_some(tag)
+    }
+
+    /// The ring that does not change, if there is one.
+    pub(super) fn fixed_ring(&self) -> Option<Ring> {
+        let members: Vec<Member> = self
+            .ring
+            .iter()
+            .filter_map(|one| Member::parse(one, self.ring_hash))
+            .collect();
+        (!members.is_empty())
+            .then(|| Ring::new(self.ring_hash, self.tag(), &members, &self.effective_name()))
+    }
+
+    /// The place to keep in etcd, if there is one.
+    pub(super) fn place(&self) -> Option<Place> {
+        (!self.etcd.is_empty()).then(|| Place {
+            name: self.effective_name(),
+            weight: self.weight,
+            // A ring of the settings is not that of the leases.
+            hash: match self.ring.is_empty() {
+                true => self.ring_hash,
+                false => RingHash::Off,
+            },
+            tag: self.tag(),
+            lease: Duration::from_millis(u64::from(self.lease_ms)),
+            forgets_after_gaps: self.rejoin == Rejoin::NewEra,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_settings_are_named_with_their_cure() {
+        let default = NodeConfig::default;
+        default().validate().unwrap();
+        let ring = |entries: &[&str], name: &str| NodeConfig {
+            name: name.into(),
+            ring: entries.iter().map(|&entry| entry.into()).collect(),
+            ring_hash: RingHash::Nutcracker,
+            ..default()
+        };
+        ring(&["h1:11211:1 a", "h2:11211:1 b"], "b")
+            .validate()
+            .unwrap();
+        let etcd = || vec!["http://127.0.0.1:2379".to_owned()];
+        for (config, named) in [
+            (ring(&["h1:11211:1 a"], "b"), "none of node.ring"),
+            (ring(&["h1:11211:1 a", "h2:11211:1 a"], "a"), "listed twice"),
+            (ring(&["h1"], "h1"), "no server"),
+            (
+                NodeConfig {
+                    ring_hash: RingHash::Off,
+                    ..ring(&["h1:1 a"], "a")
+                },
+                "node.ring_hash",
+            ),
+            (
+                NodeConfig {
+                    ring_hash: RingHash::Pymemcache,
+                    ..default()
+                },
+                "no ring",
+            ),
+            (
+                NodeConfig {
+                    etcd: etcd(),
+                    ..default()
+                },
+                "node.rejoin",
+            ),
+            (
+                NodeConfig {
+                    etcd: vec!["10.0.0.1".into()],
+                    rejoin: Rejoin::Wait,
+                    ..default()
+                },
+                "node.etcd",
+            ),
+            (
+                NodeConfig {
+                    lease_ms: 10,
+                    ..default()
+                },
+                "node.lease_ms",
+            ),
+            (
+                NodeConfig {
+                    hash_tag: "{".into(),
+                    ..default()
+                },
+                "node.hash_tag",
+            ),
+            (
+                NodeConfig {
+                    weight: 0,
+                    ..default()
+                },
+                "node.weight",
+            ),
+        ] {
+            let error = config.validate().unwrap_err().to_string();
+            assert!(error.contains(named), "{error}");
+        }
+    }
+}

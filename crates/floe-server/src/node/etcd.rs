@@ -1,0 +1,320 @@
+//! A registry in etcd, through the JSON interface of its version 3.
+//!
+//! The crate `etcd-client` compiles protocol buffers when it is built, which needs a program
+//! beside the Rust toolchain; the JSON interface has the same operations.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use floe::membership::{Entry, LeaseError, Registered, Registry};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// etcd's shortest lease by its defaults, in seconds.
+const LEASE_SECONDS_MIN: u64 = 2;
+
+/// Most bytes of an answer: a few thousand entries.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+/// etcd, at several addresses.
+#[derive(Debug)]
+pub(super) struct Etcd {
+    client: reqwest::Client,
+    addresses: Vec<String>,
+    prefix: String,
+}
+
+/// A number, which etcd writes as a text, and leaves out if it is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Number(u64);
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        let number = value.as_u64().or_else(|| value.as_str()?.parse().ok());
+        number
+            .map(Number)
+            .ok_or_else(|| serde::de::Error::custom("not a number"))
+    }
+}
+
+#[derive(Deserialize)]
+struct Granted {
+    #[serde(rename = "ID", default)]
+    id: Number,
+}
+
+#[derive(Deserialize)]
+struct Renewed {
+    result: RenewedResult,
+}
+
+#[derive(Deserialize)]
+struct RenewedResult {
+    #[serde(rename = "TTL", default)]
+    seconds: Number,
+}
+
+#[derive(Deserialize)]
+struct Found {
+    #[serde(default)]
+    kvs: Vec<FoundKey>,
+}
+
+#[derive(Deserialize)]
+struct FoundKey {
+    key: String,
+    #[serde(default)]
+    value: String,
+    create_revision: Number,
+}
+
+#[derive(Deserialize)]
+struct Done {
+    #[serde(default)]
+    succeeded: bool,
+    header: Header,
+}
+
+#[derive(Deserialize)]
+struct Header {
+    #[serde(default)]
+    revision: Number,
+}
+
+#[derive(Deserialize)]
+struct Problem {
+    #[serde(default)]
+    message: String,
+}
+
+/// An answer of etcd other than a success.
+#[derive(Debug, thiserror::Error)]
+enum EtcdError {
+    #[error("etcd has none of the addresses of node.etcd: {0}")]
+    Unreachable(String),
+    #[error("etcd refused {path}: {message}")]
+    Refused { path: String, message: String },
+    #[error("etcd answered {path} with something unexpected: {message}")]
+    Unexpected { path: String, message: String },
+}
+
+impl Etcd {
+    pub(super) fn new(addresses: &[String], prefix: &str) -> Result<Self, LeaseError> {
+        let client = reqwest::Client::builder()
+            .user_agent(concat!("floe/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(Duration::from_secs(1))
+            // A proxy between would delay renewals.
+            .no_proxy()
+            .build()?;
+        Ok(Etcd {
+            client,
+            addresses: addresses
+                .iter()
+                .map(|address| address.trim_end_matches('/').to_owned())
+                .collect(),
+            prefix: format!("{}/members/", prefix.trim_end_matches('/')),
+        })
+    }
+
+    /// Asks the addresses in turn until one answers.
+    async fn ask<T: for<'de> Deserialize<'de>>(
+        &self,
+        path: &str,
+        request: &Value,
+    ) -> Result<T, LeaseError> {
+        let body = serde_json::to_vec(request)?;
+        let mut problem = String::new();
+        for address in &self.addresses {
+            let url = format!("{address}/v3/{path}");
+            let sent = self.client.post(url).body(body.clone()).send();
+            match sent.await {
+                // Another member of etcd may have a leader.
+                Ok(answer) if answer.status().is_server_error() => {
+                    problem = format!("{address}: {}", answer.status());
+                }
+                Ok(answer) => return read(path, answer).await,
+                Err(error) => problem = format!("{address}: {}", chain(&error)),
+            }
+        }
+        Err(EtcdError::Unreachable(problem).into())
+    }
+
+    fn key(&self, name: &str) -> String {
+        STANDARD.encode(format!("{}{name}", self.prefix))
+    }
+
+    /// Puts an entry if its key has that creation revision, 0 being none. Returns the revision
+    /// of the change.
+    async fn put_if(
+        &self,
+        name: &str,
+        entry: &Entry,
+        lease: u64,
+        revision: u64,
+    ) -> Result<Option<u64>, LeaseError> {
+        let key = self.key(name);
+        let value = STANDARD.encode(serde_json::to_vec(entry)?);
+        let request = json!({
+            "compare": [{
+                "key": key,
+                "target": "CREATE",
+                "result": "EQUAL",
+                "create_revision": revision.to_string(),
+            }],
+            "success": [{
+                "request_put": { "key": key, "value": value, "lease": lease.to_string() },
+            }],
+        });
+        let done: Done = self.ask("kv/txn", &request).await?;
+        Ok(done.succeeded.then_some(done.header.revision.0))
+    }
+}
+
+/// The errors behind an error, without its address again.
+fn chain(error: &reqwest::Error) -> String {
+    let mut text = String::new();
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
+        text = error.to_string();
+        source = error.source();
+    }
+    match text.is_empty() {
+        true => error.to_string(),
+        false => text,
+    }
+}
+
+async fn read<T: for<'de> Deserialize<'de>>(
+    path: &str,
+    mut answer: reqwest::Response,
+) -> Result<T, LeaseError> {
+    let status = answer.status();
+    let mut body = Vec::new();
+    while let Some(piece) = answer.chunk().await? {
+        if body.len() + piece.len() > ANSWER_BYTES_MAX {
+            return Err(EtcdError::Unexpected {
+                path: path.to_owned(),
+                message: "the answer has more than 16 MiB".to_owned(),
+            }
+            .into());
+        }
+        body.extend_from_slice(&piece);
+    }
+    if !status.is_success() {
+        let problem: Option<Problem> = serde_json::from_slice(&body).ok();
+        let message = problem.map_or_else(|| status.to_string(), |problem| problem.message);
+        return Err(EtcdError::Refused {
+            path: path.to_owned(),
+            message,
+        }
+        .into());
+    }
+    serde_json::from_slice(&body).map_err(|error| {
+        EtcdError::Unexpected {
+            path: path.to_owned(),
+            message: error.to_string(),
+        }
+        .into()
+    })
+}
+
+/// The end of the range of keys that begin with `prefix`.
+fn end_of(prefix: &str) -> Vec<u8> {
+    let mut end = prefix.as_bytes().to_vec();
+    // It ends in a slash, so the next byte is a greater one.
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    end
+}
+
+impl Registry for Etcd {
+    async fn grant(&self, time: Duration) -> Result<u64, LeaseError> {
+        let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
+        let seconds = seconds.max(LEASE_SECONDS_MIN);
+        let request = json!({ "TTL": seconds.to_string() });
+        let granted: Granted = self.ask("lease/grant", &request).await?;
+        Ok(granted.id.0)
+    }
+
+    async fn renew(&self, lease: u64) -> Result<bool, LeaseError> {
+        let request = json!({ "ID": lease.to_string() });
+        let renewed: Renewed = self.ask("lease/keepalive", &request).await?;
+        Ok(renewed.result.seconds.0 > 0)
+    }
+
+    async fn revoke(&self, lease: u64) -> Result<(), LeaseError> {
+        let request = json!({ "ID": lease.to_string() });
+        self.ask::<Value>("lease/revoke", &request).await?;
+        Ok(())
+    }
+
+    async fn register(
+        &self,
+        name: &str,
+        entry: &Entry,
+        lease: u64,
+    ) -> Result<Option<u64>, LeaseError> {
+        self.put_if(name, entry, lease, 0).await
+    }
+
+    async fn replace(&self, entry: &Registered, lease: u64) -> Result<bool, LeaseError> {
+        let put = self.put_if(&entry.name, &entry.entry, lease, entry.revision);
+        Ok(put.await?.is_some())
+    }
+
+    async fn members(&self) -> Result<Vec<Registered>, LeaseError> {
+        let request = json!({
+            "key": STANDARD.encode(&self.prefix),
+            "range_end": STANDARD.encode(end_of(&self.prefix)),
+        });
+        let found: Found = self.ask("kv/range", &request).await?;
+        let mut members = Vec::with_capacity(found.kvs.len());
+        for one in found.kvs {
+            let key = String::from_utf8(STANDARD.decode(one.key)?)?;
+            let name = key.strip_prefix(&self.prefix).unwrap_or(&key).to_owned();
+            let value = STANDARD.decode(one.value)?;
+            let entry = serde_json::from_slice(&value)
+                .map_err(|error| format!("the entry `{key}` in etcd is not Floe's: {error}"))?;
+            members.push(Registered {
+                name,
+                entry,
+                revision: one.create_revision.0,
+            });
+        }
+        Ok(members)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_of_etcd_are_read() {
+        // As etcd 3.4 writes them.
+        let granted: Granted = serde_json::from_str(
+            r#"{"header":{"cluster_id":"1","revision":"1"},"ID":"7587898","TTL":"6"}"#,
+        )
+        .unwrap();
+        assert_eq!(granted.id, Number(7_587_898));
+        let renewed: Renewed =
+            serde_json::from_str(r#"{"result":{"header":{},"ID":"7587898","TTL":"6"}}"#).unwrap();
+        assert_eq!(renewed.result.seconds, Number(6));
+        let ended: Renewed =
+            serde_json::from_str(r#"{"result":{"header":{},"ID":"7587898"}}"#).unwrap();
+        assert_eq!(ended.result.seconds, Number(0));
+        let refused: Done =
+            serde_json::from_str(r#"{"header":{"revision":"4"},"responses":[{}]}"#).unwrap();
+        assert!(!refused.succeeded);
+        let found: Found = serde_json::from_str(r#"{"header":{}}"#).unwrap();
+        assert!(found.kvs.is_empty());
+    }
+
+    #[test]
+    fn a_prefix_ends_before_its_neighbour() {
+        assert_eq!(end_of("/floe/members/"), b"/floe/members0");
+    }
+}

@@ -1,0 +1,314 @@
+//! This server as one of several nodes: when its content counts.
+//!
+//! The rules are those of `floe::membership`. Here are the parties that decide: the settings,
+//! a lease in etcd, or commands of an orchestrator.
+
+mod config;
+mod etcd;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use floe::ItemCache;
+use floe::membership::{Content, LeaseError, Membership, Place, keep};
+use floe::object::ObjectCache;
+use floe_device::Clock;
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::{Collect, Samples};
+use etcd::Etcd;
+
+pub use config::{NodeConfig, Rejoin};
+
+/// A command to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    /// Begin an era, and take the place.
+    Join,
+    /// Give the place up.
+    Leave,
+    /// Take the place with the content that is there.
+    Confirm,
+}
+
+/// Why a command was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CommandError {
+    /// The node's lease decides.
+    #[error("the lease in etcd decides: a node cannot be confirmed past it; join begins an era")]
+    HasLease,
+    /// The content could not be forgotten.
+    #[error("the era could not begin: {0}")]
+    Failed(LeaseError),
+}
+
+/// The state of a node, for operators.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct NodeStatus {
+    name: String,
+    rejoin: Rejoin,
+    /// Reads are answered from the cache.
+    confirmed: bool,
+    /// The time for which the lease confirms the node yet.
+    confirmed_for_ms: Option<u64>,
+    /// The node has a ring, and waits for no other node.
+    settled: bool,
+    /// Nodes of the ring, 0 without one.
+    ring_nodes: usize,
+    /// Eras that began since the start.
+    eras: u64,
+    reads_refused: u64,
+    writes_refused: u64,
+}
+
+/// This server as a node.
+pub(crate) struct Node {
+    config: NodeConfig,
+    name: String,
+    clock: Clock,
+    objects: ObjectCache,
+    /// The items of memcached, once they are open.
+    items: Mutex<Option<ItemCache>>,
+    eras: AtomicU64,
+    /// One change at a time.
+    changing: tokio::sync::Mutex<()>,
+    keeper: Mutex<Option<Keeper>>,
+}
+
+/// The task that keeps the place.
+struct Keeper {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// The time for a place to be given up when the server stops.
+const LEAVE_TIME: Duration = Duration::from_secs(2);
+
+impl Node {
+    /// The node that `config` describes, before its items are opened.
+    pub(crate) fn new(
+        config: Option<&NodeConfig>,
+        objects: &ObjectCache,
+        clock: &Clock,
+    ) -> Arc<Self> {
+        let config = config.cloned().unwrap_or_default();
+        let membership = objects.store().membership();
+        if let Some(ring) = config.fixed_ring() {
+            membership.fix(ring);
+        }
+        if let Some(place) = config.place()
+            && config.ring.is_empty()
+            && place.hash != floe::membership::RingHash::Off
+        {
+            membership.await_ring(place.identity());
+        }
+        if config.rejoin != Rejoin::Warm {
+            membership.withdraw();
+        }
+        Arc::new(Node {
+            name: config.effective_name(),
+            config,
+            clock: clock.clone(),
+            objects: objects.clone(),
+            items: Mutex::default(),
+            eras: AtomicU64::new(0),
+            changing: tokio::sync::Mutex::default(),
+            keeper: Mutex::default(),
+        })
+    }
+
+    /// Takes charge of the items of memcached.
+    pub(crate) fn adopt(&self, items: &ItemCache) {
+        *self.items.lock() = Some(items.clone());
+    }
+
+    /// Takes the place that the settings give, before the first request.
+    ///
+    /// # Errors
+    /// The content could not be forgotten, or etcd has no usable address.
+    pub(crate) async fn start(self: &Arc<Self>) -> Result<(), LeaseError> {
+        match (self.config.place(), self.config.rejoin) {
+            (Some(place), _) => self.keep(place)?,
+            (None, Rejoin::Warm) => {}
+            (None, Rejoin::NewEra) => {
+                self.begin_era().await?;
+                self.membership().confirm();
+            }
+            (None, Rejoin::Wait) => tracing::info!(
+                "this node answers with misses until it is told: POST /v1/node/confirm or /v1/node/join"
+            ),
+        }
+        Ok(())
+    }
+
+    fn keep(self: &Arc<Self>, place: Place) -> Result<(), LeaseError> {
+        let registry = Etcd::new(&self.config.etcd, &self.config.etcd_prefix)?;
+        let stop = CancellationToken::new();
+        let (node, stopping) = (Arc::clone(self), stop.clone());
+        let task = tokio::spawn(async move {
+            keep(&place, &registry, &*node, &node.clock, &stopping).await;
+        });
+        *self.keeper.lock() = Some(Keeper { stop, task });
+        Ok(())
+    }
+
+    /// Gives the place up, so that others need not wait for a lease to end.
+    pub(crate) async fn stop(&self) {
+        let _changing = self.changing.lock().await;
+        self.leave().await;
+    }
+
+    async fn leave(&self) {
+        self.membership().withdraw();
+        let keeper = self.keeper.lock().take();
+        if let Some(mut keeper) = keeper {
+            keeper.stop.cancel();
+            tokio::select! {
+                biased;
+                _ = &mut keeper.task => {}
+                // The lease ends by itself.
+                () = self.clock.sleep(LEAVE_TIME) => keeper.task.abort(),
+            }
+        }
+        self.membership().withdraw();
+    }
+
+    /// Carries a command out.
+    ///
+    /// # Errors
+    /// [`CommandError`]; the node is not confirmed then, unless it was before.
+    pub(crate) async fn command(self: &Arc<Self>, command: Command) -> Result<(), CommandError> {
+        let _changing = self.changing.lock().await;
+        let place = self.config.place();
+        match (command, place) {
+            (Command::Confirm, Some(_)) => return Err(CommandError::HasLease),
+            (Command::Confirm, None) => self.membership().confirm(),
+            (Command::Leave, _) => self.leave().await,
+            (Command::Join, place) => {
+                self.leave().await;
+                match place {
+                    // A new lease begins an era.
+                    Some(place) => self.keep(place).map_err(CommandError::Failed)?,
+                    None => {
+                        self.begin_era().await.map_err(CommandError::Failed)?;
+                        self.membership().confirm();
+                    }
+                }
+            }
+        }
+        tracing::info!(?command, "the node was told");
+        Ok(())
+    }
+
+    pub(crate) fn status(&self) -> NodeStatus {
+        let membership = self.membership();
+        let left = membership.confirmed_for();
+        let refused = membership.refusals();
+        NodeStatus {
+            name: self.name.clone(),
+            rejoin: self.config.rejoin,
+            confirmed: membership.is_confirmed(),
+            confirmed_for_ms: left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
+            settled: membership.is_settled(),
+            ring_nodes: membership.ring_members(),
+            eras: self.eras.load(Relaxed),
+            reads_refused: refused.reads,
+            writes_refused: refused.writes,
+        }
+    }
+
+    /// True if the node answers for all keys that a ring gives it.
+    pub(crate) fn is_member(&self) -> bool {
+        let membership = self.membership();
+        membership.is_confirmed() && membership.is_settled()
+    }
+}
+
+impl Content for Node {
+    fn membership(&self) -> &Membership {
+        self.objects.store().membership()
+    }
+
+    async fn begin_era(&self) -> Result<(), LeaseError> {
+        let items = self.items.lock().clone();
+        if let Some(items) = items {
+            items.flush_all(None).await?;
+        }
+        self.objects.begin_era().await?;
+        self.eras.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    async fn settle(&self) -> Result<(), LeaseError> {
+        let items = self.items.lock().clone();
+        match items {
+            Some(items) => items.settle_ring().await?,
+            // Only items have keys of the ring.
+            None => self.membership().settle(0),
+        }
+        Ok(())
+    }
+}
+
+impl Collect for Node {
+    fn collect(&self, samples: &mut Samples) {
+        let status = self.status();
+        let rejoin = match status.rejoin {
+            Rejoin::Warm => "warm",
+            Rejoin::NewEra => "new-era",
+            Rejoin::Wait => "wait",
+        };
+        samples.gauge(
+            "floe_node_info",
+            "The node's name and its setting of node.rejoin",
+            &[("name", &status.name), ("rejoin", rejoin)],
+            1.0,
+        );
+        let flag = |is: bool| f64::from(u8::from(is));
+        samples.gauge(
+            "floe_node_confirmed",
+            "1 while the node answers from its cache",
+            &[],
+            flag(status.confirmed),
+        );
+        samples.gauge(
+            "floe_node_settled",
+            "1 while the node waits for no other node of its ring",
+            &[],
+            flag(status.settled),
+        );
+        samples.gauge(
+            "floe_node_ring_nodes",
+            "Nodes of the ring, 0 without one",
+            &[],
+            status.ring_nodes as f64,
+        );
+        samples.counter(
+            "floe_node_eras",
+            "Eras that began: all items forgotten",
+            &[],
+            status.eras,
+        );
+        for (operation, refused) in [
+            ("read", status.reads_refused),
+            ("write", status.writes_refused),
+        ] {
+            samples.counter(
+                "floe_node_refused",
+                "Operations on items that are another node's or came while the node was not confirmed",
+                &[("operation", operation)],
+                refused,
+            );
+        }
+    }
+}

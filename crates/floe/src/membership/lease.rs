@@ -1,0 +1,378 @@
+//! Keeps a node's place in a registry: a lease, and with it the ring of all that have one.
+//!
+//! **Why a lease keeps the law.** The node counts its lease from the moment at which it sent
+//! the renewal, and asks the registry for a tenth more. So it is no longer confirmed when the
+//! registry lets its place expire, if no clock runs a tenth slower than another; the time of
+//! day does not matter.
+//!
+//! **Why a ring of leases keeps it.** The ring is what the registry lists. A node that sees
+//! another ring announces it, which takes away what the ring gives to others, and says so in
+//! its entry. It owns what the ring adds once all entries say so. A node that is gone has no
+//! entry, and was not confirmed when it expired. So no key has two owners, whatever clients do
+//! and in whichever order they learn of a ring: the ones that are wrong get misses.
+
+use std::error::Error;
+use std::future::Future;
+use std::time::Duration;
+
+use floe_core::Tick;
+use floe_device::Clock;
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::{Member, Membership, Ring, RingHash};
+
+/// Renewals of a lease in its time.
+const RENEWALS: u32 = 3;
+
+/// The time between looks at a ring that is yet to settle.
+const SETTLING_PAUSE: Duration = Duration::from_millis(100);
+
+/// The error of a registry or of the content.
+pub type LeaseError = Box<dyn Error + Send + Sync>;
+
+/// What a registry keeps of a node, until the node's lease ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The node's weight.
+    pub weight: u32,
+    /// How it thinks that clients spread keys.
+    pub hash: RingHash,
+    /// The part of a key that is hashed; empty for all of it.
+    pub tag: String,
+    /// The ring beyond which the node owns nothing: see the module.
+    pub announced: u64,
+}
+
+/// An entry of a registry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registered {
+    /// The node.
+    pub name: String,
+    /// What it says.
+    pub entry: Entry,
+    /// Differs between two registrations of one name.
+    pub revision: u64,
+}
+
+/// Where nodes leave their entries: linearizable, with leases. A call may be dropped at any
+/// time, and have happened all the same.
+pub trait Registry: Send + Sync {
+    /// Grants a lease of at least `time`, and returns its number.
+    fn grant(&self, time: Duration) -> impl Future<Output = Result<u64, LeaseError>> + Send;
+
+    /// Renews a lease; `false` if it has ended.
+    fn renew(&self, lease: u64) -> impl Future<Output = Result<bool, LeaseError>> + Send;
+
+    /// Ends a lease, and removes the entries under it.
+    fn revoke(&self, lease: u64) -> impl Future<Output = Result<(), LeaseError>> + Send;
+
+    /// Adds an entry under a lease, and returns its revision; `None` if there is one of that
+    /// name.
+    fn register(
+        &self,
+        name: &str,
+        entry: &Entry,
+        lease: u64,
+    ) -> impl Future<Output = Result<Option<u64>, LeaseError>> + Send;
+
+    /// Replaces the entry of that name and revision; `false` if there is none.
+    fn replace(
+        &self,
+        entry: &Registered,
+        lease: u64,
+    ) -> impl Future<Output = Result<bool, LeaseError>> + Send;
+
+    /// All entries.
+    fn members(&self) -> impl Future<Output = Result<Vec<Registered>, LeaseError>> + Send;
+}
+
+/// The content of a node, which may hold what other nodes have replaced.
+pub trait Content: Send + Sync {
+    /// The place of the node.
+    fn membership(&self) -> &Membership;
+
+    /// Forgets durably all that no origin can confirm.
+    fn begin_era(&self) -> impl Future<Output = Result<(), LeaseError>> + Send;
+
+    /// Calls [`Membership::settle`] with a version above all that were issued.
+    fn settle(&self) -> impl Future<Output = Result<(), LeaseError>> + Send;
+}
+
+/// A place to keep.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The node's name.
+    pub name: String,
+    /// Its weight.
+    pub weight: u32,
+    /// How clients spread keys; the registered nodes are the ring unless this is `Off`.
+    pub hash: RingHash,
+    /// nutcracker's `hash_tag`.
+    pub tag: Option<[u8; 2]>,
+    /// The time for which a renewal confirms the node.
+    pub lease: Duration,
+    /// Begin an era after each time without confirmation, even if the lease did not end: for
+    /// clients that leave a node out by their own judgement.
+    pub forgets_after_gaps: bool,
+}
+
+impl Place {
+    fn entry(&self, announced: u64) -> Entry {
+        let tag = self.tag.map(|tag| String::from_utf8_lossy(&tag).into());
+        Entry {
+            weight: self.weight,
+            hash: self.hash,
+            tag: tag.unwrap_or_default(),
+            announced,
+        }
+    }
+
+    fn has_ring(&self) -> bool {
+        self.hash != RingHash::Off
+    }
+
+    /// Distinguishes content that this place may hold from that of others.
+    pub fn identity(&self) -> u64 {
+        let mut hasher = Xxh3::new();
+        hasher.update(&[self.hash as u8, 1]);
+        hasher.update(&self.tag.unwrap_or_default());
+        hasher.update(self.name.as_bytes());
+        hasher.digest()
+    }
+}
+
+/// Why a place was lost.
+#[derive(Debug, thiserror::Error)]
+enum Lost {
+    #[error("its lease has ended")]
+    Ended,
+    #[error("its entry is gone")]
+    Removed,
+    #[error("the registry failed: {0}")]
+    Registry(LeaseError),
+    #[error("an era could not begin: {0}")]
+    Content(LeaseError),
+}
+
+/// Keeps `place` until `stop` is cancelled, then gives it up. While there is no place the node
+/// is not confirmed, and each new place begins an era.
+pub async fn keep(
+    place: &Place,
+    registry: &impl Registry,
+    content: &impl Content,
+    clock: &Clock,
+    stop: &CancellationToken,
+) {
+    let pause = place.lease / RENEWALS;
+    while !stop.is_cancelled() {
+        let mut session = Session {
+            place,
+            registry,
+            content,
+            clock,
+            lease: None,
+            view: 0,
+            is_settled: true,
+        };
+        session.withdraw();
+        let lost = tokio::select! {
+            biased;
+            () = stop.cancelled() => None,
+            Err(lost) = session.run() => Some(lost),
+        };
+        session.withdraw();
+        match lost {
+            None => {
+                // If it fails, the lease ends by itself.
+                if let Some(lease) = session.lease {
+                    let _ = session.timed(registry.revoke(lease)).await;
+                }
+            }
+            Some(lost) => {
+                tracing::warn!(%lost, "this node lost its place, and answers with misses");
+                tokio::select! {
+                    biased;
+                    () = stop.cancelled() => {}
+                    () = clock.sleep(pause) => {}
+                }
+            }
+        }
+    }
+}
+
+/// One lease, from its grant to its end.
+struct Session<'a, R, C> {
+    place: &'a Place,
+    registry: &'a R,
+    content: &'a C,
+    clock: &'a Clock,
+    lease: Option<u64>,
+    /// The ring that was announced last.
+    view: u64,
+    is_settled: bool,
+}
+
+impl<R: Registry, C: Content> Session<'_, R, C> {
+    fn withdraw(&self) {
+        let membership = self.content.membership();
+        membership.withdraw();
+        if self.place.has_ring() {
+            membership.forget_rings();
+        }
+    }
+
+    /// Returns only when the place is lost.
+    async fn run(&mut self) -> Result<std::convert::Infallible, Lost> {
+        let lease = self.timed(self.registry.grant(self.place.lease * 11 / 10));
+        let lease = lease.await.map_err(Lost::Registry)?;
+        self.lease = Some(lease);
+        let era = self.content.begin_era();
+        era.await.map_err(Lost::Content)?;
+        let revision = self.register(lease).await?;
+        tracing::info!(name = self.place.name, "this node has a place");
+        let mut confirmed_until: Option<Tick> = None;
+        loop {
+            let sent = self.clock.now();
+            match self.look(lease, revision).await {
+                Ok(()) => {
+                    let gap = confirmed_until.is_some_and(|until| self.clock.now() >= until);
+                    if gap && self.place.forgets_after_gaps {
+                        let era = self.content.begin_era();
+                        era.await.map_err(Lost::Content)?;
+                    }
+                    let until = sent + self.place.lease;
+                    self.content.membership().confirm_until(until);
+                    confirmed_until = Some(until);
+                }
+                Err(Lost::Registry(error)) => {
+                    tracing::debug!(error, "the registry does not answer");
+                }
+                Err(lost) => return Err(lost),
+            }
+            let pause = self.place.lease / RENEWALS;
+            let pause = match self.is_settled {
+                true => pause,
+                false => pause.min(SETTLING_PAUSE),
+            };
+            self.clock.sleep(pause).await;
+        }
+    }
+
+    /// Registers the node; waits while the name is taken, as after a crash.
+    async fn register(&self, lease: u64) -> Result<u64, Lost> {
+        let mut is_first = true;
+        loop {
+            let entry = self.place.entry(0);
+            let registered = self.registry.register(&self.place.name, &entry, lease);
+            match self.timed(registered).await.map_err(Lost::Registry)? {
+                Some(revision) => return Ok(revision),
+                None if is_first => tracing::warn!(
+                    name = self.place.name,
+                    "the name is taken, by a node that ended without leaving or by another one; \
+                     waiting for its lease to end"
+                ),
+                None => {}
+            }
+            is_first = false;
+            self.clock.sleep(self.place.lease / RENEWALS).await;
+            self.renew(lease).await?;
+        }
+    }
+
+    async fn renew(&self, lease: u64) -> Result<(), Lost> {
+        match self.timed(self.registry.renew(lease)).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Lost::Ended),
+            Err(error) => Err(Lost::Registry(error)),
+        }
+    }
+
+    /// Renews the lease, and looks at the ring.
+    async fn look(&mut self, lease: u64, revision: u64) -> Result<(), Lost> {
+        self.renew(lease).await?;
+        if !self.place.has_ring() {
+            return Ok(());
+        }
+        let members = self.timed(self.registry.members());
+        let members = members.await.map_err(Lost::Registry)?;
+        let own = |one: &&Registered| one.name == self.place.name && one.revision == revision;
+        let own = members.iter().find(own).ok_or(Lost::Removed)?;
+        let view = view_of(&members);
+        if view != self.view {
+            let ring = self.ring_of(&members);
+            self.content.membership().announce(ring);
+            (self.view, self.is_settled) = (view, false);
+        }
+        if own.entry.announced != view {
+            let entry = Registered {
+                name: self.place.name.clone(),
+                entry: self.place.entry(view),
+                revision,
+            };
+            let replaced = self.registry.replace(&entry, lease);
+            if !self.timed(replaced).await.map_err(Lost::Registry)? {
+                return Err(Lost::Removed);
+            }
+        }
+        let mut others = members.iter().filter(|one| one.name != self.place.name);
+        if !self.is_settled && others.all(|one| self.agrees(one)) {
+            self.content.settle().await.map_err(Lost::Content)?;
+            self.is_settled = true;
+            tracing::info!(nodes = members.len(), "the ring has settled");
+        }
+        Ok(())
+    }
+
+    /// True if another node owns nothing beyond the ring that this node announced.
+    fn agrees(&self, other: &Registered) -> bool {
+        let (own, entry) = (self.place.entry(self.view), &other.entry);
+        if (entry.hash, &entry.tag) != (own.hash, &own.tag) {
+            tracing::error!(
+                node = other.name,
+                "another node of the ring has other settings of node.ring_hash or node.hash_tag: \
+                 keys that the change of the ring would bring stay without an owner"
+            );
+            return false;
+        }
+        entry.announced == self.view
+    }
+
+    fn ring_of(&self, members: &[Registered]) -> Ring {
+        let member = |one: &Registered| Member {
+            name: one.name.clone(),
+            weight: one.entry.weight.max(1),
+        };
+        let members: Vec<Member> = members.iter().map(member).collect();
+        Ring::new(self.place.hash, self.place.tag, &members, &self.place.name)
+    }
+
+    /// The answer of a registry, within the time between renewals.
+    async fn timed<T>(
+        &self,
+        call: impl Future<Output = Result<T, LeaseError>>,
+    ) -> Result<T, LeaseError> {
+        tokio::select! {
+            biased;
+            answer = call => answer,
+            () = self.clock.sleep(self.place.lease / RENEWALS) => {
+                Err("no answer in a third of the lease".into())
+            }
+        }
+    }
+}
+
+/// Identifies a ring with the registrations of its nodes. Never 0.
+fn view_of(members: &[Registered]) -> u64 {
+    let mut sorted: Vec<&Registered> = members.iter().collect();
+    sorted.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+    let mut hasher = Xxh3::new();
+    for member in sorted {
+        hasher.update(member.name.as_bytes());
+        hasher.update(&[0]);
+        hasher.update(&member.entry.weight.to_le_bytes());
+        hasher.update(&member.revision.to_le_bytes());
+    }
+    hasher.digest() | 1
+}
