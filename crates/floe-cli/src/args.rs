@@ -11,6 +11,7 @@ use floe_core::ByteSize;
 use floe_device::upkeep::Condition;
 
 use crate::cli::Cli;
+use crate::ring::{Consistency, RingHash};
 use crate::settings::with_settings;
 use crate::version::VERSION;
 
@@ -70,6 +71,9 @@ pub(crate) enum Action {
     /// Show drives, and format, prepare or measure one
     #[command(subcommand)]
     Device(DeviceAction),
+    /// Examine the proxies before a ring of nodes
+    #[command(subcommand)]
+    Ring(RingAction),
     /// Print, check or explain the configuration
     #[command(subcommand)]
     Config(ConfigAction),
@@ -110,6 +114,32 @@ pub(crate) struct ServeArgs {
     /// Cache a file or block device as a volume, and serve it over NBD
     #[arg(long, value_name = "NAME=BACKING[,OPTION…]")]
     pub(crate) volume: Vec<String>,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum RingAction {
+    /// Find what makes a ring of nodes behind nutcracker or HAProxy return stale values
+    #[command(after_help = "Examples:\n  \
+        floe ring check nutcracker.yml\n  \
+        floe ring check nutcracker.yml --ring-hash nutcracker\n  \
+        floe ring check haproxy.cfg --consistency ttl --json\n  \
+        floe ring check proxy1/nutcracker.yml proxy2/nutcracker.yml   one ring in both?\n\n\
+        Exit status 1 if a finding lies: a read can return a value that a later write has replaced.\n\
+        Nothing is changed, and no proxy or node is asked.")]
+    Check(RingCheckArgs),
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RingCheckArgs {
+    /// Configurations of nutcracker (YAML) or HAProxy; several are compared too
+    #[arg(value_name = "CONFIG", required = true, value_hint = ValueHint::FilePath)]
+    pub(crate) configs: Vec<PathBuf>,
+    /// `node.ring_hash` of the nodes: how a node computes the owner of a key
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) ring_hash: RingHash,
+    /// `object.consistency` of the nodes
+    #[arg(long, value_enum)]
+    pub(crate) consistency: Option<Consistency>,
 }
 
 #[derive(Clone, Debug, Subcommand)]

@@ -19,6 +19,7 @@ mod notify;
 pub mod output;
 mod panic;
 mod reload;
+mod ring;
 pub mod settings;
 pub mod style;
 mod version;

@@ -144,3 +144,20 @@ fn namespaces_are_listed_and_one_that_is_not_there_is_named() {
     run(folder.path(), &missing).expect(3, &["no-such-serial", "floe device list"]);
     run(folder.path(), &["device", "zones", "/dev/null"]).expect(3, &["/dev/null"]);
 }
+
+#[test]
+fn a_ring_that_ejects_nodes_lies_unless_they_know_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = "ring:\n  listen: 127.0.0.1:22121\n  auto_eject_hosts: true\n  timeout: 400\n  \
+                servers:\n    - 10.0.0.1:11211:1 a\n    - 10.0.0.2:11211:1 b\n";
+    fs::write(folder.path().join("nutcracker.yml"), pool).unwrap();
+    let check = ["ring", "check", "nutcracker.yml"];
+    run(folder.path(), &check).expect(1, &["auto_eject_hosts", "stale values are possible"]);
+    let knowing = [&check[..], &["--ring-hash", "nutcracker"]].concat();
+    run(folder.path(), &knowing).expect(0, &["nothing lies"]);
+    let json = [&["--json"], &check[..]].concat();
+    run(folder.path(), &json).expect(1, &["\"lies\"", "auto_eject_hosts"]);
+    run(folder.path(), &["ring", "check", "missing.yml"]).expect(3, &["cannot read missing.yml"]);
+    fs::write(folder.path().join("x"), "no proxy").unwrap();
+    run(folder.path(), &["ring", "check", "x"]).expect(2, &["neither nutcracker's nor HAProxy's"]);
+}

@@ -11,6 +11,7 @@ mod inspect_volumes;
 mod inspection;
 mod lab;
 mod memory;
+mod ring;
 mod runtime;
 mod serve;
 mod volume;
@@ -47,6 +48,7 @@ pub(crate) fn run(schema: &Schema, matches: &ArgMatches) -> Result<ExitCode, Fai
             cache::run(&control::Client::of(schema, below)?, &action, cli.json)?;
         }
         Action::Volume(action) => volume::run(schema, below, &action, cli.json)?,
+        Action::Ring(action) => return ring::run(&action, cli.json),
         Action::Config(action) => config::run(schema, below, action, cli.json)?,
         Action::Completions { shell } => manual::completions(&mut args::command(schema), shell)?,
         Action::Man { dir } => manual::pages(args::command(schema), dir.as_deref())?,

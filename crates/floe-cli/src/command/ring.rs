@@ -1,0 +1,146 @@
+//! `floe ring`: examines the proxies before a ring of nodes.
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use crate::args::{RingAction, RingCheckArgs};
+use crate::failure::Failure;
+use crate::output;
+use crate::ring::{Config, Finding, Nodes, Severity, check_all};
+use crate::style::Style;
+
+/// The status of the process if a finding lies. Clap's and [`Failure`]'s begin at 2.
+const LIES: u8 = 1;
+
+pub(crate) fn run(action: &RingAction, json: bool) -> Result<ExitCode, Failure> {
+    match action {
+        RingAction::Check(args) => check(args, json),
+    }
+}
+
+fn check(args: &RingCheckArgs, json: bool) -> Result<ExitCode, Failure> {
+    let configs = args.configs.iter().map(|path| read(path));
+    let configs = configs.collect::<Result<Vec<_>, _>>()?;
+    let findings = check_all(&configs, &args.nodes());
+    let checked = Checked::new(findings);
+    if json {
+        output::print_json(&checked)?;
+    } else {
+        output::print(&checked.text(Style::stdout()))?;
+    }
+    Ok(match checked.ok {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(LIES),
+    })
+}
+
+impl RingCheckArgs {
+    fn nodes(&self) -> Nodes {
+        Nodes {
+            ring_hash: self.ring_hash,
+            consistency: self.consistency,
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Config, Failure> {
+    let name = path.display().to_string();
+    let bytes = fs::read(path)
+        .map_err(|error| Failure::environment(format!("cannot read {name}")).because(error))?;
+    // Comments in other encodings must not hide settings.
+    let text = String::from_utf8_lossy(&bytes);
+    Config::parse(&text, &name)
+        .map_err(|error| Failure::usage("the configuration cannot be examined").because(error))
+}
+
+/// The result of the check.
+#[derive(Serialize)]
+struct Checked {
+    /// No finding lies.
+    ok: bool,
+    findings: Vec<Finding>,
+}
+
+impl Checked {
+    fn new(findings: Vec<Finding>) -> Self {
+        Checked {
+            ok: findings.iter().all(|one| one.severity != Severity::Lies),
+            findings,
+        }
+    }
+
+    fn text(&self, style: Style) -> String {
+        let lines = self.findings.iter().map(|one| line(one, style));
+        let mut text: String = lines.collect();
+        text.push_str(&self.verdict(style));
+        text
+    }
+
+    fn verdict(&self, style: Style) -> String {
+        let count = |severity| {
+            self.findings
+                .iter()
+                .filter(|one| one.severity == severity)
+                .count()
+        };
+        let verdict = match self.ok {
+            true => style.green("nothing lies:"),
+            false => style.red("stale values are possible:"),
+        };
+        format!(
+            "{verdict} {} lies, {} risks, {} notes\n",
+            count(Severity::Lies),
+            count(Severity::Risk),
+            count(Severity::Note)
+        )
+    }
+}
+
+fn line(finding: &Finding, style: Style) -> String {
+    let Finding {
+        severity,
+        place,
+        problem,
+        cure,
+    } = finding;
+    let severity = match severity {
+        Severity::Lies => style.red("lies:"),
+        Severity::Risk => style.bold("risk:"),
+        Severity::Note => style.dim("note:"),
+    };
+    format!(
+        "{severity} {place}\n  {problem}\n  {} {cure}\n",
+        style.bold("try:")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Checked, Finding, Severity, Style};
+
+    fn checked(severity: Severity) -> Checked {
+        Checked::new(vec![Finding {
+            severity,
+            place: "x:1: pool `a`".to_owned(),
+            problem: "Keys move.".to_owned(),
+            cure: "wait".to_owned(),
+        }])
+    }
+
+    #[test]
+    fn only_lies_fail() {
+        assert!(!checked(Severity::Lies).ok);
+        assert!(checked(Severity::Risk).ok && checked(Severity::Note).ok);
+    }
+
+    #[test]
+    fn a_finding_has_its_cure() {
+        assert_eq!(
+            checked(Severity::Risk).text(Style::plain()),
+            "risk: x:1: pool `a`\n  Keys move.\n  try: wait\nnothing lies: 0 lies, 1 risks, 0 notes\n"
+        );
+    }
+}
