@@ -4,10 +4,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::blackbox::scenario;
 use crate::built::{self, Profile};
+use crate::packages;
 use crate::project::{self, Outcome};
 
 /// Scripts, and the packages with their clients and the origin that serves as reference.
@@ -15,8 +16,7 @@ struct Group {
     folder: &'static str,
     environment: &'static str,
     packages: &'static [&'static str],
-    /// Programs, and the Debian packages that have them.
-    tools: &'static [(&'static str, &'static str)],
+    tools: &'static packages::Tools,
 }
 
 const GROUP: Group = Group {
@@ -85,7 +85,7 @@ fn drive(group: &Group, options: &scenario::Options) -> Result<Outcome> {
         Ok(environment) => environment,
         Err(error) => return Ok(Outcome::Skipped(format!("{error:#}"))),
     };
-    let tools = tools(group);
+    let tools = packages::install("clients", group.tools);
     if let Err(error) = &tools {
         eprintln!("skipped: some clients: {error:#}");
     }
@@ -111,54 +111,6 @@ fn drive(group: &Group, options: &scenario::Options) -> Result<Outcome> {
         // The scripts have skipped the parts that need the programs.
         Err(error) => Outcome::Skipped(format!("{error:#}")),
     })
-}
-
-/// Makes the programs available: installs their packages if that needs no confirmation.
-fn tools(group: &Group) -> Result<()> {
-    let packages = missing_packages(group);
-    if packages.is_empty() {
-        return Ok(());
-    }
-    let names = packages.join(" ");
-    let by_hand = format!("install with `apt-get install {names}`");
-    let is_root = project::output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0");
-    if !is_root || !project::available("apt-get") {
-        bail!("{names} not installed; {by_hand}");
-    }
-    println!("clients: installing {names}");
-    let install = || {
-        let mut command = apt_get();
-        command.args(["install", "--yes", "--no-install-recommends"]);
-        project::output(command.args(&packages))
-    };
-    // The package lists may be old or missing.
-    let installed = install().or_else(|_| {
-        project::output(apt_get().arg("update"))?;
-        install()
-    });
-    installed.with_context(|| format!("{names} could not be installed"))?;
-    match missing_packages(group).as_slice() {
-        [] => Ok(()),
-        missing => bail!("{} have not all programs", missing.join(" ")),
-    }
-}
-
-/// The packages of programs that are not there.
-fn missing_packages(group: &Group) -> Vec<&'static str> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_there = |tool: &str| std::env::split_paths(&path).any(|at| at.join(tool).is_file());
-    let missing = group.tools.iter().filter(|(tool, _)| !is_there(tool));
-    let mut packages: Vec<&str> = missing.map(|(_, package)| *package).collect();
-    packages.dedup();
-    packages
-}
-
-fn apt_get() -> Command {
-    let mut command = Command::new("apt-get");
-    command
-        .arg("--quiet")
-        .env("DEBIAN_FRONTEND", "noninteractive");
-    command
 }
 
 /// The scripts to run, without helpers, whose names begin with `_`.

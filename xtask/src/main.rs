@@ -7,8 +7,8 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use xtask::blackbox::scenario;
 use xtask::{
-    attack, bench, book, ci, clients, crash, devices, faults, figures, fuzz, licences, memory,
-    project, report_shot, sizes, tidy, vm,
+    attack, bench, book, ci, clients, cluster, crash, devices, faults, figures, fuzz, licences,
+    memory, project, report_shot, sizes, tidy, vm,
 };
 
 /// Tasks for developers and CI
@@ -43,6 +43,8 @@ enum Task {
     Ci(ci::Options),
     /// Drive the server with third-party clients
     Clients(clients::Options),
+    /// Run several nodes behind real proxies, with failures, and check that no read is stale
+    Cluster(cluster::Options),
     /// Kill the server under load repeatedly, and check that it never returns wrong bytes
     Crash(crash::Options),
     /// Give the server invalid input, a misbehaving origin and a failing
@@ -105,6 +107,7 @@ fn run(task: Task) -> Result<()> {
         Task::Book(options) => book::run(&options),
         Task::Ci(options) => ci::run(&options),
         Task::Clients(options) => clients::run(&options),
+        Task::Cluster(options) => cluster::run(&options),
         Task::Crash(options) => crash::run(&options),
         Task::Faults(options) => faults::run(&options),
         Task::Attack(options) => attack::run(&options),

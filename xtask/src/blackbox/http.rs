@@ -42,12 +42,8 @@ impl Connection {
 
     /// As [`open`](Self::open), with another time limit.
     pub fn open_with_patience(host: SocketAddr, patience: Duration) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&host, patience)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
         Ok(Connection {
-            stream: BufReader::new(stream),
+            stream: BufReader::new(super::connect(host, patience)?),
             host,
         })
     }

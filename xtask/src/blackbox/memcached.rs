@@ -21,12 +21,13 @@ pub(crate) struct Item {
 
 impl Client {
     pub(crate) fn open(address: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect(address)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        Self::open_with_patience(address, PATIENCE)
+    }
+
+    /// As [`open`](Self::open), with another time limit of each read or write.
+    pub(crate) fn open_with_patience(address: SocketAddr, patience: Duration) -> io::Result<Self> {
         Ok(Client {
-            stream: BufReader::new(stream),
+            stream: BufReader::new(super::connect(address, patience)?),
             line: Vec::new(),
         })
     }

@@ -1,0 +1,252 @@
+//! Clients that write and read the same keys, and judge each answer.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::history::{History, Value};
+use crate::blackbox::http::Connection;
+use crate::blackbox::memcached::Client;
+
+/// The protocol of a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    /// Sets, gets and deletes.
+    Memcached,
+    /// PUTs and GETs of objects, which never disappear.
+    S3,
+}
+
+/// Bytes of a value, after its number.
+const VALUE_BYTES: usize = 120;
+
+/// The time after which a client gives a request up.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// The counts of a load.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) operations: AtomicU64,
+    pub(super) reads: AtomicU64,
+    pub(super) hits: AtomicU64,
+    pub(super) written: AtomicU64,
+    /// Writes that a node refused.
+    pub(super) refused: AtomicU64,
+    /// Reads without an answer, with their time.
+    pub(super) failed: Mutex<Vec<Instant>>,
+}
+
+/// A load on several keys.
+pub(super) struct Load {
+    pub(super) protocol: Protocol,
+    pub(super) keys: usize,
+    pub(super) history: History,
+    pub(super) counts: Counts,
+    /// Set when the load is to end.
+    pub(super) ended: AtomicBool,
+    /// The first wrong answer.
+    pub(super) wrong: Mutex<Option<anyhow::Error>>,
+    /// The node that served each object.
+    pub(super) served_by: Mutex<Vec<Served>>,
+    next_value: AtomicU64,
+}
+
+/// An object that was read through HAProxy.
+#[derive(Clone, Debug)]
+pub(super) struct Served {
+    pub(super) key: usize,
+    pub(super) node: String,
+    pub(super) when: Instant,
+}
+
+enum Link {
+    Memcached(Client),
+    S3(Connection),
+}
+
+impl Load {
+    pub(super) fn new(protocol: Protocol, keys: usize) -> Self {
+        Load {
+            protocol,
+            keys,
+            history: History::new(keys),
+            counts: Counts::default(),
+            ended: AtomicBool::new(false),
+            wrong: Mutex::default(),
+            served_by: Mutex::default(),
+            next_value: AtomicU64::new(1),
+        }
+    }
+
+    /// A client of one proxy, until the load ends or an answer is wrong.
+    pub(super) fn client(&self, proxy: SocketAddr, seed: u64) {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut link = None;
+        while !self.ended.load(Relaxed) {
+            let done = match link.take() {
+                Some(mut open) => self.operate(&mut rng, &mut open).map(|()| Some(open)),
+                None => self.open(proxy).map(Some).map_err(Failure::from),
+            };
+            match done {
+                Ok(open) => link = open,
+                Err(Failure::Outage) => std::thread::sleep(Duration::from_millis(20)),
+                Err(Failure::Wrong(error)) => {
+                    let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+                    wrong.get_or_insert(error);
+                    self.ended.store(true, Relaxed);
+                }
+            }
+        }
+    }
+
+    fn open(&self, proxy: SocketAddr) -> io::Result<Link> {
+        Ok(match self.protocol {
+            Protocol::Memcached => Link::Memcached(Client::open_with_patience(proxy, PATIENCE)?),
+            Protocol::S3 => Link::S3(Connection::open_with_patience(proxy, PATIENCE)?),
+        })
+    }
+
+    fn operate(&self, rng: &mut Xoshiro256PlusPlus, link: &mut Link) -> Result<(), Failure> {
+        // A few keys are hot, as in real loads.
+        let key = match rng.random_ratio(1, 2) {
+            true => rng.random_range(0..self.keys / 10),
+            false => rng.random_range(0..self.keys),
+        };
+        self.counts.operations.fetch_add(1, Relaxed);
+        let start = Instant::now();
+        match rng.random_range(0..10) {
+            0..3 => self.write(link, key, start),
+            3 if self.protocol == Protocol::Memcached => self.delete(link, key, start),
+            _ => {
+                self.counts.reads.fetch_add(1, Relaxed);
+                let read = self.read(link, key, start);
+                if let Err(Failure::Outage) = read {
+                    let failed = self.counts.failed.lock();
+                    failed.unwrap_or_else(PoisonError::into_inner).push(start);
+                }
+                read
+            }
+        }
+    }
+
+    fn write(&self, link: &mut Link, key: usize, start: Instant) -> Result<(), Failure> {
+        let value = self.next_value.fetch_add(1, Relaxed);
+        self.history.begin(key, value);
+        let bytes = format!("{value:<VALUE_BYTES$}").into_bytes();
+        let is_stored = match link {
+            Link::Memcached(client) => {
+                self.is_done(&client.store("set", &name(key), &bytes, None)?, "STORED")?
+            }
+            Link::S3(connection) => {
+                let put = connection.request("PUT", &path(key), &[], &bytes)?;
+                match put.status {
+                    200 => true,
+                    500.. => return Err(Failure::Outage),
+                    status => return Err(wrong(anyhow!("PUT: {status}"))),
+                }
+            }
+        };
+        if is_stored {
+            self.counts.written.fetch_add(1, Relaxed);
+            self.history.answered(key, Some(value), start);
+        }
+        Ok(())
+    }
+
+    fn delete(&self, link: &mut Link, key: usize, start: Instant) -> Result<(), Failure> {
+        let Link::Memcached(client) = link else {
+            return Ok(());
+        };
+        let answer = client.delete(&name(key))?;
+        if answer == "NOT_FOUND" || self.is_done(&answer, "DELETED")? {
+            self.history.answered(key, None, start);
+        }
+        Ok(())
+    }
+
+    /// The answer to a write of memcached: it was done, or refused by a node.
+    fn is_done(&self, answer: &str, done: &str) -> Result<bool, Failure> {
+        match answer {
+            answer if answer == done => Ok(true),
+            refused if refused.contains("owns this key") || refused.contains("not confirmed") => {
+                self.counts.refused.fetch_add(1, Relaxed);
+                Ok(false)
+            }
+            failed if failed.starts_with("SERVER_ERROR") => Err(Failure::Outage),
+            other => Err(wrong(anyhow!("an answer to a write: {other:?}"))),
+        }
+    }
+
+    fn read(&self, link: &mut Link, key: usize, start: Instant) -> Result<(), Failure> {
+        let found = match link {
+            Link::Memcached(client) => client.get(&name(key))?.map(|item| item.bytes),
+            Link::S3(connection) => {
+                let get = connection.request("GET", &path(key), &[], b"")?;
+                self.note_server(key, start, get.header("x-floe-node"));
+                match get.status {
+                    200 => Some(get.body),
+                    404 if !self.history.has_value(key, start) => None,
+                    404 => return Err(wrong(anyhow!("object {key} is missing"))),
+                    500.. => return Err(Failure::Outage),
+                    status => return Err(wrong(anyhow!("GET: {status}"))),
+                }
+            }
+        };
+        let Some(bytes) = found else { return Ok(()) };
+        self.counts.hits.fetch_add(1, Relaxed);
+        let value = number(&bytes).map_err(wrong)?;
+        self.history.check(key, value, start).map_err(wrong)
+    }
+
+    fn note_server(&self, key: usize, when: Instant, node: Option<&str>) {
+        if let Some(node) = node {
+            let served = self.served_by.lock();
+            served.unwrap_or_else(PoisonError::into_inner).push(Served {
+                key,
+                node: node.to_owned(),
+                when,
+            });
+        }
+    }
+}
+
+enum Failure {
+    /// No answer, or one that says so.
+    Outage,
+    /// An answer that no cache may give.
+    Wrong(anyhow::Error),
+}
+
+impl From<io::Error> for Failure {
+    fn from(_: io::Error) -> Self {
+        Failure::Outage
+    }
+}
+
+fn wrong(error: anyhow::Error) -> Failure {
+    Failure::Wrong(error)
+}
+
+fn name(key: usize) -> String {
+    format!("key:{key}:value")
+}
+
+fn path(key: usize) -> String {
+    format!("/bucket/folder-{}/object-{key}", key % 7)
+}
+
+/// The number of a value, all of whose bytes must be right.
+fn number(bytes: &[u8]) -> Result<Value> {
+    let text = String::from_utf8_lossy(bytes);
+    let number: Option<Value> = text.trim_end().parse().ok();
+    match number.filter(|number| format!("{number:<VALUE_BYTES$}").as_bytes() == bytes) {
+        Some(number) => Ok(number),
+        None => bail!("a value is not one that was written: {text:?}"),
+    }
+}

@@ -1,0 +1,356 @@
+//! One trial: a cluster under load, with one failure after another.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::load::{Load, Protocol};
+use super::network::{NODES, PROXIES};
+use super::programs::{self, NUTCRACKER, Node, Program, S3, shipped};
+
+/// A cluster under load.
+pub(super) struct Trial {
+    pub(super) name: &'static str,
+    pub(super) about: &'static str,
+    pub(super) protocol: Protocol,
+    pub(super) setup: Setup,
+    /// It must return a replaced value: a test of the test.
+    pub(super) lies: bool,
+}
+
+/// The configurations of a cluster.
+pub(super) struct Setup {
+    /// Of the proxies.
+    pub(super) proxy: &'static str,
+    /// Of the nodes; `None` for the defaults.
+    pub(super) node: Option<&'static str>,
+    pub(super) etcd: bool,
+}
+
+/// How long a trial is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Length {
+    /// Failures of machines.
+    pub(super) faults: usize,
+    /// Seed of the load and the failures.
+    pub(super) seed: u64,
+}
+
+/// A failure of one machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// `kill -9`.
+    Kill,
+    /// An orderly end.
+    End,
+    /// SIGSTOP, then SIGCONT.
+    Stop,
+    /// Loses all packets.
+    Cut,
+    /// One proxy reaches it no more; the other one, and etcd, do.
+    Unseen,
+    /// etcd stops; without etcd as `Stop`.
+    Registry,
+}
+
+/// When a failure was, and of which node.
+struct Window {
+    fault: Fault,
+    node: usize,
+    began: Instant,
+    ended: Instant,
+}
+
+/// The time after a failure's begin and end in which reads may fail: until proxies have noticed.
+const DETECTION: Duration = Duration::from_secs(3);
+
+/// The time in which a planted bug must be found.
+const PLANTED_TIME: Duration = Duration::from_secs(60);
+
+const KEYS: usize = 300;
+const CLIENTS: usize = 6;
+
+/// The running programs.
+struct Cluster {
+    nodes: Vec<Node>,
+    running: Vec<Option<Program>>,
+    etcd: Option<Program>,
+    /// Killed when they are dropped.
+    _proxies: Vec<Program>,
+}
+
+/// The figures of a trial.
+pub(super) struct Summary {
+    operations: u64,
+    hit_share: f64,
+    refused: u64,
+    failed: usize,
+    failed_late: usize,
+    faults: usize,
+    found: Option<Duration>,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(time) = self.found {
+            return write!(
+                f,
+                "the planted bug was found after {:.1} s",
+                time.as_secs_f64()
+            );
+        }
+        write!(
+            f,
+            "{} operations, {} failures of machines, no stale read; {:.0} % of reads hit, {} writes \
+             refused, {} reads failed, {} of them beyond a failure's detection",
+            self.operations,
+            self.faults,
+            self.hit_share * 100.0,
+            self.refused,
+            self.failed,
+            self.failed_late,
+        )
+    }
+}
+
+impl Trial {
+    /// Runs the trial, and returns its figures.
+    ///
+    /// # Errors
+    /// A read was stale, too many failed, or the planted bug was not found.
+    pub(super) fn run(&self, length: Length, binary: &Path, folder: &Path) -> Result<Summary> {
+        println!("cluster: {}: {}", self.name, self.about);
+        let mut cluster = self.start(binary, folder)?;
+        programs::wait_for_ring(&cluster.nodes)?;
+        let load = Load::new(self.protocol, KEYS);
+        let port = match self.protocol {
+            Protocol::Memcached => NUTCRACKER,
+            Protocol::S3 => S3,
+        };
+        let began = Instant::now();
+        let windows = std::thread::scope(|scope| {
+            for client in 0..CLIENTS {
+                let proxy = PROXIES[client % PROXIES.len()].address();
+                let load = &load;
+                let seed = length.seed * 1000 + client as u64;
+                scope.spawn(move || load.client(SocketAddr::from((proxy, port)), seed));
+            }
+            let windows = self.trouble(&mut cluster, &load, length, began);
+            load.ended.store(true, Relaxed);
+            windows
+        })?;
+        let wrong = load.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+        let summary = summary(&load, &windows, self.lies.then(|| began.elapsed()));
+        match (wrong.as_ref(), self.lies) {
+            (Some(_), true) => Ok(summary),
+            (None, true) => bail!("the planted bug was not found"),
+            (Some(error), false) => bail!("{error:#}; the last failures: {}", last(&windows)),
+            (None, false) => self.judge(&load, &windows, summary),
+        }
+    }
+
+    fn judge(&self, load: &Load, windows: &[Window], summary: Summary) -> Result<Summary> {
+        ensure!(summary.hit_share > 0.2, "few reads hit: {summary}");
+        let late = summary.failed_late as f64 / summary.operations as f64;
+        // A ring that does not change has no other node for the keys of one that is down.
+        let serves_all = self.name != "fixed-ring";
+        ensure!(
+            !serves_all || late <= 0.01,
+            "too many reads failed: {summary}"
+        );
+        if self.protocol == Protocol::S3 {
+            unmoved(load, windows)?;
+        }
+        Ok(summary)
+    }
+
+    fn start(&self, binary: &Path, folder: &Path) -> Result<Cluster> {
+        let etcd = self.setup.etcd.then(|| programs::etcd(folder));
+        let etcd = etcd.transpose()?;
+        let origin = folder.join("origin");
+        std::fs::create_dir_all(origin.join("bucket"))?;
+        let nodes = NODES
+            .iter()
+            .zip([7, 0, -7])
+            .map(|(&machine, minutes_off)| Node {
+                machine,
+                binary: binary.to_owned(),
+                folder: folder.to_owned(),
+                config: self.setup.node.map(shipped),
+                more: vec!["--origin-root".to_owned(), origin.display().to_string()],
+                minutes_off,
+            });
+        let nodes: Vec<Node> = nodes.collect();
+        let running = nodes.iter().map(|node| node.start().map(Some));
+        let running = running.collect::<Result<Vec<_>>>()?;
+        let config = shipped(self.setup.proxy);
+        let proxies = PROXIES.iter().map(|&machine| match self.protocol {
+            Protocol::Memcached => programs::nutcracker(machine, &config, folder),
+            Protocol::S3 => programs::haproxy(machine, &config, folder),
+        });
+        Ok(Cluster {
+            _proxies: proxies.collect::<Result<_>>()?,
+            nodes,
+            running,
+            etcd,
+        })
+    }
+
+    /// One failure after another, until the load ends by itself or there were enough.
+    fn trouble(
+        &self,
+        cluster: &mut Cluster,
+        load: &Load,
+        length: Length,
+        began: Instant,
+    ) -> Result<Vec<Window>> {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(length.seed);
+        let mut windows = Vec::new();
+        let kinds = [
+            Fault::Kill,
+            Fault::Cut,
+            Fault::Stop,
+            Fault::Unseen,
+            Fault::End,
+            Fault::Registry,
+        ];
+        let has_time = |windows: &[Window]| match self.lies {
+            true => began.elapsed() < PLANTED_TIME,
+            false => windows.len() < length.faults,
+        };
+        calm(load, Duration::from_secs(3));
+        while has_time(&windows) && !load.ended.load(Relaxed) {
+            let fault = kinds[windows.len() % kinds.len()];
+            let node = rng.random_range(0..cluster.nodes.len());
+            let time = Duration::from_millis(rng.random_range(1000..7000));
+            windows.push(cluster.suffer(fault, node, time, load)?);
+            calm(load, Duration::from_millis(rng.random_range(1500..4000)));
+        }
+        if !self.lies && !load.ended.load(Relaxed) {
+            programs::wait_for_ring(&cluster.nodes)?;
+            calm(load, Duration::from_secs(1));
+        }
+        Ok(windows)
+    }
+}
+
+impl Cluster {
+    fn suffer(&mut self, fault: Fault, node: usize, time: Duration, load: &Load) -> Result<Window> {
+        let began = Instant::now();
+        let machine = self.nodes[node].machine;
+        match fault {
+            Fault::Kill | Fault::End => {
+                let signal = if fault == Fault::Kill { "KILL" } else { "TERM" };
+                if let Some(program) = self.running[node].take() {
+                    program.end(signal)?;
+                }
+                calm(load, time);
+                self.running[node] = Some(self.nodes[node].start()?);
+            }
+            Fault::Cut => {
+                machine.cut()?;
+                calm(load, time);
+                machine.heal()?;
+            }
+            Fault::Unseen => {
+                PROXIES[0].deafen(machine)?;
+                calm(load, time);
+                PROXIES[0].hear(machine)?;
+            }
+            Fault::Stop | Fault::Registry => {
+                let registry = self.etcd.as_ref().filter(|_| fault == Fault::Registry);
+                let stopped = registry.or(self.running[node].as_ref());
+                if let Some(program) = stopped {
+                    program.signal("STOP")?;
+                    calm(load, time);
+                    program.signal("CONT")?;
+                }
+            }
+        }
+        Ok(Window {
+            fault,
+            node,
+            began,
+            ended: Instant::now(),
+        })
+    }
+}
+
+/// Waits, unless the load ends by itself.
+fn calm(load: &Load, time: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < time && !load.ended.load(Relaxed) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn summary(load: &Load, windows: &[Window], found: Option<Duration>) -> Summary {
+    let counts = &load.counts;
+    let failed = counts.failed.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_expected = |&&when: &&Instant| {
+        let near = |at: Instant| when >= at && when < at + DETECTION;
+        windows
+            .iter()
+            .any(|window| near(window.began) || near(window.ended))
+    };
+    let expected = failed.iter().filter(is_expected).count();
+    let (reads, hits) = (counts.reads.load(Relaxed), counts.hits.load(Relaxed));
+    Summary {
+        operations: counts.operations.load(Relaxed),
+        hit_share: hits as f64 / reads.max(1) as f64,
+        refused: counts.refused.load(Relaxed),
+        failed: failed.len(),
+        failed_late: failed.len() - expected,
+        faults: windows.len(),
+        found,
+    }
+}
+
+/// The last failures, for a message.
+fn last(windows: &[Window]) -> String {
+    let last = windows.iter().rev().take(3);
+    let last = last.map(|window| {
+        let ago = window.ended.elapsed().as_secs_f64();
+        let name = NODES[window.node].name;
+        format!("{:?} of {name} until {ago:.1} s ago", window.fault)
+    });
+    last.collect::<Vec<_>>().join(", ")
+}
+
+/// Objects of nodes that did not fail were served by the same node throughout.
+fn unmoved(load: &Load, windows: &[Window]) -> Result<()> {
+    let served = load
+        .served_by
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    let Some(first) = windows.first() else {
+        return Ok(());
+    };
+    let mut owners = vec![None; load.keys];
+    for one in served.iter().filter(|one| one.when < first.began) {
+        owners[one.key] = Some(one.node.clone());
+    }
+    for one in served.iter() {
+        let Some(owner) = &owners[one.key] else {
+            continue;
+        };
+        let failed = windows.iter().any(|window| {
+            let near = window.began..window.ended + DETECTION;
+            NODES[window.node].name == owner && near.contains(&one.when)
+        });
+        ensure!(
+            failed || *owner == one.node,
+            "object {} of {owner}, which had not failed, was served by {}",
+            one.key,
+            one.node
+        );
+    }
+    Ok(())
+}
