@@ -45,6 +45,19 @@ impl Clock {
         }
     }
 
+    /// The time since a moment in the past, also that in which the machine slept.
+    pub fn now_with_sleep(&self) -> Tick {
+        match self {
+            Clock::Real { .. } => {
+                let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+                let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+                let nanoseconds = u64::try_from(time.tv_nsec).unwrap_or(0);
+                Tick(seconds.saturating_mul(1_000_000_000) + nanoseconds)
+            }
+            Clock::Virtual(clock) => clock.now(),
+        }
+    }
+
     /// Wall-clock seconds since 1970, the unit of expiry times.
     pub fn unix_seconds(&self) -> u64 {
         match self {

@@ -132,14 +132,11 @@ async fn another_ring_begins_without_items() {
 #[tokio::test]
 async fn a_touched_item_from_before_a_gain_stays_away() {
     let store = store().await;
-    store.membership().await_ring(1);
+    store.membership().await_ring();
     let items = items_of(&store).await;
     store.membership().announce(ring(&["a", "b"], "a"));
     items.settle_ring().await.unwrap();
-    let key = (0..).map(|n: u32| n.to_string().into_bytes());
-    let mut moving = key
-        .filter(|key| ring(&["a", "b"], "a").owns(key) && !ring(&["a", "b", "c"], "a").owns(key));
-    let key = moving.next().unwrap();
+    let key = moving_key();
     items.put(&key, item()).await.unwrap();
     // Amended, it keeps its version.
     let touch = |present: Option<&floe::Item>| {
@@ -154,7 +151,7 @@ async fn a_touched_item_from_before_a_gain_stays_away() {
     store.membership().announce(ring(&["a", "b"], "a"));
     items.settle_ring().await.unwrap();
     assert_eq!(items.get(&key).await.unwrap(), None);
-    assert!(!items.delete(&key).await.unwrap_or(true) || items.get(&key).await.unwrap().is_none());
+    assert!(!items.delete(&key).await.unwrap());
     items.put(&key, item()).await.unwrap();
     assert!(items.get(&key).await.unwrap().is_some());
 }
@@ -200,4 +197,73 @@ fn owners_are_those_of_nutcracker_and_pymemcache() {
             assert_eq!(owners, [owner], "{key} of {}", ring.name);
         }
     }
+}
+
+/// An update that waited for its turn while its key went to another node and came back.
+#[tokio::test]
+async fn an_update_takes_nothing_from_before_its_key_went_and_came_back() {
+    let store = store().await;
+    store.membership().fix(ring(&["a", "b"], "a"));
+    let items = items_of(&store).await;
+    let key = moving_key();
+    items.put(&key, item()).await.unwrap();
+    let seen = std::cell::Cell::new(None);
+    let mut late = Box::pin(items.update(&key, |present| {
+        seen.set(Some(present.is_some()));
+        Decision::Put(item(), ())
+    }));
+    let first = items.update(&key, |_| {
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(late.as_mut().poll(&mut context).is_pending());
+        // Another node had it for a while.
+        store.membership().announce(ring(&["a", "b", "c"], "a"));
+        store.membership().settle(u64::MAX / 2);
+        store.membership().announce(ring(&["a", "b"], "a"));
+        store.membership().settle(u64::MAX / 2 + 1);
+        Decision::Put(item(), ())
+    });
+    // It saw the value from before, so it must not be acknowledged.
+    expect_refused(first.await, Refusal::Foreign);
+    late.await.unwrap();
+    assert_eq!(seen.get(), Some(false));
+}
+
+/// What another ring forgot stays away when the first one is back, even if nothing was stored
+/// meanwhile.
+#[tokio::test]
+async fn a_ring_that_is_back_begins_without_items() {
+    let store = store().await;
+    for (names, holds) in [
+        (&["a", "b"][..], false),
+        (&["a", "b"], true),
+        (&["a", "b", "c"], false),
+        (&["a", "b"], false),
+    ] {
+        store.membership().fix(ring(names, "a"));
+        let items = items_of(&store).await;
+        let key = staying_key();
+        assert_eq!(items.get(&key).await.unwrap().is_some(), holds, "{names:?}");
+        if names.len() == 2 {
+            items.put(&key, item()).await.unwrap();
+            store.flush().await.unwrap();
+        }
+    }
+}
+
+fn keys() -> impl Iterator<Item = Vec<u8>> {
+    (0..).map(|n: u32| n.to_string().into_bytes())
+}
+
+/// A key that `a` loses to `c`.
+fn moving_key() -> Vec<u8> {
+    let (two, three) = (ring(&["a", "b"], "a"), ring(&["a", "b", "c"], "a"));
+    let mut moving = keys().filter(|key| two.owns(key) && !three.owns(key));
+    moving.next().unwrap()
+}
+
+/// A key that `a` keeps.
+fn staying_key() -> Vec<u8> {
+    let (two, three) = (ring(&["a", "b"], "a"), ring(&["a", "b", "c"], "a"));
+    let mut staying = keys().filter(|key| two.owns(key) && three.owns(key));
+    staying.next().unwrap()
 }

@@ -38,7 +38,14 @@ const REGISTRY_HASTE: f64 = 0.93;
 struct Entries {
     revision: u64,
     leases: BTreeMap<u64, (Duration, Tick)>,
-    entries: BTreeMap<String, (Entry, u64, u64)>,
+    entries: BTreeMap<String, Kept>,
+}
+
+struct Kept {
+    entry: Entry,
+    lease: u64,
+    revision: u64,
+    modification: u64,
 }
 
 impl Entries {
@@ -46,7 +53,7 @@ impl Entries {
         self.leases.retain(|_, (_, end)| *end > now);
         let leases = &self.leases;
         self.entries
-            .retain(|_, (_, lease, _)| leases.contains_key(lease));
+            .retain(|_, kept| leases.contains_key(&kept.lease));
     }
 }
 
@@ -125,21 +132,30 @@ impl Registry for Link {
             }
             entries.revision += 1;
             let revision = entries.revision;
-            entries
-                .entries
-                .insert(name.to_owned(), (entry.clone(), lease, revision));
+            let kept = Kept {
+                entry: entry.clone(),
+                lease,
+                revision,
+                modification: revision,
+            };
+            entries.entries.insert(name.to_owned(), kept);
             Some(revision)
         });
         registered.await
     }
 
     async fn replace(&self, entry: &Registered, _lease: u64) -> Result<bool, LeaseError> {
+        let known = (entry.revision, entry.modification);
         self.call(|entries, _| {
-            let found = entries.entries.get_mut(&entry.name);
-            found
-                .filter(|(_, _, revision)| *revision == entry.revision)
-                .map(|(present, ..)| *present = entry.entry.clone())
-                .is_some()
+            entries.revision += 1;
+            let modification = entries.revision;
+            let kept = entries.entries.get_mut(&entry.name);
+            let kept = kept.filter(|kept| (kept.revision, kept.modification) == known);
+            kept.map(|kept| {
+                kept.entry = entry.entry.clone();
+                kept.modification = modification;
+            })
+            .is_some()
         })
         .await
     }
@@ -147,10 +163,11 @@ impl Registry for Link {
     async fn members(&self) -> Result<Vec<Registered>, LeaseError> {
         self.call(|entries, _| {
             let all = entries.entries.iter();
-            all.map(|(name, (entry, _, revision))| Registered {
+            all.map(|(name, kept)| Registered {
                 name: name.clone(),
-                entry: entry.clone(),
-                revision: *revision,
+                entry: kept.entry.clone(),
+                revision: kept.revision,
+                modification: kept.modification,
             })
             .collect()
         })
@@ -227,7 +244,8 @@ impl Node {
         config.ram.size = ByteSize::kib(300);
         let device = self.power.reopen();
         let store = Store::open(device, clock.clone(), &config).await.unwrap();
-        store.membership().await_ring(self.place.identity());
+        store.membership().set_identity(self.place.identity());
+        store.membership().await_ring();
         store.membership().withdraw();
         let items = ItemConfig {
             max_value: ByteSize::kib(1),
@@ -461,7 +479,7 @@ fn run(seed: u64) {
                     client.await.unwrap();
                 }
                 // Without trouble the ring settles.
-                clock.sleep(LEASE * 8).await;
+                clock.sleep(LEASE * 12).await;
                 world.expect_owners();
                 {
                     let history = world.history.borrow();

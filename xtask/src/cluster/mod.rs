@@ -7,13 +7,14 @@
 mod history;
 mod load;
 mod network;
+mod page;
 mod programs;
 mod trial;
 
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::blackbox::scenario;
 use crate::built::{self, Profile};
@@ -36,10 +37,11 @@ pub struct Options {
     common: scenario::Options,
 }
 
-const TOOLS: [(&str, &str); 7] = [
+const TOOLS: [(&str, &str); 8] = [
     ("unshare", "util-linux"),
     ("nsenter", "util-linux"),
     ("ip", "iproute2"),
+    ("pkill", "procps"),
     ("kill", "procps"),
     ("nutcracker", "nutcracker"),
     ("haproxy", "haproxy"),
@@ -172,6 +174,11 @@ fn sandbox() -> Option<Command> {
 }
 
 fn inside(options: &Options, binary: &Path) -> Result<()> {
+    // It changes the network of its namespace.
+    ensure!(
+        std::process::id() == 1,
+        "{INSIDE} is for the sandbox of this task alone"
+    );
     network::build().context("the network cannot be built")?;
     let only = &options.common.only;
     let chosen = TRIALS.iter().filter(|trial| {
@@ -181,9 +188,21 @@ fn inside(options: &Options, binary: &Path) -> Result<()> {
         faults: if options.quick { 6 } else { 24 },
         seed: options.seed,
     };
+    let mut ran = 0;
     let mut failed = Vec::new();
+    if only.is_empty() || only.iter().any(|word| page::NAME.contains(word.as_str())) {
+        ran += 1;
+        match page::run(binary, folder(page::NAME)?.path()) {
+            Ok(()) => println!("cluster: {}: the commands of the page work", page::NAME),
+            Err(error) => {
+                println!("cluster: {} FAILED: {error:#}", page::NAME);
+                failed.push(page::NAME);
+            }
+        }
+    }
     for trial in chosen {
         let folder = folder(trial.name)?;
+        ran += 1;
         match trial.run(length, binary, folder.path()) {
             Ok(summary) => println!("cluster: {}: {summary}", trial.name),
             Err(error) => {
@@ -192,6 +211,7 @@ fn inside(options: &Options, binary: &Path) -> Result<()> {
             }
         }
     }
+    ensure!(ran > 0, "no trial has such a name");
     match failed.is_empty() {
         true => Ok(()),
         false => bail!("failed: {}", failed.join(", ")),

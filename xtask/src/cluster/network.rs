@@ -75,8 +75,8 @@ impl Machine {
 
 /// Builds the network inside the sandbox. The clients are on the bridge itself.
 pub(super) fn build() -> Result<()> {
+    project::run(Command::new("mount").args(["-t", "tmpfs", "tmpfs", "/run"]))?;
     std::fs::create_dir_all("/run/netns").context("/run/netns")?;
-    project::run(Command::new("mount").args(["-t", "tmpfs", "tmpfs", "/run/netns"]))?;
     ip(&["link", "set", "lo", "up"])?;
     ip(&["link", "add", "br0", "type", "bridge"])?;
     ip(&["addr", "add", "10.77.0.1/24", "dev", "br0"])?;

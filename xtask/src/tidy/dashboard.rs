@@ -1,4 +1,4 @@
-//! The Grafana dashboard must name only metrics that the code exports.
+//! The Grafana dashboards must name only metrics that the code exports.
 
 use std::path::Path;
 
@@ -9,7 +9,10 @@ use super::files::project_files;
 use super::rust_rules::is_rust;
 use super::violation::Violation;
 
-const DASHBOARD: &str = "packaging/grafana/floe.json";
+const DASHBOARDS: &[&str] = &[
+    "packaging/grafana/floe.json",
+    "packaging/grafana/fleet.json",
+];
 
 /// Prefixes of exported tables of counters.
 const TABLES: &[&str] = &["floe_object_", "floe_chunk_", "floe_device_"];
@@ -18,32 +21,34 @@ const TABLES: &[&str] = &["floe_object_", "floe_chunk_", "floe_device_"];
 const SUFFIXES: &[&str] = &["_bucket", "_sum", "_count", "_total"];
 
 pub(super) fn check(root: &Path, violations: &mut Vec<Violation>) -> Result<()> {
-    let Ok(text) = std::fs::read_to_string(root.join(DASHBOARD)) else {
-        return Ok(());
-    };
-    let dashboard: Value = match serde_json::from_str(&text) {
+    let code = server_source(root)?;
+    for &file in DASHBOARDS {
+        if let Ok(text) = std::fs::read_to_string(root.join(file)) {
+            check_dashboard(file, &text, &code, violations);
+        }
+    }
+    Ok(())
+}
+
+fn check_dashboard(file: &str, text: &str, code: &str, violations: &mut Vec<Violation>) {
+    let dashboard: Value = match serde_json::from_str(text) {
         Ok(value) => value,
         Err(error) => {
-            violations.push(Violation::new(
-                DASHBOARD,
-                error.line(),
-                format!("is not JSON: {error}"),
-            ));
-            return Ok(());
+            let rule = format!("is not JSON: {error}");
+            violations.push(Violation::new(file, error.line(), rule));
+            return;
         }
     };
     let mut queries = Vec::new();
     collect_queries(&dashboard, &mut queries);
-    let code = server_source(root)?;
     for (index, line) in text.lines().enumerate() {
         for name in metric_names(line) {
-            if queries.iter().any(|q| q.contains(name)) && !exported(&code, name) {
+            if queries.iter().any(|q| q.contains(name)) && !exported(code, name) {
                 let rule = format!("the metric `{name}` is not exported by floe-server");
-                violations.push(Violation::new(DASHBOARD, index + 1, rule));
+                violations.push(Violation::new(file, index + 1, rule));
             }
         }
     }
-    Ok(())
 }
 
 fn collect_queries(value: &Value, queries: &mut Vec<String>) {

@@ -60,8 +60,8 @@ impl Default for NodeConfig {
     }
 }
 
-/// Bytes of the longest name, which nutcracker takes too.
-const NAME_BYTES_MAX: usize = 255;
+/// Bytes of the longest name: nutcracker 0.4 hashes no more of longer ones.
+const NAME_BYTES_MAX: usize = 75;
 
 /// etcd grants no shorter lease by its defaults.
 const LEASE_MS_MIN: u32 = 300;
@@ -79,7 +79,7 @@ impl NodeConfig {
         if self.name.len() > NAME_BYTES_MAX || self.name.chars().any(char::is_control) {
             return Err(problem(
                 "node.name",
-                "it is longer than 255 bytes, or not text",
+                "it is longer than 75 bytes, or not text",
                 "use the name of this server in the clients' configuration",
             ));
         }

@@ -3,11 +3,12 @@
 //! The crate `etcd-client` compiles protocol buffers when it is built, which needs a program
 //! beside the Rust toolchain; the JSON interface has the same operations.
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use floe::membership::{Entry, LeaseError, Registered, Registry};
+use floe::membership::{Entry, LeaseError, Registered, Registry, RingHash};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -22,6 +23,8 @@ const ANSWER_BYTES_MAX: usize = 16 << 20;
 pub(super) struct Etcd {
     client: reqwest::Client,
     addresses: Vec<String>,
+    /// The one that answered last.
+    answering: AtomicUsize,
     prefix: String,
 }
 
@@ -41,7 +44,7 @@ impl<'de> Deserialize<'de> for Number {
 
 #[derive(Deserialize)]
 struct Granted {
-    #[serde(rename = "ID", default)]
+    #[serde(rename = "ID")]
     id: Number,
 }
 
@@ -68,6 +71,7 @@ struct FoundKey {
     #[serde(default)]
     value: String,
     create_revision: Number,
+    mod_revision: Number,
 }
 
 #[derive(Deserialize)]
@@ -92,7 +96,7 @@ struct Problem {
 /// An answer of etcd other than a success.
 #[derive(Debug, thiserror::Error)]
 enum EtcdError {
-    #[error("etcd has none of the addresses of node.etcd: {0}")]
+    #[error("no address of node.etcd answers as etcd: {0}")]
     Unreachable(String),
     #[error("etcd refused {path}: {message}")]
     Refused { path: String, message: String },
@@ -101,10 +105,17 @@ enum EtcdError {
 }
 
 impl Etcd {
-    pub(super) fn new(addresses: &[String], prefix: &str) -> Result<Self, LeaseError> {
+    /// Asks each address for at most its share of `time`.
+    pub(super) fn new(
+        addresses: &[String],
+        prefix: &str,
+        time: Duration,
+    ) -> Result<Self, LeaseError> {
+        // Addresses are few.
+        let share = time / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
         let client = reqwest::Client::builder()
             .user_agent(concat!("floe/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(Duration::from_secs(1))
+            .timeout(share)
             // A proxy between would delay renewals.
             .no_proxy()
             .build()?;
@@ -114,11 +125,12 @@ impl Etcd {
                 .iter()
                 .map(|address| address.trim_end_matches('/').to_owned())
                 .collect(),
+            answering: AtomicUsize::new(0),
             prefix: format!("{}/members/", prefix.trim_end_matches('/')),
         })
     }
 
-    /// Asks the addresses in turn until one answers.
+    /// Asks the addresses in turn until one answers, from the one that answered last.
     async fn ask<T: for<'de> Deserialize<'de>>(
         &self,
         path: &str,
@@ -126,7 +138,9 @@ impl Etcd {
     ) -> Result<T, LeaseError> {
         let body = serde_json::to_vec(request)?;
         let mut problem = String::new();
-        for address in &self.addresses {
+        let (first, count) = (self.answering.load(Relaxed), self.addresses.len());
+        for index in (first..first + count).map(|index| index % count) {
+            let address = &self.addresses[index];
             let url = format!("{address}/v3/{path}");
             let sent = self.client.post(url).body(body.clone()).send();
             match sent.await {
@@ -134,7 +148,10 @@ impl Etcd {
                 Ok(answer) if answer.status().is_server_error() => {
                     problem = format!("{address}: {}", answer.status());
                 }
-                Ok(answer) => return read(path, answer).await,
+                Ok(answer) => {
+                    self.answering.store(index, Relaxed);
+                    return read(path, answer).await;
+                }
                 Err(error) => problem = format!("{address}: {}", chain(&error)),
             }
         }
@@ -145,23 +162,23 @@ impl Etcd {
         STANDARD.encode(format!("{}{name}", self.prefix))
     }
 
-    /// Puts an entry if its key has that creation revision, 0 being none. Returns the revision
-    /// of the change.
+    /// Puts an entry if its key was modified last by that revision, 0 if there is no such key.
+    /// Returns the revision of the change.
     async fn put_if(
         &self,
         name: &str,
         entry: &Entry,
         lease: u64,
-        revision: u64,
+        modification: u64,
     ) -> Result<Option<u64>, LeaseError> {
         let key = self.key(name);
         let value = STANDARD.encode(serde_json::to_vec(entry)?);
         let request = json!({
             "compare": [{
                 "key": key,
-                "target": "CREATE",
+                "target": "MOD",
                 "result": "EQUAL",
-                "create_revision": revision.to_string(),
+                "mod_revision": modification.to_string(),
             }],
             "success": [{
                 "request_put": { "key": key, "value": value, "lease": lease.to_string() },
@@ -220,6 +237,16 @@ async fn read<T: for<'de> Deserialize<'de>>(
     })
 }
 
+/// The entry of a node that says nothing which this one understands.
+fn unknown() -> Entry {
+    Entry {
+        weight: 1,
+        hash: RingHash::Off,
+        tag: String::new(),
+        announced: 0,
+    }
+}
+
 /// The end of the range of keys that begin with `prefix`.
 fn end_of(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
@@ -261,7 +288,7 @@ impl Registry for Etcd {
     }
 
     async fn replace(&self, entry: &Registered, lease: u64) -> Result<bool, LeaseError> {
-        let put = self.put_if(&entry.name, &entry.entry, lease, entry.revision);
+        let put = self.put_if(&entry.name, &entry.entry, lease, entry.modification);
         Ok(put.await?.is_some())
     }
 
@@ -276,12 +303,12 @@ impl Registry for Etcd {
             let key = String::from_utf8(STANDARD.decode(one.key)?)?;
             let name = key.strip_prefix(&self.prefix).unwrap_or(&key).to_owned();
             let value = STANDARD.decode(one.value)?;
-            let entry = serde_json::from_slice(&value)
-                .map_err(|error| format!("the entry `{key}` in etcd is not Floe's: {error}"))?;
             members.push(Registered {
                 name,
-                entry,
+                // One of another version of Floe agrees with none.
+                entry: serde_json::from_slice(&value).unwrap_or_else(|_| unknown()),
                 revision: one.create_revision.0,
+                modification: one.mod_revision.0,
             });
         }
         Ok(members)

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use floe::ItemCache;
-use floe::membership::{Content, LeaseError, Membership, Place, keep};
+use floe::membership::{Content, LeaseError, Membership, Place, RingHash, keep};
 use floe::object::ObjectCache;
 use floe_device::Clock;
 use parking_lot::Mutex;
@@ -67,6 +67,14 @@ pub(crate) struct NodeStatus {
 
 /// This server as a node.
 pub(crate) struct Node {
+    state: Arc<State>,
+    /// One change at a time.
+    changing: tokio::sync::Mutex<()>,
+    keeper: Mutex<Option<Keeper>>,
+}
+
+/// The parts of a node that the task which keeps its place has, too.
+struct State {
     config: NodeConfig,
     name: String,
     clock: Clock,
@@ -74,9 +82,6 @@ pub(crate) struct Node {
     /// The items of memcached, once they are open.
     items: Mutex<Option<ItemCache>>,
     eras: AtomicU64,
-    /// One change at a time.
-    changing: tokio::sync::Mutex<()>,
-    keeper: Mutex<Option<Keeper>>,
 }
 
 /// The task that keeps the place.
@@ -103,25 +108,27 @@ impl Node {
     ) -> Arc<Self> {
         let config = config.cloned().unwrap_or_default();
         let membership = objects.store().membership();
+        if let Some(place) = config.place() {
+            membership.set_identity(place.identity());
+            if place.hash != RingHash::Off {
+                membership.await_ring();
+            }
+        }
         if let Some(ring) = config.fixed_ring() {
             membership.fix(ring);
-        }
-        if let Some(place) = config.place()
-            && config.ring.is_empty()
-            && place.hash != floe::membership::RingHash::Off
-        {
-            membership.await_ring(place.identity());
         }
         if config.rejoin != Rejoin::Warm {
             membership.withdraw();
         }
         Arc::new(Node {
-            name: config.effective_name(),
-            config,
-            clock: clock.clone(),
-            objects: objects.clone(),
-            items: Mutex::default(),
-            eras: AtomicU64::new(0),
+            state: Arc::new(State {
+                name: config.effective_name(),
+                config,
+                clock: clock.clone(),
+                objects: objects.clone(),
+                items: Mutex::default(),
+                eras: AtomicU64::new(0),
+            }),
             changing: tokio::sync::Mutex::default(),
             keeper: Mutex::default(),
         })
@@ -129,20 +136,20 @@ impl Node {
 
     /// Takes charge of the items of memcached.
     pub(crate) fn adopt(&self, items: &ItemCache) {
-        *self.items.lock() = Some(items.clone());
+        *self.state.items.lock() = Some(items.clone());
     }
 
     /// Takes the place that the settings give, before the first request.
     ///
     /// # Errors
     /// The content could not be forgotten, or etcd has no usable address.
-    pub(crate) async fn start(self: &Arc<Self>) -> Result<(), LeaseError> {
-        match (self.config.place(), self.config.rejoin) {
+    pub(crate) async fn start(&self) -> Result<(), LeaseError> {
+        match (self.state.config.place(), self.state.config.rejoin) {
             (Some(place), _) => self.keep(place)?,
             (None, Rejoin::Warm) => {}
             (None, Rejoin::NewEra) => {
-                self.begin_era().await?;
-                self.membership().confirm();
+                self.state.begin_era().await?;
+                self.state.membership().confirm();
             }
             (None, Rejoin::Wait) => tracing::info!(
                 "this node answers with misses until it is told: POST /v1/node/confirm or /v1/node/join"
@@ -151,12 +158,15 @@ impl Node {
         Ok(())
     }
 
-    fn keep(self: &Arc<Self>, place: Place) -> Result<(), LeaseError> {
-        let registry = Etcd::new(&self.config.etcd, &self.config.etcd_prefix)?;
+    fn keep(&self, place: Place) -> Result<(), LeaseError> {
+        let NodeConfig {
+            etcd, etcd_prefix, ..
+        } = &self.state.config;
+        let registry = Etcd::new(etcd, etcd_prefix, place.time_of_calls())?;
         let stop = CancellationToken::new();
-        let (node, stopping) = (Arc::clone(self), stop.clone());
+        let (state, stopping) = (Arc::clone(&self.state), stop.clone());
         let task = tokio::spawn(async move {
-            keep(&place, &registry, &*node, &node.clock, &stopping).await;
+            keep(&place, &registry, &*state, &state.clock, &stopping).await;
         });
         *self.keeper.lock() = Some(Keeper { stop, task });
         Ok(())
@@ -169,7 +179,7 @@ impl Node {
     }
 
     async fn leave(&self) {
-        self.membership().withdraw();
+        self.state.membership().withdraw();
         let keeper = self.keeper.lock().take();
         if let Some(mut keeper) = keeper {
             keeper.stop.cancel();
@@ -177,22 +187,22 @@ impl Node {
                 biased;
                 _ = &mut keeper.task => {}
                 // The lease ends by itself.
-                () = self.clock.sleep(LEAVE_TIME) => keeper.task.abort(),
+                () = self.state.clock.sleep(LEAVE_TIME) => keeper.task.abort(),
             }
         }
-        self.membership().withdraw();
+        self.state.membership().withdraw();
     }
 
     /// Carries a command out.
     ///
     /// # Errors
-    /// [`CommandError`]; the node is not confirmed then, unless it was before.
-    pub(crate) async fn command(self: &Arc<Self>, command: Command) -> Result<(), CommandError> {
+    /// [`CommandError`]; the node is not confirmed then, unless the command was `Confirm`.
+    pub(crate) async fn command(&self, command: Command) -> Result<(), CommandError> {
         let _changing = self.changing.lock().await;
-        let place = self.config.place();
+        let place = self.state.config.place();
         match (command, place) {
             (Command::Confirm, Some(_)) => return Err(CommandError::HasLease),
-            (Command::Confirm, None) => self.membership().confirm(),
+            (Command::Confirm, None) => self.state.membership().confirm(),
             (Command::Leave, _) => self.leave().await,
             (Command::Join, place) => {
                 self.leave().await;
@@ -200,8 +210,8 @@ impl Node {
                     // A new lease begins an era.
                     Some(place) => self.keep(place).map_err(CommandError::Failed)?,
                     None => {
-                        self.begin_era().await.map_err(CommandError::Failed)?;
-                        self.membership().confirm();
+                        self.state.begin_era().await.map_err(CommandError::Failed)?;
+                        self.state.membership().confirm();
                     }
                 }
             }
@@ -211,17 +221,17 @@ impl Node {
     }
 
     pub(crate) fn status(&self) -> NodeStatus {
-        let membership = self.membership();
+        let membership = self.state.membership();
         let left = membership.confirmed_for();
         let refused = membership.refusals();
         NodeStatus {
-            name: self.name.clone(),
-            rejoin: self.config.rejoin,
+            name: self.state.name.clone(),
+            rejoin: self.state.config.rejoin,
             confirmed: membership.is_confirmed(),
             confirmed_for_ms: left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
             settled: membership.is_settled(),
             ring_nodes: membership.ring_members(),
-            eras: self.eras.load(Relaxed),
+            eras: self.state.eras.load(Relaxed),
             reads_refused: refused.reads,
             writes_refused: refused.writes,
         }
@@ -229,12 +239,12 @@ impl Node {
 
     /// True if the node answers for all keys that a ring gives it.
     pub(crate) fn is_member(&self) -> bool {
-        let membership = self.membership();
+        let membership = self.state.membership();
         membership.is_confirmed() && membership.is_settled()
     }
 }
 
-impl Content for Node {
+impl Content for State {
     fn membership(&self) -> &Membership {
         self.objects.store().membership()
     }
@@ -242,7 +252,7 @@ impl Content for Node {
     async fn begin_era(&self) -> Result<(), LeaseError> {
         let items = self.items.lock().clone();
         if let Some(items) = items {
-            items.flush_all(None).await?;
+            items.begin_era().await?;
         }
         self.objects.begin_era().await?;
         self.eras.fetch_add(1, Relaxed);

@@ -151,19 +151,28 @@ impl Era {
 pub(super) struct Versions {
     next: AtomicU64,
     limit: AtomicU64,
+    /// Microseconds of a second at which its versions begin.
+    offset: u64,
 }
 
 impl Versions {
-    pub(super) fn new(next: u64, limit: u64) -> Self {
+    /// `entropy` tells the versions of several nodes apart in most cases, so that a client does
+    /// not take an item of one for that of another.
+    pub(super) fn new(next: u64, limit: u64, entropy: u64) -> Self {
         Versions {
             next: AtomicU64::new(next),
             limit: AtomicU64::new(limit),
+            offset: entropy % 500_000,
         }
+    }
+
+    fn at(&self, now_unix_s: u64) -> u64 {
+        now_unix_s.saturating_mul(1_000_000) + self.offset
     }
 
     /// A version above all earlier ones; `None` at the limit.
     pub(super) fn issue(&self, now_unix_s: u64) -> Option<u64> {
-        let now = now_unix_s.saturating_mul(1_000_000);
+        let now = self.at(now_unix_s);
         let issued = self
             .next
             .fetch_update(SeqCst, SeqCst, |next| {
@@ -176,7 +185,7 @@ impl Versions {
 
     /// The next limit to make durable.
     pub(super) fn wanted_limit(&self, now_unix_s: u64) -> u64 {
-        let now = now_unix_s.saturating_mul(1_000_000);
+        let now = self.at(now_unix_s);
         let from = self.next.load(SeqCst).max(now);
         from.saturating_add(VERSIONS_PROMISED)
     }
@@ -233,7 +242,7 @@ mod tests {
 
     #[test]
     fn versions_grow_within_the_promise() {
-        let versions = Versions::new(5_000_000, 5_000_003);
+        let versions = Versions::new(5_000_000, 5_000_003, 0);
         assert_eq!(versions.issue(1), Some(5_000_000));
         assert_eq!(versions.issue(5), Some(5_000_001));
         assert_eq!(versions.issue(6), None);

@@ -127,7 +127,29 @@ impl Inner {
         (!has_ended && item.version >= self.version_first.max(first)).then_some(item)
     }
 
-    pub(super) async fn turn(&self, key: &StoreKey) -> MutexGuard<'_, ()> {
+    /// Begins a write: the key's lock, then the first version that counts.
+    pub(super) async fn begin_write(
+        &self,
+        key: &[u8],
+    ) -> Result<(StoreKey, MutexGuard<'_, ()>, u64), ItemError> {
+        // Before the key, so that what an era has ended is not looked for.
+        let admitted = self.membership().admit_write(key);
+        let stored = self.key(key)?;
+        admitted?;
+        let turn = self.turn(&stored).await;
+        let first = self.membership().admit_write(key)?;
+        Ok((stored, turn, first))
+    }
+
+    /// Ends a write: it is acknowledged only if no other node has owned the key meanwhile.
+    pub(super) fn end_write(&self, key: &[u8], first: u64) -> Result<(), ItemError> {
+        match self.membership().admit_write(key)? == first {
+            true => Ok(()),
+            false => Err(Refusal::Foreign.into()),
+        }
+    }
+
+    async fn turn(&self, key: &StoreKey) -> MutexGuard<'_, ()> {
         let hash = xxhash_rust::xxh3::xxh3_64(key.as_slice());
         // The remainder is below TURNS.
         self.turns[(hash % TURNS as u64) as usize].lock().await

@@ -29,12 +29,15 @@ pub(super) async fn open(cache: Cache, max_value: u64) -> Result<Arc<Inner>, Ite
     let is_new = cache.recovery().is_new();
     // Under another ring this node may have held other nodes' keys.
     let tiny = cache.tiny().map_or(0, Tiny::identity) ^ store.membership().identity();
+    let is_other = found.is_some_and(|record| record.tiny != tiny);
     let found = found.filter(|record| record.tiny == tiny);
     let record = found.unwrap_or_else(|| EraRecord::first(now, entropy, is_new, tiny));
     if found.is_none() {
         tracing::debug!("the store has no valid record of items");
     }
-    let versions = Versions::new(record.version_limit, record.version_limit);
+    let alone = store.membership().identity() == 0;
+    let apart = if alone { 0 } else { rand::random() };
+    let versions = Versions::new(record.version_limit, record.version_limit, apart);
     let inner = Arc::new(Inner {
         era: Era::new(record.era, record.flush_unix_s),
         version_first: record.version_first,
@@ -50,9 +53,12 @@ pub(super) async fn open(cache: Cache, max_value: u64) -> Result<Arc<Inner>, Ite
         cache,
         _claim: claim,
     });
-    // The first item writes the records: if opening did, a full cache would
-    // lose a zone to them. Until then the version limit is used up, so no
-    // version can be issued.
+    // A record of another engine or ring must not count again when that is back. Otherwise
+    // the first item writes the records: if opening did, a full cache would lose a zone to
+    // them. Until then the version limit is used up, so no version can be issued.
+    if is_other {
+        inner.write_records().await?;
+    }
     tokio::spawn(keep(Arc::downgrade(&inner)));
     Ok(inner)
 }
@@ -122,6 +128,16 @@ impl Inner {
         self.write(&mut written, era, flush).await?;
         // The era changes only when its record is durable: a restart must know
         // the era of every acknowledged item.
+        self.era.set(era, flush);
+        Ok(())
+    }
+
+    /// See [`ItemCache::begin_era`](super::ItemCache::begin_era).
+    pub(super) async fn begin_era(&self) -> Result<(), ItemError> {
+        let mut written = self.records.written.lock().await;
+        let era = self.era.current(|| self.now_unix_s()).wrapping_add(1);
+        let (_, flush) = self.era.get();
+        self.write(&mut written, era, flush).await?;
         self.era.set(era, flush);
         Ok(())
     }

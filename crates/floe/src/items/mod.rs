@@ -143,8 +143,10 @@ impl ItemCache {
     /// [`ItemError::Key`], [`ItemError::Cache`] once the store is closed.
     pub async fn get(&self, key: &[u8]) -> Result<Option<Item>, ItemError> {
         let inner = &self.inner;
+        // Admitted first, so that what an era has ended is not looked for.
+        let admitted = inner.membership().admit_read(key);
         let stored = inner.key(key)?;
-        let Some(first) = inner.membership().admit_read(key) else {
+        let Some(first) = admitted else {
             return Ok(None);
         };
         let value = inner.cache.get_value(stored.as_slice()).await?;
@@ -157,8 +159,9 @@ impl ItemCache {
     /// As [`get`](ItemCache::get).
     pub fn get_ram(&self, key: &[u8]) -> Result<Found, ItemError> {
         let inner = &self.inner;
+        let admitted = inner.membership().admit_read(key);
         let stored = inner.key(key)?;
-        let Some(first) = inner.membership().admit_read(key) else {
+        let Some(first) = admitted else {
             return Ok(Found::Miss);
         };
         Ok(match inner.cache.get_ram(stored.as_slice())? {
@@ -199,12 +202,9 @@ impl ItemCache {
     /// [`ItemError::Refused`], after which the item may be stored all the same.
     pub async fn put(&self, key: &[u8], item: NewItem) -> Result<u64, ItemError> {
         let inner = &self.inner;
-        let stored = inner.key(key)?;
-        inner.membership().admit_write(key)?;
-        let _turn = inner.turn(&stored).await;
+        let (stored, _turn, first) = inner.begin_write(key).await?;
         let version = inner.put(&stored, item, None).await?;
-        // Acknowledged only if no other node has owned the key meanwhile.
-        inner.membership().admit_write(key)?;
+        inner.end_write(key, first)?;
         Ok(version)
     }
 
@@ -214,16 +214,14 @@ impl ItemCache {
     /// As [`put`](ItemCache::put).
     pub async fn delete(&self, key: &[u8]) -> Result<bool, ItemError> {
         let inner = &self.inner;
-        let stored = inner.key(key)?;
-        let first = inner.membership().admit_write(key)?;
-        let _turn = inner.turn(&stored).await;
+        let (stored, _turn, first) = inner.begin_write(key).await?;
         // The store may expire an item slightly later than its head says.
         let has_ended = match inner.cache.get_ram(stored.as_slice())? {
             InRam::Hit(value) => inner.live(value.bytes, first).is_none(),
             InRam::OnFlash { .. } | InRam::Miss => false,
         };
         let was_there = inner.cache.remove(stored.as_slice()).await? && !has_ended;
-        inner.membership().admit_write(key)?;
+        inner.end_write(key, first)?;
         Ok(was_there)
     }
 
@@ -238,9 +236,7 @@ impl ItemCache {
         decide: impl FnOnce(Option<&Item>) -> Decision<R>,
     ) -> Result<Updated<R>, ItemError> {
         let inner = &self.inner;
-        let stored = inner.key(key)?;
-        let first = inner.membership().admit_write(key)?;
-        let _turn = inner.turn(&stored).await;
+        let (stored, _turn, first) = inner.begin_write(key).await?;
         let value = inner.cache.get_value(stored.as_slice()).await?;
         let present = value.and_then(|value| inner.live(value.bytes, first));
         let version = present.as_ref().map(|item| item.version);
@@ -255,7 +251,7 @@ impl ItemCache {
                 (result, None)
             }
         };
-        inner.membership().admit_write(key)?;
+        inner.end_write(key, first)?;
         Ok(Updated { result, version })
     }
 
@@ -268,6 +264,15 @@ impl ItemCache {
         let version = self.inner.version().await?;
         self.inner.membership().settle(version);
         Ok(())
+    }
+
+    /// Invalidates all items stored so far, like [`flush_all`](ItemCache::flush_all), but leaves
+    /// a pending flush in place.
+    ///
+    /// # Errors
+    /// As [`flush_all`](ItemCache::flush_all).
+    pub async fn begin_era(&self) -> Result<(), ItemError> {
+        self.inner.begin_era().await
     }
 
     /// Invalidates all items: those stored so far, or at `at_unix_s` those

@@ -1,15 +1,16 @@
 //! Keeps a node's place in a registry: a lease, and with it the ring of all that have one.
 //!
 //! **Why a lease keeps the law.** The node counts its lease from the moment at which it sent
-//! the renewal, and asks the registry for a tenth more. So it is no longer confirmed when the
-//! registry lets its place expire, if no clock runs a tenth slower than another; the time of
-//! day does not matter.
+//! the renewal, with the time in which the machine sleeps, and asks the registry for a tenth
+//! more. So it is no longer confirmed when the registry lets its place expire, if no clock runs
+//! a tenth slower than another; the time of day does not matter.
 //!
 //! **Why a ring of leases keeps it.** The ring is what the registry lists. A node that sees
 //! another ring announces it, which takes away what the ring gives to others, and says so in
 //! its entry. It owns what the ring adds once all entries say so. A node that is gone has no
 //! entry, and was not confirmed when it expired. So no key has two owners, whatever clients do
-//! and in whichever order they learn of a ring: the ones that are wrong get misses.
+//! and in whichever order they learn of a ring: the ones that are wrong get misses. Nothing but
+//! the registry's clock and the node itself may end a lease.
 
 use std::error::Error;
 use std::future::Future;
@@ -28,6 +29,9 @@ const RENEWALS: u32 = 3;
 
 /// The time between looks at a ring that is yet to settle.
 const SETTLING_PAUSE: Duration = Duration::from_millis(100);
+
+/// Looks with that pause at one ring.
+const LOOKS_IN_HASTE: u32 = 50;
 
 /// The error of a registry or of the content.
 pub type LeaseError = Box<dyn Error + Send + Sync>;
@@ -50,10 +54,12 @@ pub struct Entry {
 pub struct Registered {
     /// The node.
     pub name: String,
-    /// What it says.
+    /// Its words.
     pub entry: Entry,
     /// Differs between two registrations of one name.
     pub revision: u64,
+    /// Differs between two replacements of one entry.
+    pub modification: u64,
 }
 
 /// Where nodes leave their entries: linearizable, with leases. A call may be dropped at any
@@ -77,7 +83,8 @@ pub trait Registry: Send + Sync {
         lease: u64,
     ) -> impl Future<Output = Result<Option<u64>, LeaseError>> + Send;
 
-    /// Replaces the entry of that name and revision; `false` if there is none.
+    /// Replaces the entry of that name, revision and modification; `false` if there is none. A
+    /// late repetition finds another modification.
     fn replace(
         &self,
         entry: &Registered,
@@ -129,6 +136,11 @@ impl Place {
         }
     }
 
+    /// The time for one call of the registry.
+    pub fn time_of_calls(&self) -> Duration {
+        self.lease / RENEWALS
+    }
+
     fn has_ring(&self) -> bool {
         self.hash != RingHash::Off
     }
@@ -175,6 +187,8 @@ pub async fn keep(
             lease: None,
             view: 0,
             is_settled: true,
+            looks: 0,
+            settles_from: Tick::ZERO,
         };
         session.withdraw();
         let lost = tokio::select! {
@@ -183,20 +197,16 @@ pub async fn keep(
             Err(lost) = session.run() => Some(lost),
         };
         session.withdraw();
-        match lost {
-            None => {
-                // If it fails, the lease ends by itself.
-                if let Some(lease) = session.lease {
-                    let _ = session.timed(registry.revoke(lease)).await;
-                }
-            }
-            Some(lost) => {
-                tracing::warn!(%lost, "this node lost its place, and answers with misses");
-                tokio::select! {
-                    biased;
-                    () = stop.cancelled() => {}
-                    () = clock.sleep(pause) => {}
-                }
+        // If it fails, the lease ends by itself.
+        if let Some(lease) = session.lease {
+            let _ = session.timed(registry.revoke(lease)).await;
+        }
+        if let Some(lost) = lost {
+            tracing::warn!(%lost, "this node lost its place, and answers with misses");
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                () = clock.sleep(pause) => {}
             }
         }
     }
@@ -212,6 +222,10 @@ struct Session<'a, R, C> {
     /// The ring that was announced last.
     view: u64,
     is_settled: bool,
+    /// Looks at this ring.
+    looks: u32,
+    /// When the first ring may settle.
+    settles_from: Tick,
 }
 
 impl<R: Registry, C: Content> Session<'_, R, C> {
@@ -231,13 +245,15 @@ impl<R: Registry, C: Content> Session<'_, R, C> {
         let era = self.content.begin_era();
         era.await.map_err(Lost::Content)?;
         let revision = self.register(lease).await?;
+        // If the registry has lost its entries, their nodes are still confirmed for so long.
+        self.settles_from = self.clock.now_with_sleep() + self.place.lease;
         tracing::info!(name = self.place.name, "this node has a place");
         let mut confirmed_until: Option<Tick> = None;
         loop {
-            let sent = self.clock.now();
+            let sent = self.clock.now_with_sleep();
             match self.look(lease, revision).await {
                 Ok(()) => {
-                    let gap = confirmed_until.is_some_and(|until| self.clock.now() >= until);
+                    let gap = confirmed_until.is_some_and(|until| sent >= until);
                     if gap && self.place.forgets_after_gaps {
                         let era = self.content.begin_era();
                         era.await.map_err(Lost::Content)?;
@@ -252,7 +268,7 @@ impl<R: Registry, C: Content> Session<'_, R, C> {
                 Err(lost) => return Err(lost),
             }
             let pause = self.place.lease / RENEWALS;
-            let pause = match self.is_settled {
+            let pause = match self.is_settled || self.looks > LOOKS_IN_HASTE {
                 true => pause,
                 false => pause.min(SETTLING_PAUSE),
             };
@@ -303,21 +319,23 @@ impl<R: Registry, C: Content> Session<'_, R, C> {
         if view != self.view {
             let ring = self.ring_of(&members);
             self.content.membership().announce(ring);
-            (self.view, self.is_settled) = (view, false);
+            (self.view, self.is_settled, self.looks) = (view, false, 0);
         }
+        self.looks += 1;
         if own.entry.announced != view {
             let entry = Registered {
-                name: self.place.name.clone(),
                 entry: self.place.entry(view),
-                revision,
+                ..own.clone()
             };
             let replaced = self.registry.replace(&entry, lease);
             if !self.timed(replaced).await.map_err(Lost::Registry)? {
-                return Err(Lost::Removed);
+                // An earlier one without an answer was late: the next look shows the entry.
+                return Ok(());
             }
         }
         let mut others = members.iter().filter(|one| one.name != self.place.name);
-        if !self.is_settled && others.all(|one| self.agrees(one)) {
+        let may_settle = !self.is_settled && self.clock.now_with_sleep() >= self.settles_from;
+        if may_settle && others.all(|one| self.agrees(one)) {
             self.content.settle().await.map_err(Lost::Content)?;
             self.is_settled = true;
             tracing::info!(nodes = members.len(), "the ring has settled");
@@ -329,11 +347,14 @@ impl<R: Registry, C: Content> Session<'_, R, C> {
     fn agrees(&self, other: &Registered) -> bool {
         let (own, entry) = (self.place.entry(self.view), &other.entry);
         if (entry.hash, &entry.tag) != (own.hash, &own.tag) {
-            tracing::error!(
-                node = other.name,
-                "another node of the ring has other settings of node.ring_hash or node.hash_tag: \
-                 keys that the change of the ring would bring stay without an owner"
-            );
+            if self.looks == LOOKS_IN_HASTE {
+                tracing::error!(
+                    node = other.name,
+                    "another node of the ring has other settings of node.ring_hash or \
+                     node.hash_tag: keys that the change of the ring would bring stay without an \
+                     owner"
+                );
+            }
             return false;
         }
         entry.announced == self.view
@@ -356,7 +377,7 @@ impl<R: Registry, C: Content> Session<'_, R, C> {
         tokio::select! {
             biased;
             answer = call => answer,
-            () = self.clock.sleep(self.place.lease / RENEWALS) => {
+            () = self.clock.sleep(self.place.time_of_calls()) => {
                 Err("no answer in a third of the lease".into())
             }
         }

@@ -36,7 +36,8 @@ const ALWAYS: u64 = u64::MAX;
 /// of them, what is older does not count.
 const RINGS_MAX: usize = 16;
 
-/// Announced rings at once. With more the node owns nothing until it has settled.
+/// Announced rings at once. With more the node forgets them, and owns nothing until it has
+/// settled.
 const PENDING_MAX: usize = 8;
 
 /// Why a node may not answer for a key.
@@ -89,17 +90,25 @@ struct Epoch {
 }
 
 impl Rings {
-    fn owns(&self, key: &[u8]) -> bool {
-        self.pending.len() <= PENDING_MAX
-            && self.pending.iter().all(|ring| ring.owns(key))
-            && self.settled.back().is_some_and(|now| now.ring.owns(key))
+    /// The first version from which on the node owned `key` without a break; `None` if it does
+    /// not own it.
+    fn owned_since(&self, key: &[u8]) -> Option<u64> {
+        let hash = self.settled.back()?.ring.hash(key);
+        let owns = |ring: &Ring| ring.owns_hashed(key, hash);
+        if !self.pending.iter().all(owns) {
+            return None;
+        }
+        let newest_first = self.settled.iter().rev();
+        let owned = newest_first.take_while(|epoch| owns(&epoch.ring));
+        owned.last().map(|epoch| epoch.version)
     }
 
-    /// The first version from which on the node owned `key` without a break.
-    fn owned_since(&self, key: &[u8]) -> u64 {
-        let newest_first = self.settled.iter().rev();
-        let owned = newest_first.take_while(|epoch| epoch.ring.owns(key));
-        owned.last().map_or(u64::MAX, |epoch| epoch.version)
+    fn announce(&mut self, ring: Ring) {
+        if self.pending.len() == PENDING_MAX {
+            self.pending.clear();
+            self.settled.clear();
+        }
+        self.pending.push(ring);
     }
 }
 
@@ -122,7 +131,7 @@ impl Membership {
         self.confirmed_until.store(ALWAYS, Ordering::Release);
     }
 
-    /// Confirms the node until `when`, by its own clock.
+    /// Confirms the node until `when`, by [`Clock::now_with_sleep`].
     pub fn confirm_until(&self, when: Tick) {
         self.confirmed_until.store(when.0, Ordering::Release);
     }
@@ -137,7 +146,7 @@ impl Membership {
         match self.confirmed_until.load(Ordering::Acquire) {
             ALWAYS => true,
             0 => false,
-            until => self.clock.now() < Tick(until),
+            until => self.clock.now_with_sleep() < Tick(until),
         }
     }
 
@@ -145,14 +154,14 @@ impl Membership {
     pub fn confirmed_for(&self) -> Option<Duration> {
         match self.confirmed_until.load(Ordering::Acquire) {
             ALWAYS => None,
-            until => Some(Tick(until).since(self.clock.now())),
+            until => Some(Tick(until).since(self.clock.now_with_sleep())),
         }
     }
 
     /// Replaces all rings by one that no other node disputes: one of the settings, the same for
     /// every node.
     pub fn fix(&self, ring: Ring) {
-        self.identity.store(ring.identity(), Ordering::Release);
+        self.set_identity(ring.identity());
         let settled = VecDeque::from([Epoch { ring, version: 0 }]);
         *self.rings.write() = Rings {
             settled,
@@ -161,17 +170,21 @@ impl Membership {
         self.has_ring.store(true, Ordering::Release);
     }
 
-    /// Owns nothing until a ring has settled. Items of a ring with another `identity` are
-    /// forgotten when they are opened.
-    pub fn await_ring(&self, identity: u64) {
+    /// Items of another `identity` are forgotten when items are opened: they may be of keys
+    /// that were others' then.
+    pub fn set_identity(&self, identity: u64) {
         self.identity.store(identity, Ordering::Release);
+    }
+
+    /// Owns nothing until a ring has settled.
+    pub fn await_ring(&self) {
         *self.rings.write() = Rings::default();
         self.has_ring.store(true, Ordering::Release);
     }
 
     /// Owns no more than `ring` gives it, from now on.
     pub fn announce(&self, ring: Ring) {
-        self.rings.write().pending.push(ring);
+        self.rings.write().announce(ring);
     }
 
     /// Owns what the last announced ring gives it. `version` is greater than all that were
@@ -222,11 +235,8 @@ impl Membership {
         if !self.has_ring.load(Ordering::Acquire) {
             return Ok(0);
         }
-        let rings = self.rings.read();
-        match rings.owns(key) {
-            true => Ok(rings.owned_since(key)),
-            false => Err(Refusal::Foreign),
-        }
+        let owned_since = self.rings.read().owned_since(key);
+        owned_since.ok_or(Refusal::Foreign)
     }
 
     /// As [`admit`](Membership::admit), for a read: counts a refusal.
@@ -311,7 +321,7 @@ mod tests {
     fn a_key_that_went_and_came_back_starts_anew() {
         let key = moving_key();
         let membership = Membership::new(Clock::real());
-        membership.await_ring(7);
+        membership.await_ring();
         let (two, three): (&[&str], &[&str]) = (&["a", "b"], &["a", "b", "c"]);
         let steps: [Step<'_>; 4] = [
             (&[two], 10, Ok(10)),
@@ -337,7 +347,7 @@ mod tests {
         let mut staying = keys.filter(|key| two.owns(key) && three.owns(key));
         let key = staying.next().unwrap();
         let membership = Membership::new(Clock::real());
-        membership.await_ring(7);
+        membership.await_ring();
         membership.announce(two);
         membership.settle(10);
         membership.announce(three);

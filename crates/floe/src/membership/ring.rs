@@ -82,6 +82,7 @@ const POINTS_PER_HASH: u32 = 4;
 /// A ring, as one of its nodes sees it.
 #[derive(Debug)]
 pub struct Ring {
+    hash: RingHash,
     keys: Keys,
     /// The part of a key between these two characters is hashed in its place, if it has both.
     tag: Option<[u8; 2]>,
@@ -114,6 +115,7 @@ impl Ring {
             }
         };
         Ring {
+            hash,
             keys,
             tag: tag.filter(|_| hash == RingHash::Nutcracker),
             members: members.len(),
@@ -123,18 +125,30 @@ impl Ring {
 
     /// True if the node owns `key`.
     pub fn owns(&self, key: &[u8]) -> bool {
+        self.owns_hashed(key, self.hash(key))
+    }
+
+    /// The hash of a key on a continuum, the same for all rings of one hashing and tag.
+    pub(super) fn hash(&self, key: &[u8]) -> u32 {
+        match self.hash {
+            RingHash::Nutcracker => fnv1a(self.hashed_part(key)),
+            RingHash::Off | RingHash::Pymemcache => 0,
+        }
+    }
+
+    /// As [`owns`](Ring::owns), with the key's hash.
+    pub(super) fn owns_hashed(&self, key: &[u8], hash: u32) -> bool {
         match &self.keys {
             Keys::All(owns) => *owns,
             Keys::Ketama(points) => {
-                let hash = fnv1a(self.hashed_part(key));
                 let next = points.partition_point(|&(point, _)| point < hash);
                 // The first point comes after the last one.
                 points.get(next).or(points.first()).is_some_and(|p| p.1)
             }
             Keys::Rendezvous(own, others) => {
-                let score = |name: &str| (murmur3(&[name.as_bytes(), b"-", key]), name.to_owned());
-                let own = score(own);
-                others.iter().all(|other| score(other) < own)
+                let score = |name: &str| murmur3(&[name.as_bytes(), b"-", key]);
+                let best = (score(own), own);
+                others.iter().all(|other| (score(other), other) < best)
             }
         }
     }
@@ -188,12 +202,14 @@ fn continuum(members: &[Member], own: &str) -> Box<[(u32, bool)]> {
             for point in digest.chunks_exact(4) {
                 // Unreachable fallback: chunks have four bytes.
                 let point = u32::from_le_bytes(point.try_into().unwrap_or_default());
-                points.push((point, member.name == own));
+                points.push((point, member.name.as_str()));
             }
         }
     }
-    points.sort_unstable_by_key(|&(point, _)| point);
-    points.into()
+    // By name, too: the order of the list must not matter.
+    points.sort_unstable();
+    let points = points.into_iter();
+    points.map(|(point, name)| (point, name == own)).collect()
 }
 
 /// twemproxy's `fnv1a_64`, which keeps 32 bits, and takes bytes for signed as on x86-64.

@@ -67,9 +67,6 @@ impl Inner {
         // It must be read first.
         let moment = self.moment(key);
         if let Some(cache_only) = self.cache_only(key.bucket()) {
-            if !self.store.membership().is_confirmed() {
-                return Err(OriginError::NotFound(key.to_string()).into());
-            }
             let row = cache_only.buckets.find(key)?;
             count(&self.stats.metadata_hits);
             return Ok(Resolved {

@@ -121,7 +121,8 @@ impl Backend for CacheOnly {
             name: key.clone(),
             condition: condition.clone(),
         };
-        self.shared.names.change(change).await
+        self.shared.names.change(change).await?;
+        self.shared.confirmed()
     }
 
     async fn list_uploads(&self, bucket: &str) -> Result<Vec<UploadInfo>, OriginError> {

@@ -46,6 +46,7 @@ impl Shared {
             ends: upload,
         };
         written.keep_if(self.names.change(change)).await?;
+        self.confirmed()?;
         Ok(PutResponse { etag })
     }
 

@@ -11,6 +11,7 @@ use super::config::CacheOnlyBucket;
 use super::names::Names;
 use super::row::Row;
 use super::tables;
+use crate::membership::Refusal;
 use crate::origin::{Attributes, ObjectKey, ObjectMeta, OriginError, PutCondition};
 use crate::store::Store;
 use crate::store::marks::Marks;
@@ -41,6 +42,7 @@ impl Shared {
 
     pub(super) fn find(&self, name: &ObjectKey) -> Result<Row, OriginError> {
         let missing = || OriginError::NotFound(name.to_string());
+        self.confirmed().map_err(|_| missing())?;
         let row = self.names.find(name)?.ok_or_else(missing)?;
         match self.names.is_gone(name, &row) {
             false => Ok(row),
@@ -54,9 +56,23 @@ impl Shared {
         }
     }
 
+    /// The bucket, if this node may answer for it.
     pub(super) fn bucket(&self, name: &str) -> Result<&CacheOnlyBucket, OriginError> {
         let bucket = self.buckets.get(name);
-        bucket.ok_or_else(|| OriginError::NoSuchBucket(name.to_owned()))
+        let bucket = bucket.ok_or_else(|| OriginError::NoSuchBucket(name.to_owned()))?;
+        self.confirmed().map(|()| bucket)
+    }
+
+    /// Checks that no other node can have changed objects meanwhile: before a change, and before
+    /// it is acknowledged.
+    pub(super) fn confirmed(&self) -> Result<(), OriginError> {
+        match self.store.membership().is_confirmed() {
+            true => Ok(()),
+            false => Err(OriginError::Server {
+                status: 503,
+                message: Refusal::Unconfirmed.to_string(),
+            }),
+        }
     }
 
     pub(super) fn check_key(&self, name: &ObjectKey) -> Result<&CacheOnlyBucket, OriginError> {

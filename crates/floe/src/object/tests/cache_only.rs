@@ -547,6 +547,9 @@ async fn an_era_forgets_all_and_an_unconfirmed_node_serves_none() {
     let body = write().await;
     cache.store().membership().withdraw();
     assert_eq!(bytes(&cache, "a").await, None);
+    assert!(cache.put(&name("a"), put(pattern(1))).await.is_err());
+    assert!(cache.delete(&name("a")).await.is_err());
+    assert!(cache.list(BUCKET, ListRequest::default()).await.is_err());
     cache.store().membership().confirm();
     assert_eq!(bytes(&cache, "a").await, Some(body));
     cache.begin_era().await.unwrap();

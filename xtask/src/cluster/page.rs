@@ -1,0 +1,71 @@
+//! The commands of `docs/scale-out.md`, as a new user types them.
+
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::blackbox::http::Connection;
+use crate::project;
+
+pub(super) const NAME: &str = "page";
+
+/// The comment before the commands.
+const MARK: &str = "<!-- tested: local -->\n```sh\n";
+
+/// Runs the commands in `folder`, then stops the node that answered.
+pub(super) fn run(binary: &Path, folder: &Path) -> Result<()> {
+    let page = fs::read_to_string(project::root().join("docs/scale-out.md"))?;
+    let commands = page
+        .split_once(MARK)
+        .and_then(|(_, rest)| rest.split_once("```"));
+    let (commands, _) = commands.context("the page has no tested commands")?;
+    fs::create_dir(folder.join("bin"))?;
+    symlink(binary, folder.join("bin/floe"))?;
+    symlink(project::root().join("packaging"), folder.join("packaging"))?;
+    let path = std::env::var("PATH").unwrap_or_default();
+    let path = format!("{}:{path}:/usr/sbin", folder.join("bin").display());
+    let mut shell = Command::new("bash");
+    shell
+        .args(["-euc", commands])
+        .current_dir(folder)
+        .env("PATH", path);
+    // The servers that it starts keep its output open, as they would a pipe.
+    let printed = folder.join("printed");
+    shell
+        .stdout(File::create(&printed)?)
+        .stderr(File::create(folder.join("errors"))?);
+    project::run(&mut shell)?;
+    let answer = fs::read_to_string(printed)?.replace('\r', "");
+    let node = answer
+        .lines()
+        .find_map(|line| line.strip_prefix("x-floe-node: "));
+    let node = node
+        .with_context(|| format!("no node answered: {answer}"))?
+        .trim();
+    ensure!(answer.ends_with("hello\n"), "{answer}");
+    let stopped = stop(node)?;
+    // HAProxy needs a moment to see it.
+    std::thread::sleep(Duration::from_secs(1));
+    let address = "127.0.0.1:9000".parse()?;
+    let mut connection = Connection::open(address)?;
+    let again = connection.request("GET", "/demo/hello.txt", &[], b"")?;
+    let other = again.header("x-floe-node");
+    ensure!(again.status == 200 && again.body == b"hello\n", "{again:?}");
+    ensure!(
+        other.is_some_and(|other| other != node),
+        "{stopped}: {again:?}"
+    );
+    project::run(Command::new("pkill").args(["-x", "floe"]))?;
+    project::run(Command::new("pkill").args(["-x", "haproxy"]))
+}
+
+/// Stops a node of the page by its name: `n1` has the data directory `node1`.
+fn stop(node: &str) -> Result<String> {
+    let data = format!("--data-dir node{}", node.trim_start_matches('n'));
+    project::run(Command::new("pkill").args(["-f", "--", &data]))?;
+    Ok(data)
+}
