@@ -71,6 +71,13 @@ pub(crate) enum Action {
     /// Show drives, and format, prepare or measure one
     #[command(subcommand)]
     Device(DeviceAction),
+    /// Show nodes: their place in a ring, and what is wrong between them
+    #[command(after_help = "Examples:\n  \
+        floe status\n  \
+        floe status --nodes 10.77.0.11:9091,10.77.0.12:9091,10.77.0.13:9091\n\n\
+        The addresses are those of admin.listen. Exit status 1 if a node does not answer, answers with\n\
+        misses, or disagrees with another one.")]
+    Status(StatusArgs),
     /// Examine the proxies before a ring of nodes
     #[command(subcommand)]
     Ring(RingAction),
@@ -114,6 +121,13 @@ pub(crate) struct ServeArgs {
     /// Cache a file or block device as a volume, and serve it over NBD
     #[arg(long, value_name = "NAME=BACKING[,OPTION…]")]
     pub(crate) volume: Vec<String>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// Addresses of the nodes' admin frontends; without them `admin.listen`
+    #[arg(long, value_name = "ADDRESS,…", value_delimiter = ',')]
+    pub(crate) nodes: Vec<String>,
 }
 
 #[derive(Clone, Debug, Subcommand)]
@@ -527,8 +541,9 @@ pub(crate) fn command(schema: &Schema) -> Command {
         floe config default > floe.toml             a file with every setting\n  \
         floe bench experiments/smoke.toml           run an experiment\n  \
         floe check --device-path cache.floe         verify a cache offline\n\n\
-        Exit status: 0 done, 2 wrong usage or configuration, 3 the machine is in the way (device, port,\n\
-        permission, origin), 4 a check found damage, 5 a verdict is not as expected (--verdicts), 70 a bug.",
+        Exit status: 0 done, 1 a ring or node is wrong (ring check, status), 2 wrong usage or configuration,\n\
+        3 the machine is in the way (device, port, permission, origin), 4 a check found damage,\n\
+        5 a verdict is not as expected (--verdicts), 70 a bug.",
         )
         .mut_subcommand("serve", |c| with_settings(c, schema, all))
         .mut_subcommand("format", |c| {
@@ -543,6 +558,9 @@ pub(crate) fn command(schema: &Schema) -> Command {
         .mut_subcommand("check", |c| {
             let all = |section: &str| matches!(section, "device" | "tiny" | "volumes");
             with_settings(c, schema, all)
+        })
+        .mut_subcommand("status", |c| {
+            with_settings(c, schema, |section| section == "admin")
         })
         .mut_subcommand("cache", |cache| {
             ["ls", "warm", "purge"].into_iter().fold(cache, |cache, name| {

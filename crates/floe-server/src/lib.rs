@@ -36,5 +36,5 @@ pub use frontends::nbd::{self, NbdConfig};
 pub use frontends::oxcache::{self, OxCacheConfig};
 pub use frontends::s3::{self, AccessKey, KeyAccess, KeyPolicy, S3Config, SignedBy};
 pub use net::BindError;
-pub use node::{NodeConfig, Rejoin};
+pub use node::{NodeConfig, NodeStatus, Rejoin};
 pub use server::{Caches, Drained, Server};

@@ -172,6 +172,7 @@ impl Announcement<'_> {
         if self.cache.tiny_is_missing() {
             rows.push(Row::new("tiny", "cannot be opened; the log says why"));
         }
+        rows.extend(self.node());
         rows.push(Row::new("memory", self.memory.text()));
         rows.push(Row::new("origin", self.origin()).hint(self.price_of_a_hit()));
         rows
@@ -217,6 +218,18 @@ impl Announcement<'_> {
             (name, address) => Row::new(name, address.to_string()),
         };
         vec![row]
+    }
+
+    /// The place of this server among several.
+    fn node(&self) -> Option<Row> {
+        let place = self.plan.server.node.as_ref()?.summary()?;
+        let row = Row::new("node", place);
+        Some(match self.plan.consistency() {
+            Consistency::Ttl => row.hint(
+                "object.consistency = \"ttl\" is not coherent over several nodes; \"etag\" is",
+            ),
+            _ => row.hint("floe status --nodes ADDRESS,… shows all of them"),
+        })
     }
 
     fn chunks(&self) -> String {

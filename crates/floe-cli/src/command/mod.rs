@@ -14,6 +14,7 @@ mod memory;
 mod ring;
 mod runtime;
 mod serve;
+mod status;
 mod volume;
 
 use std::process::ExitCode;
@@ -49,6 +50,7 @@ pub(crate) fn run(schema: &Schema, matches: &ArgMatches) -> Result<ExitCode, Fai
         }
         Action::Volume(action) => volume::run(schema, below, &action, cli.json)?,
         Action::Ring(action) => return ring::run(&action, cli.json),
+        Action::Status(args) => return status::run(schema, below, &args, cli.json),
         Action::Config(action) => config::run(schema, below, action, cli.json)?,
         Action::Completions { shell } => manual::completions(&mut args::command(schema), shell)?,
         Action::Man { dir } => manual::pages(args::command(schema), dir.as_deref())?,

@@ -166,6 +166,22 @@ impl NodeConfig {
         Ok(())
     }
 
+    /// The node's place in a line, unless it is alone.
+    pub fn summary(&self) -> Option<String> {
+        let name = self.effective_name();
+        let place = match (self.ring.len(), self.etcd.len(), self.rejoin) {
+            (0, 0, Rejoin::Warm) => return None,
+            (0, 0, Rejoin::NewEra) => "it has forgotten its items".to_owned(),
+            (0, 0, Rejoin::Wait) => "misses until POST /v1/node/confirm or join".to_owned(),
+            (0, _, _) if self.ring_hash == RingHash::Off => {
+                "misses until it has a lease in etcd".to_owned()
+            }
+            (0, ..) => "in a ring of leases in etcd; misses until it has settled".to_owned(),
+            (nodes, ..) => format!("in a fixed ring of {nodes}"),
+        };
+        Some(format!("{name}, {place}"))
+    }
+
     /// The name, or the machine's.
     pub(crate) fn effective_name(&self) -> String {
         match self.name.as_str() {

@@ -15,7 +15,7 @@ use floe::membership::{Content, LeaseError, Membership, Place, RingHash, keep};
 use floe::object::ObjectCache;
 use floe_device::Clock;
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -46,23 +46,31 @@ pub(crate) enum CommandError {
     Failed(LeaseError),
 }
 
-/// The state of a node, for operators.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct NodeStatus {
-    name: String,
-    rejoin: Rejoin,
+/// The state of a node, for operators: `GET /v1/node` of the admin frontend.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Its name in the ring.
+    pub name: String,
+    /// Its version of Floe.
+    pub version: String,
+    /// Its setting.
+    pub rejoin: Rejoin,
     /// Reads are answered from the cache.
-    confirmed: bool,
-    /// The time for which the lease confirms the node yet.
-    confirmed_for_ms: Option<u64>,
+    pub confirmed: bool,
+    /// The time for which the lease confirms the node yet; none without a lease.
+    pub confirmed_for_ms: Option<u64>,
     /// The node has a ring, and waits for no other node.
-    settled: bool,
+    pub settled: bool,
     /// Nodes of the ring, 0 without one.
-    ring_nodes: usize,
+    pub ring_nodes: usize,
+    /// The same for all nodes that agree on a ring; 0 without one.
+    pub ring: String,
     /// Eras that began since the start.
-    eras: u64,
-    reads_refused: u64,
-    writes_refused: u64,
+    pub eras: u64,
+    /// Reads of keys of others, or while the node was not confirmed.
+    pub reads_refused: u64,
+    /// Writes likewise.
+    pub writes_refused: u64,
 }
 
 /// This server as a node.
@@ -230,7 +238,9 @@ impl Node {
             confirmed: membership.is_confirmed(),
             confirmed_for_ms: left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
             settled: membership.is_settled(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
             ring_nodes: membership.ring_members(),
+            ring: format!("{:016x}", membership.ring_list()),
             eras: self.state.eras.load(Relaxed),
             reads_refused: refused.reads,
             writes_refused: refused.writes,

@@ -211,6 +211,12 @@ impl Membership {
         rings.settled.back().map_or(0, |now| now.ring.members())
     }
 
+    /// A number of the ring in use that all its nodes have, if they agree; 0 without one.
+    pub fn ring_list(&self) -> u64 {
+        let rings = self.rings.read();
+        rings.settled.back().map_or(0, |now| now.ring.list())
+    }
+
     /// True if the node may own a key, and knows of no ring that is yet to settle.
     pub fn is_settled(&self) -> bool {
         let rings = self.rings.read();

@@ -2,7 +2,7 @@
 
 use md5::{Digest as _, Md5};
 use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
 /// How clients spread keys over nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,6 +87,7 @@ pub struct Ring {
     /// The part of a key between these two characters is hashed in its place, if it has both.
     tag: Option<[u8; 2]>,
     members: usize,
+    list: u64,
     identity: u64,
 }
 
@@ -119,7 +120,8 @@ impl Ring {
             keys,
             tag: tag.filter(|_| hash == RingHash::Nutcracker),
             members: members.len(),
-            identity: identity(hash, tag, members, own),
+            list: list_of(hash, tag, members),
+            identity: xxh3_64_with_seed(own.as_bytes(), list_of(hash, tag, members)),
         }
     }
 
@@ -158,7 +160,12 @@ impl Ring {
         self.members
     }
 
-    /// Differs between rings that give keys to other owners.
+    /// The same for all nodes of one ring.
+    pub fn list(&self) -> u64 {
+        self.list
+    }
+
+    /// Differs between rings that give other keys to this node.
     pub fn identity(&self) -> u64 {
         self.identity
     }
@@ -173,7 +180,7 @@ impl Ring {
     }
 }
 
-fn identity(hash: RingHash, tag: Option<[u8; 2]>, members: &[Member], own: &str) -> u64 {
+fn list_of(hash: RingHash, tag: Option<[u8; 2]>, members: &[Member]) -> u64 {
     let mut hasher = Xxh3::new();
     hasher.update(&[hash as u8]);
     hasher.update(&tag.unwrap_or_default());
@@ -184,7 +191,6 @@ fn identity(hash: RingHash, tag: Option<[u8; 2]>, members: &[Member], own: &str)
         hasher.update(&[0]);
         hasher.update(&member.weight.to_le_bytes());
     }
-    hasher.update(own.as_bytes());
     hasher.digest()
 }
 
