@@ -555,6 +555,11 @@ fn node() -> Result<Section, String> {
                 "The nodes that share memcached's keys, as in nutcracker's `servers`: `host:port:weight name`. The node then refuses keys of others, so that a client that asks the wrong node gets no old value. The same list for every node; a node with another list begins without items.",
             ),
             Key::new(
+                "ring_generation",
+                Kind::Integer,
+                "Raise it with each change of `node.ring`, at every node: a node that was off during a change then begins without items, even if the list is the old one again.",
+            ),
+            Key::new(
                 "ring_hash",
                 Kind::Choice(RING_HASHES),
                 "How clients spread memcached's keys over the nodes. With `node.etcd` and without `node.ring`, the nodes that hold a lease are the ring.",
@@ -583,7 +588,7 @@ fn node() -> Result<Section, String> {
             Key::new(
                 "lease_ms",
                 Kind::Integer,
-                "Milliseconds for which a renewal of the lease confirms the node, counted from its sending; it is renewed three times in that time. etcd keeps the lease a tenth longer, and at least 2 s.",
+                "Milliseconds for which a renewal of the lease confirms the node, counted from its sending, the same for every node. It is renewed every third of that time. etcd keeps the lease a tenth longer, and at least 2 s.",
             )
             .limits(Limits::at_least(300)),
         ],

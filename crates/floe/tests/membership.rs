@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use floe::items::{Decision, Expiry, Found, ItemBuffer, ItemError, NewItem};
-use floe::membership::{Member, Membership, Refusal, Ring, RingHash};
+use floe::membership::{Member, Membership, Refusal, Ring, RingHash, Spread};
 use floe::{Cache, ItemCache, ItemConfig, Store, StoreConfig};
 use floe_core::{ByteSize, Geometry};
 use floe_device::{Clock, MemoryDevice};
@@ -35,7 +35,11 @@ fn membership(items: &ItemCache) -> &Membership {
 
 fn ring(names: &[&str], own: &str) -> Ring {
     let members: Vec<Member> = names.iter().map(|&name| name.into()).collect();
-    Ring::new(RingHash::Pymemcache, None, &members, own)
+    let spread = Spread {
+        hash: RingHash::Pymemcache,
+        ..Spread::default()
+    };
+    Ring::new(spread, &members, own)
 }
 
 #[track_caller]
@@ -181,14 +185,18 @@ fn owners_are_those_of_nutcracker_and_pymemcache() {
     for ring in observed.rings {
         let parse = |entry: &String| Member::parse(entry, ring.hash).unwrap();
         let members: Vec<Member> = ring.servers.iter().map(parse).collect();
-        let tag: Option<[u8; 2]> = ring.tag.as_bytes().try_into().ok();
+        let spread = Spread {
+            hash: ring.hash,
+            tag: ring.tag.as_bytes().try_into().ok(),
+            generation: 0,
+        };
         let rings: Vec<(u8, Ring)> = members
             .iter()
             .zip(&ring.servers)
             .map(|(member, server)| {
                 let host = server.split(':').next().unwrap();
                 let digit = *host.as_bytes().last().unwrap();
-                (digit, Ring::new(ring.hash, tag, &members, &member.name))
+                (digit, Ring::new(spread, &members, &member.name))
             })
             .collect();
         for (key, &owner) in observed.keys.split(' ').zip(ring.owners.as_bytes()) {

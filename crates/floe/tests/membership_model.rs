@@ -127,7 +127,10 @@ impl Registry for Link {
         lease: u64,
     ) -> Result<Option<u64>, LeaseError> {
         let registered = self.call(|entries, _| {
-            if entries.entries.contains_key(name) || !entries.leases.contains_key(&lease) {
+            if let Some(kept) = entries.entries.get(name) {
+                return (kept.lease == lease).then_some(kept.revision);
+            }
+            if !entries.leases.contains_key(&lease) {
                 return None;
             }
             entries.revision += 1;
@@ -160,16 +163,16 @@ impl Registry for Link {
         .await
     }
 
-    async fn members(&self) -> Result<Vec<Registered>, LeaseError> {
+    async fn members(&self) -> Result<(u64, Vec<Registered>), LeaseError> {
         self.call(|entries, _| {
             let all = entries.entries.iter();
-            all.map(|(name, kept)| Registered {
+            let all = all.map(|(name, kept)| Registered {
                 name: name.clone(),
                 entry: kept.entry.clone(),
                 revision: kept.revision,
                 modification: kept.modification,
-            })
-            .collect()
+            });
+            (entries.revision, all.collect())
         })
         .await
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use floe::membership::{Member, Place, Ring, RingHash};
+use floe::membership::{Member, Place, Ring, RingHash, Spread};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{ServerConfigError, problem};
@@ -30,6 +30,8 @@ pub struct NodeConfig {
     pub rejoin: Rejoin,
     /// The nodes of a ring that does not change.
     pub ring: Vec<String>,
+    /// The number of the ring in `ring`, which grows with each change of it.
+    pub ring_generation: u64,
     /// How clients spread memcached's keys over nodes.
     pub ring_hash: RingHash,
     /// The two characters around the part of a key that is hashed.
@@ -50,6 +52,7 @@ impl Default for NodeConfig {
             name: String::new(),
             rejoin: Rejoin::Warm,
             ring: Vec::new(),
+            ring_generation: 0,
             ring_hash: RingHash::Off,
             hash_tag: String::new(),
             weight: 1,
@@ -63,7 +66,9 @@ impl Default for NodeConfig {
 /// Bytes of the longest name: nutcracker 0.4 hashes no more of longer ones.
 const NAME_BYTES_MAX: usize = 75;
 
-/// etcd grants no shorter lease by its defaults.
+/// The time for one call of one address of etcd.
+const CALL_MS_MIN: u128 = 40;
+
 const LEASE_MS_MIN: u32 = 300;
 const LEASE_MS_MAX: u32 = 3_600_000;
 
@@ -106,6 +111,14 @@ impl NodeConfig {
                 "node.etcd",
                 &format!("`{wrong}` is no address"),
                 "use addresses such as \"http://10.0.0.5:2379\"",
+            ));
+        }
+        let calls = self.place().map(|place| place.time_of_calls().as_millis());
+        if calls.is_some_and(|time| time / (self.etcd.len() as u128) < CALL_MS_MIN) {
+            return Err(problem(
+                "node.lease_ms",
+                "it leaves no time to ask each address of node.etcd",
+                "use a longer lease, or fewer addresses",
             ));
         }
         if !self.etcd.is_empty() && self.rejoin == Rejoin::Warm {
@@ -206,8 +219,12 @@ impl NodeConfig {
             .iter()
             .filter_map(|one| Member::parse(one, self.ring_hash))
             .collect();
-        (!members.is_empty())
-            .then(|| Ring::new(self.ring_hash, self.tag(), &members, &self.effective_name()))
+        let spread = Spread {
+            hash: self.ring_hash,
+            tag: self.tag(),
+            generation: self.ring_generation,
+        };
+        (!members.is_empty()).then(|| Ring::new(spread, &members, &self.effective_name()))
     }
 
     /// The place to keep in etcd, if there is one.

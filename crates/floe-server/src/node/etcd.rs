@@ -61,6 +61,7 @@ struct RenewedResult {
 
 #[derive(Deserialize)]
 struct Found {
+    header: Header,
     #[serde(default)]
     kvs: Vec<FoundKey>,
 }
@@ -72,6 +73,8 @@ struct FoundKey {
     value: String,
     create_revision: Number,
     mod_revision: Number,
+    #[serde(default)]
+    lease: Number,
 }
 
 #[derive(Deserialize)]
@@ -79,6 +82,19 @@ struct Done {
     #[serde(default)]
     succeeded: bool,
     header: Header,
+    #[serde(default)]
+    responses: Vec<Response>,
+}
+
+#[derive(Deserialize)]
+struct Response {
+    response_range: Option<FoundNow>,
+}
+
+#[derive(Deserialize)]
+struct FoundNow {
+    #[serde(default)]
+    kvs: Vec<FoundKey>,
 }
 
 #[derive(Deserialize)]
@@ -116,6 +132,8 @@ impl Etcd {
         let client = reqwest::Client::builder()
             .user_agent(concat!("floe/", env!("CARGO_PKG_VERSION")))
             .timeout(share)
+            // Its connections are closed when a call is given up.
+            .http1_only()
             // A proxy between would delay renewals.
             .no_proxy()
             .build()?;
@@ -163,14 +181,14 @@ impl Etcd {
     }
 
     /// Puts an entry if its key was modified last by that revision, 0 if there is no such key.
-    /// Returns the revision of the change.
+    /// Returns the revision of the change, or the entry that is there.
     async fn put_if(
         &self,
         name: &str,
         entry: &Entry,
         lease: u64,
         modification: u64,
-    ) -> Result<Option<u64>, LeaseError> {
+    ) -> Result<Result<u64, Option<FoundKey>>, LeaseError> {
         let key = self.key(name);
         let value = STANDARD.encode(serde_json::to_vec(entry)?);
         let request = json!({
@@ -183,9 +201,15 @@ impl Etcd {
             "success": [{
                 "request_put": { "key": key, "value": value, "lease": lease.to_string() },
             }],
+            "failure": [{ "request_range": { "key": key } }],
         });
         let done: Done = self.ask("kv/txn", &request).await?;
-        Ok(done.succeeded.then_some(done.header.revision.0))
+        let found = done.responses.into_iter().next();
+        let found = found.and_then(|response| response.response_range?.kvs.pop());
+        Ok(match done.succeeded {
+            true => Ok(done.header.revision.0),
+            false => Err(found),
+        })
     }
 }
 
@@ -284,15 +308,21 @@ impl Registry for Etcd {
         entry: &Entry,
         lease: u64,
     ) -> Result<Option<u64>, LeaseError> {
-        self.put_if(name, entry, lease, 0).await
+        Ok(match self.put_if(name, entry, lease, 0).await? {
+            Ok(revision) => Some(revision),
+            // An earlier call of this one has happened without an answer.
+            Err(found) => found
+                .filter(|found| found.lease.0 == lease)
+                .map(|found| found.create_revision.0),
+        })
     }
 
     async fn replace(&self, entry: &Registered, lease: u64) -> Result<bool, LeaseError> {
         let put = self.put_if(&entry.name, &entry.entry, lease, entry.modification);
-        Ok(put.await?.is_some())
+        Ok(put.await?.is_ok())
     }
 
-    async fn members(&self) -> Result<Vec<Registered>, LeaseError> {
+    async fn members(&self) -> Result<(u64, Vec<Registered>), LeaseError> {
         let request = json!({
             "key": STANDARD.encode(&self.prefix),
             "range_end": STANDARD.encode(end_of(&self.prefix)),
@@ -311,7 +341,7 @@ impl Registry for Etcd {
                 modification: one.mod_revision.0,
             });
         }
-        Ok(members)
+        Ok((found.header.revision.0, members))
     }
 }
 
@@ -336,8 +366,17 @@ mod tests {
         let refused: Done =
             serde_json::from_str(r#"{"header":{"revision":"4"},"responses":[{}]}"#).unwrap();
         assert!(!refused.succeeded);
-        let found: Found = serde_json::from_str(r#"{"header":{}}"#).unwrap();
-        assert!(found.kvs.is_empty());
+        assert!(refused.responses[0].response_range.is_none());
+        let found: Found = serde_json::from_str(r#"{"header":{"revision":"7"}}"#).unwrap();
+        assert_eq!((found.kvs.len(), found.header.revision), (0, Number(7)));
+        let taken: Done = serde_json::from_str(
+            r#"{"header":{"revision":"4"},"responses":[{"response_range":{"header":{},"kvs":[
+            {"key":"eA==","create_revision":"3","mod_revision":"3","version":"1","lease":"42"}],
+            "count":"1"}}]}"#,
+        )
+        .unwrap();
+        let found = taken.responses[0].response_range.as_ref().unwrap();
+        assert_eq!(found.kvs[0].lease, Number(42));
     }
 
     #[test]

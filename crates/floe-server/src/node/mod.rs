@@ -7,7 +7,7 @@ mod config;
 mod etcd;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use floe::ItemCache;
@@ -41,6 +41,9 @@ pub(crate) enum CommandError {
     /// The node's lease decides.
     #[error("the lease in etcd decides: a node cannot be confirmed past it; join begins an era")]
     HasLease,
+    /// The server is stopping.
+    #[error("the server is stopping")]
+    Stopping,
     /// The content could not be forgotten.
     #[error("the era could not begin: {0}")]
     Failed(LeaseError),
@@ -79,6 +82,7 @@ pub(crate) struct Node {
     /// One change at a time.
     changing: tokio::sync::Mutex<()>,
     keeper: Mutex<Option<Keeper>>,
+    is_stopping: AtomicBool,
 }
 
 /// The parts of a node that the task which keeps its place has, too.
@@ -139,6 +143,7 @@ impl Node {
             }),
             changing: tokio::sync::Mutex::default(),
             keeper: Mutex::default(),
+            is_stopping: AtomicBool::new(false),
         })
     }
 
@@ -182,6 +187,7 @@ impl Node {
 
     /// Gives the place up, so that others need not wait for a lease to end.
     pub(crate) async fn stop(&self) {
+        self.is_stopping.store(true, Relaxed);
         let _changing = self.changing.lock().await;
         self.leave().await;
     }
@@ -207,6 +213,9 @@ impl Node {
     /// [`CommandError`]; the node is not confirmed then, unless the command was `Confirm`.
     pub(crate) async fn command(&self, command: Command) -> Result<(), CommandError> {
         let _changing = self.changing.lock().await;
+        if self.is_stopping.load(Relaxed) {
+            return Err(CommandError::Stopping);
+        }
         let place = self.state.config.place();
         match (command, place) {
             (Command::Confirm, Some(_)) => return Err(CommandError::HasLease),

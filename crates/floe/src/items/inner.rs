@@ -82,6 +82,15 @@ pub enum ItemError {
     Cache(#[from] CacheError),
 }
 
+/// A write that has its turn.
+pub(super) struct Write<'a> {
+    pub(super) stored: StoreKey,
+    /// The first version that counts.
+    pub(super) first: u64,
+    key: &'a [u8],
+    _turn: MutexGuard<'a, ()>,
+}
+
 /// A key of the store, built on the stack.
 pub(super) struct StoreKey {
     bytes: [u8; KEY_HEAD_BYTES + ITEM_KEY_BYTES_MAX],
@@ -127,23 +136,26 @@ impl Inner {
         (!has_ended && item.version >= self.version_first.max(first)).then_some(item)
     }
 
-    /// Begins a write: the key's lock, then the first version that counts.
-    pub(super) async fn begin_write(
-        &self,
-        key: &[u8],
-    ) -> Result<(StoreKey, MutexGuard<'_, ()>, u64), ItemError> {
+    /// Begins a write: takes the key's turn.
+    pub(super) async fn begin_write<'a>(&'a self, key: &'a [u8]) -> Result<Write<'a>, ItemError> {
         // Before the key, so that what an era has ended is not looked for.
         let admitted = self.membership().admit_write(key);
         let stored = self.key(key)?;
         admitted?;
         let turn = self.turn(&stored).await;
-        let first = self.membership().admit_write(key)?;
-        Ok((stored, turn, first))
+        Ok(Write {
+            // Under the turn: what counted before may not count any more.
+            first: self.membership().admit_write(key)?,
+            key,
+            stored,
+            _turn: turn,
+        })
     }
 
-    /// Ends a write: it is acknowledged only if no other node has owned the key meanwhile.
-    pub(super) fn end_write(&self, key: &[u8], first: u64) -> Result<(), ItemError> {
-        match self.membership().admit_write(key)? == first {
+    /// Checks that no other node has owned the key since the write began: before it takes
+    /// effect, and before it is acknowledged.
+    pub(super) fn check(&self, write: &Write<'_>) -> Result<(), ItemError> {
+        match self.membership().admit_write(write.key)? == write.first {
             true => Ok(()),
             false => Err(Refusal::Foreign.into()),
         }
@@ -155,10 +167,10 @@ impl Inner {
         self.turns[(hash % TURNS as u64) as usize].lock().await
     }
 
-    /// Stores an item; the caller holds the key's lock. Some `version` keeps the present one.
+    /// Stores an item. Some `version` keeps the present one.
     pub(super) async fn put(
         &self,
-        key: &StoreKey,
+        write: &Write<'_>,
         item: NewItem,
         version: Option<u64>,
     ) -> Result<u64, ItemError> {
@@ -173,6 +185,9 @@ impl Inner {
             Some(version) => version,
             None => self.version().await?,
         };
+        // A key that is gained later counts from a higher version than this one.
+        self.check(write)?;
+        let key = &write.stored;
         let now = self.now_unix_s();
         let expiry_unix_s = match item.expiry {
             Expiry::Never => 0,

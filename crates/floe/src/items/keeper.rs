@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use tokio::sync::Mutex;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::access::Accesses;
 use super::era::{Era, EraRecord, RECORD_KEYS, Versions};
@@ -29,14 +30,22 @@ pub(super) async fn open(cache: Cache, max_value: u64) -> Result<Arc<Inner>, Ite
     let is_new = cache.recovery().is_new();
     // Under another ring this node may have held other nodes' keys.
     let tiny = cache.tiny().map_or(0, Tiny::identity) ^ store.membership().identity();
-    let is_other = found.is_some_and(|record| record.tiny != tiny);
+    let other = found.filter(|record| record.tiny != tiny);
     let found = found.filter(|record| record.tiny == tiny);
-    let record = found.unwrap_or_else(|| EraRecord::first(now, entropy, is_new, tiny));
+    let record = found.unwrap_or_else(|| EraRecord {
+        // A flush that was ordered is carried out.
+        flush_unix_s: other.map_or(0, |record| record.flush_unix_s),
+        ..EraRecord::first(now, entropy, is_new, tiny)
+    });
     if found.is_none() {
         tracing::debug!("the store has no valid record of items");
     }
-    let alone = store.membership().identity() == 0;
-    let apart = if alone { 0 } else { rand::random() };
+    let membership = store.membership();
+    let is_alone = membership.identity() == 0 && membership.is_confirmed();
+    let apart = match is_alone {
+        true => 0,
+        false => xxh3_64_with_seed(&entropy.to_le_bytes(), now ^ membership.identity()),
+    };
     let versions = Versions::new(record.version_limit, record.version_limit, apart);
     let inner = Arc::new(Inner {
         era: Era::new(record.era, record.flush_unix_s),
@@ -56,7 +65,7 @@ pub(super) async fn open(cache: Cache, max_value: u64) -> Result<Arc<Inner>, Ite
     // A record of another engine or ring must not count again when that is back. Otherwise
     // the first item writes the records: if opening did, a full cache would lose a zone to
     // them. Until then the version limit is used up, so no version can be issued.
-    if is_other {
+    if other.is_some() {
         inner.write_records().await?;
     }
     tokio::spawn(keep(Arc::downgrade(&inner)));

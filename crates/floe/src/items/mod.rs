@@ -202,9 +202,9 @@ impl ItemCache {
     /// [`ItemError::Refused`], after which the item may be stored all the same.
     pub async fn put(&self, key: &[u8], item: NewItem) -> Result<u64, ItemError> {
         let inner = &self.inner;
-        let (stored, _turn, first) = inner.begin_write(key).await?;
-        let version = inner.put(&stored, item, None).await?;
-        inner.end_write(key, first)?;
+        let write = inner.begin_write(key).await?;
+        let version = inner.put(&write, item, None).await?;
+        inner.check(&write)?;
         Ok(version)
     }
 
@@ -214,14 +214,14 @@ impl ItemCache {
     /// As [`put`](ItemCache::put).
     pub async fn delete(&self, key: &[u8]) -> Result<bool, ItemError> {
         let inner = &self.inner;
-        let (stored, _turn, first) = inner.begin_write(key).await?;
+        let write = inner.begin_write(key).await?;
         // The store may expire an item slightly later than its head says.
-        let has_ended = match inner.cache.get_ram(stored.as_slice())? {
-            InRam::Hit(value) => inner.live(value.bytes, first).is_none(),
+        let has_ended = match inner.cache.get_ram(write.stored.as_slice())? {
+            InRam::Hit(value) => inner.live(value.bytes, write.first).is_none(),
             InRam::OnFlash { .. } | InRam::Miss => false,
         };
-        let was_there = inner.cache.remove(stored.as_slice()).await? && !has_ended;
-        inner.end_write(key, first)?;
+        let was_there = inner.cache.remove(write.stored.as_slice()).await? && !has_ended;
+        inner.check(&write)?;
         Ok(was_there)
     }
 
@@ -236,22 +236,22 @@ impl ItemCache {
         decide: impl FnOnce(Option<&Item>) -> Decision<R>,
     ) -> Result<Updated<R>, ItemError> {
         let inner = &self.inner;
-        let (stored, _turn, first) = inner.begin_write(key).await?;
-        let value = inner.cache.get_value(stored.as_slice()).await?;
-        let present = value.and_then(|value| inner.live(value.bytes, first));
+        let write = inner.begin_write(key).await?;
+        let value = inner.cache.get_value(write.stored.as_slice()).await?;
+        let present = value.and_then(|value| inner.live(value.bytes, write.first));
         let version = present.as_ref().map(|item| item.version);
         let (result, version) = match decide(present.as_ref()) {
             Decision::Keep(result) => (result, None),
-            Decision::Put(item, result) => (result, Some(inner.put(&stored, item, None).await?)),
+            Decision::Put(item, result) => (result, Some(inner.put(&write, item, None).await?)),
             Decision::Amend(item, result) => {
-                (result, Some(inner.put(&stored, item, version).await?))
+                (result, Some(inner.put(&write, item, version).await?))
             }
             Decision::Delete(result) => {
-                inner.cache.delete(stored.as_slice()).await?;
+                inner.cache.delete(write.stored.as_slice()).await?;
                 (result, None)
             }
         };
-        inner.end_write(key, first)?;
+        inner.check(&write)?;
         Ok(Updated { result, version })
     }
 

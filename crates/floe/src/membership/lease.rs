@@ -22,10 +22,13 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{Member, Membership, Ring, RingHash};
+use super::{Member, Membership, Ring, RingHash, Spread};
 
 /// Renewals of a lease in its time.
 const RENEWALS: u32 = 3;
+
+/// Calls, one after the other, that a lease has time for.
+const CALLS: u32 = 6;
 
 /// The time between looks at a ring that is yet to settle.
 const SETTLING_PAUSE: Duration = Duration::from_millis(100);
@@ -74,8 +77,8 @@ pub trait Registry: Send + Sync {
     /// Ends a lease, and removes the entries under it.
     fn revoke(&self, lease: u64) -> impl Future<Output = Result<(), LeaseError>> + Send;
 
-    /// Adds an entry under a lease, and returns its revision; `None` if there is one of that
-    /// name.
+    /// Adds an entry under a lease, and returns its revision, also if it is there already;
+    /// `None` if there is one of that name under another lease.
     fn register(
         &self,
         name: &str,
@@ -91,8 +94,9 @@ pub trait Registry: Send + Sync {
         lease: u64,
     ) -> impl Future<Output = Result<bool, LeaseError>> + Send;
 
-    /// All entries.
-    fn members(&self) -> impl Future<Output = Result<Vec<Registered>, LeaseError>> + Send;
+    /// All entries, and the revision of the registry: it falls only if changes were lost, as by
+    /// a copy that was put back.
+    fn members(&self) -> impl Future<Output = Result<(u64, Vec<Registered>), LeaseError>> + Send;
 }
 
 /// The content of a node, which may hold what other nodes have replaced.
@@ -138,7 +142,7 @@ impl Place {
 
     /// The time for one call of the registry.
     pub fn time_of_calls(&self) -> Duration {
-        self.lease / RENEWALS
+        self.lease / CALLS
     }
 
     fn has_ring(&self) -> bool {
@@ -162,6 +166,8 @@ enum Lost {
     Ended,
     #[error("its entry is gone")]
     Removed,
+    #[error("the registry has lost changes")]
+    Reverted,
     #[error("the registry failed: {0}")]
     Registry(LeaseError),
     #[error("an era could not begin: {0}")]
@@ -187,6 +193,7 @@ pub async fn keep(
             lease: None,
             view: 0,
             is_settled: true,
+            revision: 0,
             looks: 0,
             settles_from: Tick::ZERO,
         };
@@ -222,6 +229,8 @@ struct Session<'a, R, C> {
     /// The ring that was announced last.
     view: u64,
     is_settled: bool,
+    /// The highest revision of the registry.
+    revision: u64,
     /// Looks at this ring.
     looks: u32,
     /// When the first ring may settle.
@@ -242,14 +251,15 @@ impl<R: Registry, C: Content> Session<'_, R, C> {
         let lease = self.timed(self.registry.grant(self.place.lease * 11 / 10));
         let lease = lease.await.map_err(Lost::Registry)?;
         self.lease = Some(lease);
+        let revision = self.register(lease).await?;
         let era = self.content.begin_era();
         era.await.map_err(Lost::Content)?;
-        let revision = self.register(lease).await?;
         // If the registry has lost its entries, their nodes are still confirmed for so long.
         self.settles_from = self.clock.now_with_sleep() + self.place.lease;
         tracing::info!(name = self.place.name, "this node has a place");
         let mut confirmed_until: Option<Tick> = None;
         loop {
+            let mut is_answered = true;
             let sent = self.clock.now_with_sleep();
             match self.look(lease, revision).await {
                 Ok(()) => {
@@ -264,11 +274,13 @@ impl<R: Registry, C: Content> Session<'_, R, C> {
                 }
                 Err(Lost::Registry(error)) => {
                     tracing::debug!(error, "the registry does not answer");
+                    is_answered = false;
                 }
                 Err(lost) => return Err(lost),
             }
             let pause = self.place.lease / RENEWALS;
-            let pause = match self.is_settled || self.looks > LOOKS_IN_HASTE {
+            let is_calm = self.is_settled || self.looks > LOOKS_IN_HASTE;
+            let pause = match is_calm && is_answered {
                 true => pause,
                 false => pause.min(SETTLING_PAUSE),
             };
@@ -312,7 +324,11 @@ impl<R: Registry, C: Content> Session<'_, R, C> {
             return Ok(());
         }
         let members = self.timed(self.registry.members());
-        let members = members.await.map_err(Lost::Registry)?;
+        let (revision_now, members) = members.await.map_err(Lost::Registry)?;
+        if revision_now < self.revision {
+            return Err(Lost::Reverted);
+        }
+        self.revision = revision_now;
         let own = |one: &&Registered| one.name == self.place.name && one.revision == revision;
         let own = members.iter().find(own).ok_or(Lost::Removed)?;
         let view = view_of(&members);
@@ -366,7 +382,12 @@ impl<R: Registry, C: Content> Session<'_, R, C> {
             weight: one.entry.weight.max(1),
         };
         let members: Vec<Member> = members.iter().map(member).collect();
-        Ring::new(self.place.hash, self.place.tag, &members, &self.place.name)
+        let spread = Spread {
+            hash: self.place.hash,
+            tag: self.place.tag,
+            generation: 0,
+        };
+        Ring::new(spread, &members, &self.place.name)
     }
 
     /// The answer of a registry, within the time between renewals.
@@ -378,7 +399,7 @@ impl<R: Registry, C: Content> Session<'_, R, C> {
             biased;
             answer = call => answer,
             () = self.clock.sleep(self.place.time_of_calls()) => {
-                Err("no answer in a third of the lease".into())
+                Err("no answer in a sixth of the lease".into())
             }
         }
     }

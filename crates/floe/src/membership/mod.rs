@@ -27,7 +27,7 @@ use floe_device::Clock;
 use parking_lot::RwLock;
 
 pub use lease::{Content, Entry, LeaseError, Place, Registered, Registry, keep};
-pub use ring::{Member, Ring, RingHash};
+pub use ring::{Member, Ring, RingHash, Spread};
 
 /// Confirmed without a limit of time.
 const ALWAYS: u64 = u64::MAX;
@@ -36,9 +36,9 @@ const ALWAYS: u64 = u64::MAX;
 /// of them, what is older does not count.
 const RINGS_MAX: usize = 16;
 
-/// Announced rings at once. With more the node forgets them, and owns nothing until it has
-/// settled.
-const PENDING_MAX: usize = 8;
+/// Announced rings at once that differ. With more the node forgets them, and owns nothing until
+/// it has settled.
+const PENDING_MAX: usize = 64;
 
 /// Why a node may not answer for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -103,7 +103,20 @@ impl Rings {
         owned.last().map(|epoch| epoch.version)
     }
 
+    /// Drops a settled ring. Of two equal ones the later one says all that the earlier one does,
+    /// unless that is the oldest, whose version counts.
+    fn shorten(&mut self) {
+        let lists: Vec<u64> = self.settled.iter().map(|one| one.ring.list()).collect();
+        let is_repeated = |&index: &usize| lists[index + 1..].contains(&lists[index]);
+        match (1..lists.len()).find(is_repeated) {
+            Some(index) => drop(self.settled.remove(index)),
+            None => drop(self.settled.pop_front()),
+        }
+    }
+
     fn announce(&mut self, ring: Ring) {
+        // An equal one takes away the same keys.
+        self.pending.retain(|earlier| earlier.list() != ring.list());
         if self.pending.len() == PENDING_MAX {
             self.pending.clear();
             self.settled.clear();
@@ -196,7 +209,7 @@ impl Membership {
             .settled
             .extend(pending.map(|ring| Epoch { ring, version }));
         while rings.settled.len() > RINGS_MAX {
-            rings.settled.pop_front();
+            rings.shorten();
         }
     }
 
@@ -276,9 +289,16 @@ impl Membership {
 mod tests {
     use super::*;
 
+    fn spread() -> Spread {
+        Spread {
+            hash: RingHash::Nutcracker,
+            ..Spread::default()
+        }
+    }
+
     fn ring(names: &[&str], own: &str) -> Ring {
         let members: Vec<Member> = names.iter().map(|&name| name.into()).collect();
-        Ring::new(RingHash::Nutcracker, None, &members, own)
+        Ring::new(spread(), &members, own)
     }
 
     /// A key that `a` owns among `a` and `b`, and `c` once it has joined.
@@ -360,15 +380,37 @@ mod tests {
         assert_eq!(membership.admit(&key), Ok(10));
         membership.settle(20);
         assert_eq!(membership.admit(&key), Ok(10));
-        // The history is bounded: what is older than it does not count.
-        for version in 21..21 + RINGS_MAX as u64 {
-            membership.announce(ring(&["a", "b"], "a"));
+        // A node that comes and goes costs no history.
+        for version in 21..21 + 4 * RINGS_MAX as u64 {
+            let names: &[&str] = if version % 2 == 0 {
+                &["a", "b"]
+            } else {
+                &["a", "b", "c"]
+            };
+            membership.announce(ring(names, "a"));
             membership.settle(version);
         }
-        assert_eq!(membership.admit(&key), Ok(21));
-        // So is the number of announcements.
+        assert_eq!(membership.admit(&key), Ok(10));
+        // Many different rings do: what is older than the history does not count.
+        let other = |generation| {
+            let spread = Spread {
+                generation,
+                ..spread()
+            };
+            Ring::new(spread, &["a".into(), "b".into()], "a")
+        };
+        for generation in 1..=RINGS_MAX as u64 {
+            membership.announce(other(generation));
+            membership.settle(100 + generation);
+        }
+        assert_eq!(membership.admit(&key), Ok(101));
+        // So do many announcements, unless they repeat.
         for _ in 0..=PENDING_MAX {
             membership.announce(ring(&["a", "b"], "a"));
+        }
+        assert_eq!(membership.admit(&key), Ok(101));
+        for generation in 0..=PENDING_MAX as u64 {
+            membership.announce(other(generation));
         }
         assert_eq!(membership.admit(&key), Err(Refusal::Foreign));
     }

@@ -79,12 +79,23 @@ const LIBMEMCACHED_PORT: u16 = 11211;
 const POINTS_PER_NODE: u32 = 160;
 const POINTS_PER_HASH: u32 = 4;
 
+/// How keys are spread: the same for all nodes of a ring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spread {
+    /// The clients' hashing.
+    pub hash: RingHash,
+    /// nutcracker's `hash_tag`: the part of a key between these two characters is hashed in its
+    /// place, if it has both.
+    pub tag: Option<[u8; 2]>,
+    /// Grows with each change of a ring that operators list.
+    pub generation: u64,
+}
+
 /// A ring, as one of its nodes sees it.
 #[derive(Debug)]
 pub struct Ring {
     hash: RingHash,
     keys: Keys,
-    /// The part of a key between these two characters is hashed in its place, if it has both.
     tag: Option<[u8; 2]>,
     members: usize,
     list: u64,
@@ -102,8 +113,10 @@ enum Keys {
 }
 
 impl Ring {
-    /// The ring of `members` as the node `own` sees it. `tag` is nutcracker's `hash_tag`.
-    pub fn new(hash: RingHash, tag: Option<[u8; 2]>, members: &[Member], own: &str) -> Self {
+    /// The ring of `members` as the node `own` sees it.
+    pub fn new(spread: Spread, members: &[Member], own: &str) -> Self {
+        let Spread { hash, tag, .. } = spread;
+        let list = list_of(spread, members);
         let is_member = members.iter().any(|member| member.name == own);
         let keys = match hash {
             RingHash::Off => Keys::All(true),
@@ -120,8 +133,8 @@ impl Ring {
             keys,
             tag: tag.filter(|_| hash == RingHash::Nutcracker),
             members: members.len(),
-            list: list_of(hash, tag, members),
-            identity: xxh3_64_with_seed(own.as_bytes(), list_of(hash, tag, members)),
+            list,
+            identity: xxh3_64_with_seed(own.as_bytes(), list),
         }
     }
 
@@ -180,10 +193,11 @@ impl Ring {
     }
 }
 
-fn list_of(hash: RingHash, tag: Option<[u8; 2]>, members: &[Member]) -> u64 {
+fn list_of(spread: Spread, members: &[Member]) -> u64 {
     let mut hasher = Xxh3::new();
-    hasher.update(&[hash as u8]);
-    hasher.update(&tag.unwrap_or_default());
+    hasher.update(&[spread.hash as u8]);
+    hasher.update(&spread.tag.unwrap_or_default());
+    hasher.update(&spread.generation.to_le_bytes());
     let mut sorted: Vec<&Member> = members.iter().collect();
     sorted.sort_unstable_by(|one, other| one.name.cmp(&other.name));
     for member in sorted {
@@ -258,10 +272,23 @@ mod tests {
         (1..=count).map(member).collect()
     }
 
+    fn spread(hash: RingHash) -> Spread {
+        Spread {
+            hash,
+            ..Spread::default()
+        }
+    }
+
+    const TAGGED: Spread = Spread {
+        hash: RingHash::Nutcracker,
+        tag: Some(*b"{}"),
+        generation: 0,
+    };
+
     /// The owner of each of `keys` keys among `members`.
-    fn owners(hash: RingHash, tag: Option<[u8; 2]>, members: &[Member], keys: u32) -> Vec<usize> {
+    fn owners(hash: RingHash, members: &[Member], keys: u32) -> Vec<usize> {
         let rings = members.iter();
-        let rings = rings.map(|member| Ring::new(hash, tag, members, &member.name));
+        let rings = rings.map(|member| Ring::new(spread(hash), members, &member.name));
         let rings: Vec<Ring> = rings.collect();
         let of = |key: u32| {
             let key = format!("key-{key}");
@@ -279,8 +306,8 @@ mod tests {
     #[test]
     fn each_key_has_one_owner_and_few_move() {
         for hash in [RingHash::Nutcracker, RingHash::Pymemcache] {
-            let three = owners(hash, None, &members(3), 3000);
-            let four = owners(hash, None, &members(4), 3000);
+            let three = owners(hash, &members(3), 3000);
+            let four = owners(hash, &members(4), 3000);
             for owner in 0..3 {
                 let owned = three.iter().filter(|&&o| o == owner).count();
                 assert!((500..1500).contains(&owned), "{hash:?} {owned}");
@@ -295,7 +322,7 @@ mod tests {
     fn weights_count_for_nutcracker() {
         let mut weighted = members(2);
         weighted[0].weight = 3;
-        let owners = owners(RingHash::Nutcracker, None, &weighted, 4000);
+        let owners = owners(RingHash::Nutcracker, &weighted, 4000);
         let first = owners.iter().filter(|&&owner| owner == 0).count();
         assert!((2700..3300).contains(&first), "{first}");
     }
@@ -305,7 +332,7 @@ mod tests {
         let members = members(3);
         let owner = |key: &str| {
             let owns = |member: &&Member| {
-                let ring = Ring::new(RingHash::Nutcracker, Some(*b"{}"), &members, &member.name);
+                let ring = Ring::new(TAGGED, &members, &member.name);
                 ring.owns(key.as_bytes())
             };
             members.iter().find(owns).unwrap().name.clone()
@@ -316,7 +343,7 @@ mod tests {
             assert_eq!(owner(&tagged), owner(&user.to_string()));
         }
         // Without both characters, or with nothing between them, all of it counts.
-        let ring = Ring::new(RingHash::Nutcracker, Some(*b"{}"), &members, "n1");
+        let ring = Ring::new(TAGGED, &members, "n1");
         for whole in ["{}x", "a{b", "a}b{", ""] {
             assert_eq!(ring.hashed_part(whole.as_bytes()), whole.as_bytes());
         }
