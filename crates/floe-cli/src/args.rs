@@ -141,6 +141,17 @@ pub(crate) enum RingAction {
         Exit status 1 if a finding lies: a read can return a value that a later write has replaced.\n\
         Nothing is changed, and no proxy or node is asked.")]
     Check(RingCheckArgs),
+    /// Show which share of the keys each server of nutcracker's pools owns
+    #[command(after_help = "Examples:\n  \
+        floe ring shares nutcracker.yml\n  \
+        floe ring shares nutcracker.yml --json\n\n\
+        The shares are exact for keys whose hashes are uniform. A server that is left out moves its own share\n\
+        to the others, and a new one takes its share from them.")]
+    Shares {
+        /// Configurations of nutcracker
+        #[arg(value_name = "CONFIG", required = true, value_hint = ValueHint::FilePath)]
+        configs: Vec<PathBuf>,
+    },
 }
 
 #[derive(Clone, Debug, Args)]

@@ -157,6 +157,7 @@ fn a_ring_that_ejects_nodes_lies_unless_they_know_it() {
     run(folder.path(), &knowing).expect(0, &["nothing lies"]);
     let json = [&["--json"], &check[..]].concat();
     run(folder.path(), &json).expect(1, &["\"lies\"", "auto_eject_hosts"]);
+    run(folder.path(), &["ring", "shares", "nutcracker.yml"]).expect(0, &["pool ring", " %"]);
     run(folder.path(), &["ring", "check", "missing.yml"]).expect(3, &["cannot read missing.yml"]);
     fs::write(folder.path().join("x"), "no proxy").unwrap();
     run(folder.path(), &["ring", "check", "x"]).expect(2, &["neither nutcracker's nor HAProxy's"]);

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
@@ -28,9 +28,9 @@ pub(super) fn run(binary: &Path, folder: &Path) -> Result<()> {
     symlink(project::root().join("packaging"), folder.join("packaging"))?;
     let path = std::env::var("PATH").unwrap_or_default();
     let path = format!("{}:{path}:/usr/sbin", folder.join("bin").display());
-    let mut shell = Command::new("bash");
+    let mut shell = Command::new("timeout");
     shell
-        .args(["-euc", commands])
+        .args(["60", "bash", "-euc", commands])
         .current_dir(folder)
         .env("PATH", path);
     // The servers that it starts keep its output open, as they would a pipe.
@@ -49,18 +49,28 @@ pub(super) fn run(binary: &Path, folder: &Path) -> Result<()> {
     ensure!(answer.ends_with("hello\n"), "{answer}");
     let stopped = stop(node)?;
     // HAProxy needs a moment to see it.
-    std::thread::sleep(Duration::from_secs(1));
-    let address = "127.0.0.1:9000".parse()?;
-    let mut connection = Connection::open(address)?;
-    let again = connection.request("GET", "/demo/hello.txt", &[], b"")?;
-    let other = again.header("x-floe-node");
-    ensure!(again.status == 200 && again.body == b"hello\n", "{again:?}");
-    ensure!(
-        other.is_some_and(|other| other != node),
-        "{stopped}: {again:?}"
-    );
+    let began = Instant::now();
+    while !answers_elsewhere(node).unwrap_or(false) {
+        ensure!(
+            began.elapsed() < PATIENCE,
+            "{stopped}: no other node answers"
+        );
+        std::thread::sleep(Duration::from_millis(100));
+    }
     project::run(Command::new("pkill").args(["-x", "floe"]))?;
     project::run(Command::new("pkill").args(["-x", "haproxy"]))
+}
+
+/// The time for another node to answer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn answers_elsewhere(node: &str) -> Result<bool> {
+    let mut connection = Connection::open("127.0.0.1:9000".parse()?)?;
+    let again = connection.request("GET", "/demo/hello.txt", &[], b"")?;
+    let is_other = again
+        .header("x-floe-node")
+        .is_some_and(|other| other != node);
+    Ok(is_other && again.status == 200 && again.body == b"hello\n")
 }
 
 /// Stops a node of the page by its name: `n1` has the data directory `node1`.

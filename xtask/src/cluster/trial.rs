@@ -82,6 +82,8 @@ struct Cluster {
     nodes: Vec<Node>,
     running: Vec<Option<Program>>,
     etcd: Option<Program>,
+    /// The times from a failure until the other nodes were a ring of their own.
+    takeovers: Vec<Duration>,
     /// Killed when they are dropped.
     _proxies: Vec<Program>,
 }
@@ -94,6 +96,7 @@ pub(super) struct Summary {
     failed: usize,
     failed_late: usize,
     faults: usize,
+    takeovers: Vec<Duration>,
     found: Option<Duration>,
 }
 
@@ -116,7 +119,14 @@ impl fmt::Display for Summary {
             self.refused,
             self.failed,
             self.failed_late,
-        )
+        )?;
+        let seconds = self.takeovers.iter().map(Duration::as_secs_f64);
+        match (seconds.clone().reduce(f64::min), seconds.reduce(f64::max)) {
+            (Some(least), Some(most)) => {
+                write!(f, "; others took over after {least:.1} to {most:.1} s")
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -147,7 +157,8 @@ impl Trial {
             windows
         })?;
         let wrong = load.wrong.lock().unwrap_or_else(PoisonError::into_inner);
-        let summary = summary(&load, &windows, self.lies.then(|| began.elapsed()));
+        let mut summary = summary(&load, &windows, self.lies.then(|| began.elapsed()));
+        summary.takeovers = cluster.takeovers;
         match (wrong.as_ref(), self.lies) {
             (Some(_), true) => Ok(summary),
             (None, true) => bail!("the planted bug was not found"),
@@ -200,6 +211,7 @@ impl Trial {
             nodes,
             running,
             etcd,
+            takeovers: Vec::new(),
         })
     }
 
@@ -229,7 +241,7 @@ impl Trial {
         while has_time(&windows) && !load.ended.load(Relaxed) {
             let fault = kinds[windows.len() % kinds.len()];
             let node = rng.random_range(0..cluster.nodes.len());
-            let time = Duration::from_millis(rng.random_range(1000..7000));
+            let time = Duration::from_millis(rng.random_range(1000..8000));
             windows.push(cluster.suffer(fault, node, time, load)?);
             calm(load, Duration::from_millis(rng.random_range(1500..4000)));
         }
@@ -251,12 +263,12 @@ impl Cluster {
                 if let Some(program) = self.running[node].take() {
                     program.end(signal)?;
                 }
-                calm(load, time);
+                self.watch(node, began, time, load);
                 self.running[node] = Some(self.nodes[node].start()?);
             }
             Fault::Cut => {
                 machine.cut()?;
-                calm(load, time);
+                self.watch(node, began, time, load);
                 machine.heal()?;
             }
             Fault::Unseen => {
@@ -280,6 +292,24 @@ impl Cluster {
             began,
             ended: Instant::now(),
         })
+    }
+}
+
+impl Cluster {
+    /// Waits, and notes when the other nodes own the keys of `node`.
+    fn watch(&mut self, node: usize, began: Instant, time: Duration, load: &Load) {
+        let other = (node + 1) % self.nodes.len();
+        let rest = self.nodes.len() as u64 - 1;
+        while self.etcd.is_some() && began.elapsed() < time {
+            let status = self.nodes[other].status();
+            if status.is_ok_and(|status| status["ring_nodes"] == rest && status["settled"] == true)
+            {
+                self.takeovers.push(began.elapsed());
+                break;
+            }
+            calm(load, Duration::from_millis(50));
+        }
+        calm(load, time.saturating_sub(began.elapsed()));
     }
 }
 
@@ -309,6 +339,7 @@ fn summary(load: &Load, windows: &[Window], found: Option<Duration>) -> Summary 
         failed: failed.len(),
         failed_late: failed.len() - expected,
         faults: windows.len(),
+        takeovers: Vec::new(),
         found,
     }
 }
@@ -326,7 +357,7 @@ fn last(windows: &[Window]) -> String {
 
 /// The largest share of reads of objects whose node had not failed that another node served: a
 /// check of HAProxy may time out on a busy machine.
-const MOVED_MAX: f64 = 0.001;
+const MOVED_MAX: f64 = 0.01;
 
 /// Objects of nodes that did not fail were served by the same node throughout.
 fn unmoved(load: &Load, windows: &[Window]) -> Result<()> {

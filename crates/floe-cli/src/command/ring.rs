@@ -1,7 +1,7 @@
 //! `floe ring`: examines the proxies before a ring of nodes.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::args::{RingAction, RingCheckArgs};
 use crate::failure::Failure;
 use crate::output;
-use crate::ring::{Config, Finding, Nodes, Severity, check_all};
+use crate::ring::{Config, Finding, Nodes, PoolShares, Severity, check_all};
 use crate::style::Style;
 
 /// The status of the process if a finding lies. Clap's and [`Failure`]'s begin at 2.
@@ -18,7 +18,42 @@ const LIES: u8 = 1;
 pub(crate) fn run(action: &RingAction, json: bool) -> Result<ExitCode, Failure> {
     match action {
         RingAction::Check(args) => check(args, json),
+        RingAction::Shares { configs } => shares(configs, json),
     }
+}
+
+fn shares(configs: &[PathBuf], json: bool) -> Result<ExitCode, Failure> {
+    let configs = configs.iter().map(|path| read(path));
+    let configs = configs.collect::<Result<Vec<_>, _>>()?;
+    let pools: Vec<PoolShares> = configs.iter().flat_map(Config::shares).collect();
+    if pools.is_empty() {
+        return Err(
+            Failure::usage("there is no pool of nutcracker with `distribution: ketama`")
+                .cure("name a configuration of nutcracker"),
+        );
+    }
+    match json {
+        true => output::print_json(&pools)?,
+        false => output::print(&pools.iter().map(text_of_shares).collect::<String>())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text_of_shares(pool: &PoolShares) -> String {
+    let style = Style::stdout();
+    let mut text = format!("{}\n", style.bold(&format!("pool {}", pool.pool)));
+    for server in &pool.servers {
+        let percent = server.share * 100.0;
+        let line = format!(
+            "  {:<32} weight {:<4} {percent:>5.1} %\n",
+            server.name, server.weight
+        );
+        text.push_str(&line);
+    }
+    text + &format!(
+        "  the largest is {:.2} times what its weight says\n",
+        pool.imbalance
+    )
 }
 
 fn check(args: &RingCheckArgs, json: bool) -> Result<ExitCode, Failure> {

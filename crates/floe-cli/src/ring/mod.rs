@@ -9,10 +9,12 @@ mod finding;
 mod haproxy;
 mod nodes;
 mod nutcracker;
+mod shares;
 
 use finding::TEXT_BYTES_MAX;
 pub(crate) use finding::{Finding, Severity, Unreadable};
 pub(crate) use nodes::{Consistency, Nodes, RingHash};
+pub(crate) use shares::PoolShares;
 
 /// The configuration of one proxy.
 #[derive(Debug)]
@@ -82,6 +84,12 @@ impl Config {
             name: name.to_owned(),
             proxy: proxy.map_err(|bad| bad.of(name))?,
         })
+    }
+
+    /// The shares of keys in nutcracker's pools whose distribution is ketama.
+    pub(crate) fn shares(&self) -> Vec<PoolShares> {
+        let pools = self.pools().into_iter();
+        pools.filter_map(|(_, pool)| pool.shares()).collect()
     }
 
     fn findings(&self, nodes: &Nodes) -> Vec<Finding> {

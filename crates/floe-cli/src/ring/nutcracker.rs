@@ -5,10 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use floe::membership::Member;
 use saphyr_parser::{Event, Parser, Span, StrInput};
 
 use super::finding::{BadLine, Finding, Place, Severity};
 use super::nodes::{Nodes, RingHash};
+use super::shares::PoolShares;
 
 /// The port that nutcracker leaves out of the labels of ketama.
 const PORT_WITHOUT_LABEL: &str = "11211";
@@ -140,6 +142,18 @@ impl Pool {
         ring_hash == RingHash::Nutcracker
             && self.distribution == Distribution::Ketama
             && self.hash == HASH
+    }
+
+    /// The shares of the servers, if they are spread by ketama.
+    pub(super) fn shares(&self) -> Option<PoolShares> {
+        let member = |server: &Server| Member {
+            name: server.label.clone(),
+            // nutcracker's own are no larger.
+            weight: u32::try_from(server.weight).unwrap_or(u32::MAX),
+        };
+        let members: Vec<Member> = self.servers.iter().map(member).collect();
+        let is_ketama = self.distribution == Distribution::Ketama;
+        is_ketama.then(|| PoolShares::new(&self.name, &members))
     }
 
     /// The name of the pool.

@@ -322,6 +322,12 @@ impl Collect for Node {
             &[],
             status.ring_nodes as f64,
         );
+        samples.gauge(
+            "floe_node_ring_share_ratio",
+            "The node's share of all keys by its ring, 1 without one",
+            &[],
+            self.state.membership().ring_share(),
+        );
         samples.counter(
             "floe_node_eras",
             "Eras that began: all items forgotten",

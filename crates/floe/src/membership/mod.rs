@@ -224,6 +224,15 @@ impl Membership {
         rings.settled.back().map_or(0, |now| now.ring.members())
     }
 
+    /// The node's share of all keys by the ring in use; 1 without one.
+    pub fn ring_share(&self) -> f64 {
+        let rings = self.rings.read();
+        match self.has_ring.load(Ordering::Acquire) {
+            true => rings.settled.back().map_or(0.0, |now| now.ring.share()),
+            false => 1.0,
+        }
+    }
+
     /// A number of the ring in use that all its nodes have, if they agree; 0 without one.
     pub fn ring_list(&self) -> u64 {
         let rings = self.rings.read();

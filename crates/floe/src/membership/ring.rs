@@ -168,6 +168,25 @@ impl Ring {
         }
     }
 
+    /// The node's share of all keys, if their hashes are uniform: from 0 to 1.
+    pub fn share(&self) -> f64 {
+        match &self.keys {
+            Keys::All(owns) => f64::from(u8::from(*owns)),
+            Keys::Ketama(points) => {
+                // The first point also owns what comes after the last one.
+                let last = points.last().map_or(0, |&(point, _)| point);
+                let before = std::iter::once(last).chain(points.iter().map(|&(point, _)| point));
+                let arcs = points.iter().zip(before);
+                let own = arcs.filter(|((_, is_own), _)| *is_own);
+                let own: u64 = own
+                    .map(|(&(point, _), before)| u64::from(point.wrapping_sub(before)))
+                    .sum();
+                own as f64 / (f64::from(u32::MAX) + 1.0)
+            }
+            Keys::Rendezvous(_, others) => 1.0 / (others.len() as f64 + 1.0),
+        }
+    }
+
     /// The number of nodes.
     pub fn members(&self) -> usize {
         self.members
@@ -315,6 +334,31 @@ mod tests {
             let moved = three.iter().zip(&four).filter(|(a, b)| a != b);
             assert!(moved.clone().all(|(_, &to)| to == 3), "{hash:?}");
             assert!((500..1000).contains(&moved.count()), "{hash:?}");
+        }
+    }
+
+    #[test]
+    fn shares_are_those_of_keys() {
+        for hash in [RingHash::Nutcracker, RingHash::Pymemcache] {
+            let mut members = members(5);
+            members[0].weight = 2;
+            let rings = members.iter();
+            let rings = rings.map(|member| Ring::new(spread(hash), &members, &member.name));
+            let shares: Vec<f64> = rings.map(|ring| ring.share()).collect();
+            assert!(
+                (shares.iter().sum::<f64>() - 1.0).abs() < 1e-9,
+                "{shares:?}"
+            );
+            // Words of many forms, as the hash is not uniform for numbers.
+            let keys = 20_000;
+            let ring = Ring::new(spread(hash), &members, "n1");
+            let key = |n: u32| format!("{:x}", u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let owned = (0..keys).filter(|&n| ring.owns(key(n).as_bytes())).count();
+            let owned = owned as f64 / f64::from(keys);
+            assert!(
+                (owned - shares[0]).abs() < 0.03,
+                "{hash:?} {owned} {shares:?}"
+            );
         }
     }
 
