@@ -498,6 +498,26 @@ const PROOFS: &[(&str, &str)] = &[
         "floe-cli/tests/cache_commands.rs:objects_are_listed_and_warmed floe-cli/tests/cache_commands.rs:a_purge_holds_after_a_kill floe-cli/tests/cache_commands.rs:pins_are_set_listed_and_removed_and_survive_a_kill floe-server/src/frontends/control/tests.rs:only_the_owner_can_open_the_socket",
     ),
     (
+        "[`floe@.service`]",
+        "floe-cli/tests/packaging.rs:the_systemd_template_and_its_drop_in_are_valid",
+    ),
+    (
+        "[A second one](../packaging/grafana/fleet.json)",
+        "xtask/src/tidy/dashboard.rs:exported",
+    ),
+    (
+        "| 1 | `floe ring check`",
+        "floe-cli/tests/command_line.rs:a_ring_that_ejects_nodes_lies_unless_they_know_it floe-cli/tests/nodes.rs:the_state_of_nodes_is_shown_and_disagreement_is_found",
+    ),
+    (
+        "| `floe_node_info`",
+        "floe-server/tests/frontends/node.rs:a_node_refuses_keys_of_others",
+    ),
+    (
+        "| `floe_node_eras_total`",
+        "floe-server/tests/frontends/node.rs:a_node_refuses_keys_of_others",
+    ),
+    (
         "* `floe volume status|attach",
         "floe-cli/tests/volume_commands.rs:volumes_are_operated_while_the_server_runs floe-cli/tests/volume_commands.rs:dirty_data_is_flushed_without_a_server floe-cli/tests/volume_commands.rs:backing_files_are_made_sparse_or_allocated floe-server/src/frontends/control/tests.rs:only_the_owner_can_open_the_socket",
     ),
