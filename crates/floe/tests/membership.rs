@@ -275,3 +275,23 @@ fn staying_key() -> Vec<u8> {
     let mut staying = keys().filter(|key| two.owns(key) && three.owns(key));
     staying.next().unwrap()
 }
+
+/// A delete under other settings is not taken back when the first ones return, though it found
+/// nothing and stored nothing.
+#[tokio::test]
+async fn a_delete_without_a_ring_lasts() {
+    let store = store().await;
+    store.membership().fix(ring(&["a", "b"], "a"));
+    let key = staying_key();
+    let items = items_of(&store).await;
+    items.put(&key, item()).await.unwrap();
+    store.flush().await.unwrap();
+    drop(items);
+    store.membership().set_identity(0);
+    let items = items_of(&store).await;
+    assert!(!items.delete(&key).await.unwrap());
+    drop(items);
+    store.membership().fix(ring(&["a", "b"], "a"));
+    let items = items_of(&store).await;
+    assert_eq!(items.get(&key).await.unwrap(), None);
+}

@@ -1,6 +1,6 @@
 //! The state of an item cache: store keys, update locks, and versions.
 
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -48,6 +48,8 @@ pub(super) struct Records {
     pub(super) written_at_bytes: AtomicU64,
     /// Records were written since the items were opened.
     pub(super) in_use: AtomicBool,
+    /// The records on flash are of another identity, and must not count when that is back.
+    pub(super) are_others: AtomicBool,
 }
 
 /// Errors of reading or changing an item.
@@ -142,6 +144,9 @@ impl Inner {
         let admitted = self.membership().admit_write(key);
         let stored = self.key(key)?;
         admitted?;
+        if self.records.are_others.load(Ordering::Relaxed) {
+            self.write_records().await?;
+        }
         let turn = self.turn(&stored).await;
         Ok(Write {
             // Under the turn: what counted before may not count any more.

@@ -58,14 +58,16 @@ pub(super) async fn open(cache: Cache, max_value: u64) -> Result<Arc<Inner>, Ite
             written: Mutex::new(record),
             written_at_bytes: AtomicU64::new(0),
             in_use: AtomicBool::new(false),
+            are_others: AtomicBool::new(other.is_some()),
         },
         cache,
         _claim: claim,
     });
-    // A record of another engine or ring must not count again when that is back. Otherwise
-    // the first item writes the records: if opening did, a full cache would lose a zone to
-    // them. Until then the version limit is used up, so no version can be issued.
-    if other.is_some() {
+    // Other nodes of a ring may take keys without a request to this one, so records of another
+    // ring are replaced now. Otherwise the first write of an item does that: if opening did, a
+    // full cache would lose a zone to them. Until then the version limit is used up, so no
+    // version can be issued.
+    if other.is_some() && inner.membership().identity() != 0 {
         inner.write_records().await?;
     }
     tokio::spawn(keep(Arc::downgrade(&inner)));
@@ -205,6 +207,7 @@ impl Inner {
         }
         self.versions.promise(record.version_limit);
         self.records.in_use.store(true, Relaxed);
+        self.records.are_others.store(false, Relaxed);
         let bytes = self.cache.store().written_bytes();
         self.records.written_at_bytes.store(bytes, Relaxed);
         Ok(())
