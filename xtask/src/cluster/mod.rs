@@ -184,8 +184,10 @@ fn inside(options: &Options, binary: &Path) -> Result<()> {
     let chosen = TRIALS.iter().filter(|trial| {
         only.is_empty() || only.iter().any(|word| trial.name.contains(word.as_str()))
     });
+    let (faults, longest_ms) = if options.quick { (6, 5000) } else { (24, 8000) };
     let length = Length {
-        faults: if options.quick { 6 } else { 24 },
+        faults,
+        longest_ms,
         seed: options.seed,
     };
     let mut ran = 0;

@@ -39,6 +39,8 @@ pub(super) struct Setup {
 pub(super) struct Length {
     /// Failures of machines.
     pub(super) faults: usize,
+    /// The longest failure, in milliseconds.
+    pub(super) longest_ms: u64,
     /// Seed of the load and the failures.
     pub(super) seed: u64,
 }
@@ -241,9 +243,12 @@ impl Trial {
         while has_time(&windows) && !load.ended.load(Relaxed) {
             let fault = kinds[windows.len() % kinds.len()];
             let node = rng.random_range(0..cluster.nodes.len());
-            let time = Duration::from_millis(rng.random_range(1000..8000));
+            let time = Duration::from_millis(rng.random_range(1000..length.longest_ms));
             windows.push(cluster.suffer(fault, node, time, load)?);
-            calm(load, Duration::from_millis(rng.random_range(1500..4000)));
+            calm(
+                load,
+                Duration::from_millis(rng.random_range(1000..length.longest_ms / 2)),
+            );
         }
         if !self.lies && !load.ended.load(Relaxed) {
             programs::wait_for_ring(&cluster.nodes)?;
