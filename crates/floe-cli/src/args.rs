@@ -159,11 +159,12 @@ pub(crate) struct RingCheckArgs {
     /// Configurations of nutcracker (YAML) or HAProxy; several are compared too
     #[arg(value_name = "CONFIG", required = true, value_hint = ValueHint::FilePath)]
     pub(crate) configs: Vec<PathBuf>,
-    /// `node.ring_hash` of the nodes: how a node computes the owner of a key
-    #[arg(long, value_enum, default_value_t)]
+    /// `node.ring_hash` of the nodes, how a node computes the owner of a key: off, nutcracker or
+    /// pymemcache
+    #[arg(long, value_name = "HASH", default_value = "off")]
     pub(crate) ring_hash: RingHash,
-    /// `object.consistency` of the nodes
-    #[arg(long, value_enum)]
+    /// `object.consistency` of the nodes: etag, immutable, ttl or events
+    #[arg(long, value_name = "MODE")]
     pub(crate) consistency: Option<Consistency>,
 }
 

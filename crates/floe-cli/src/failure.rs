@@ -9,6 +9,8 @@ use crate::style::Style;
 /// The meanings of exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
+    /// A ring, or a node of it, is wrong.
+    Wrong = 1,
     /// The command line or the configuration is invalid.
     Usage = 2,
     /// The environment is at fault: device, port, permission, origin.

@@ -547,7 +547,7 @@ fn node() -> Result<Section, String> {
             Key::new(
                 "rejoin",
                 Kind::Choice(REJOIN),
-                "What the node takes its content for when it starts, or may have been away.",
+                "The validity of the node's content at a start, and after an absence.",
             ),
             Key::new(
                 "ring",

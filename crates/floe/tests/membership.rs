@@ -236,8 +236,8 @@ async fn an_update_takes_nothing_from_before_its_key_went_and_came_back() {
     assert_eq!(seen.get(), Some(false));
 }
 
-/// What another ring forgot stays away when the first one is back, even if nothing was stored
-/// meanwhile.
+/// Items that another ring forgot stay away when the first one is back, even if nothing was
+/// stored meanwhile.
 #[tokio::test]
 async fn a_ring_that_is_back_begins_without_items() {
     let store = store().await;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use common::{in_place, power_switch};
 use floe::items::{ItemBuffer, NewItem};
 use floe::membership::{
-    Content, Entry, LeaseError, Membership, Place, Registered, Registry, RingHash, keep,
+    Content, Entry, LeaseError, Membership, Place, Registered, Registry, RingHash, Spread, keep,
 };
 use floe::{Cache, ItemCache, ItemConfig, Store, StoreConfig};
 use floe_core::chunk::ChunkConfig;
@@ -217,8 +217,10 @@ impl Node {
             place: Place {
                 name: format!("n{index}"),
                 weight: 1,
-                hash: RingHash::Nutcracker,
-                tag: None,
+                spread: Spread {
+                    hash: RingHash::Nutcracker,
+                    ..Spread::default()
+                },
                 lease: LEASE,
                 forgets_after_gaps: index.is_multiple_of(2),
             },

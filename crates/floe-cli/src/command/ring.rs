@@ -7,13 +7,10 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use crate::args::{RingAction, RingCheckArgs};
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::output;
 use crate::ring::{Config, Finding, Nodes, PoolShares, Severity, check_all};
 use crate::style::Style;
-
-/// The status of the process if a finding lies. Clap's and [`Failure`]'s begin at 2.
-const LIES: u8 = 1;
 
 pub(crate) fn run(action: &RingAction, json: bool) -> Result<ExitCode, Failure> {
     match action {
@@ -23,8 +20,7 @@ pub(crate) fn run(action: &RingAction, json: bool) -> Result<ExitCode, Failure> 
 }
 
 fn shares(configs: &[PathBuf], json: bool) -> Result<ExitCode, Failure> {
-    let configs = configs.iter().map(|path| read(path));
-    let configs = configs.collect::<Result<Vec<_>, _>>()?;
+    let configs = read(configs)?;
     let pools: Vec<PoolShares> = configs.iter().flat_map(Config::shares).collect();
     if pools.is_empty() {
         return Err(
@@ -57,8 +53,7 @@ fn text_of_shares(pool: &PoolShares) -> String {
 }
 
 fn check(args: &RingCheckArgs, json: bool) -> Result<ExitCode, Failure> {
-    let configs = args.configs.iter().map(|path| read(path));
-    let configs = configs.collect::<Result<Vec<_>, _>>()?;
+    let configs = read(&args.configs)?;
     let findings = check_all(&configs, &args.nodes());
     let checked = Checked::new(findings);
     if json {
@@ -68,7 +63,7 @@ fn check(args: &RingCheckArgs, json: bool) -> Result<ExitCode, Failure> {
     }
     Ok(match checked.ok {
         true => ExitCode::SUCCESS,
-        false => ExitCode::from(LIES),
+        false => Exit::Wrong.code(),
     })
 }
 
@@ -81,7 +76,11 @@ impl RingCheckArgs {
     }
 }
 
-fn read(path: &Path) -> Result<Config, Failure> {
+fn read(paths: &[PathBuf]) -> Result<Vec<Config>, Failure> {
+    paths.iter().map(|path| read_one(path)).collect()
+}
+
+fn read_one(path: &Path) -> Result<Config, Failure> {
     let name = path.display().to_string();
     let bytes = fs::read(path)
         .map_err(|error| Failure::environment(format!("cannot read {name}")).because(error))?;

@@ -12,13 +12,10 @@ use floe_server::NodeStatus;
 use serde::Serialize;
 
 use crate::args::StatusArgs;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::output;
 use crate::settings::{Plan, Request};
 use crate::style::Style;
-
-/// The status of the process if something is wrong. Clap's and [`Failure`]'s begin at 2.
-const WRONG: u8 = 1;
 
 /// The time that a node may take for each step of an answer.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -51,7 +48,7 @@ pub(crate) fn run(
     }
     Ok(match fleet.ok {
         true => ExitCode::SUCCESS,
-        false => ExitCode::from(WRONG),
+        false => Exit::Wrong.code(),
     })
 }
 

@@ -1,31 +1,7 @@
 //! How the nodes are configured.
 
-use clap::ValueEnum;
-
-/// How a node computes the owner of a key, to refuse the keys of others: `node.ring_hash`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum RingHash {
-    /// Not at all: a node takes every key.
-    #[default]
-    Off,
-    /// As nutcracker does with `distribution: ketama` and `hash: fnv1a_64`.
-    Nutcracker,
-    /// As pymemcache's `HashClient` does.
-    Pymemcache,
-}
-
-/// When cached metadata of objects is used without a request to the origin: `object.consistency`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Consistency {
-    /// Never.
-    Etag,
-    /// Always: objects never change.
-    Immutable,
-    /// For some seconds.
-    Ttl,
-    /// While notifications arrive.
-    Events,
-}
+pub(crate) use floe::membership::RingHash;
+pub(crate) use floe::object::Consistency;
 
 /// How the nodes of the ring are configured.
 #[derive(Clone, Copy, Debug, Default)]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{ServerConfigError, problem};
 
-/// What a node takes its content for when it may have been away.
+/// The validity of a node's content after an absence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rejoin {
@@ -26,7 +26,7 @@ pub enum Rejoin {
 pub struct NodeConfig {
     /// The node's name in its ring; empty is the machine's.
     pub name: String,
-    /// What the node takes its content for when it may have been away.
+    /// The validity of the node's content after an absence.
     pub rejoin: Rejoin,
     /// The nodes of a ring that does not change.
     pub ring: Vec<String>,
@@ -212,6 +212,14 @@ impl NodeConfig {
         tag.is_ascii().then_some(tag)
     }
 
+    fn spread(&self, hash: RingHash) -> Spread {
+        Spread {
+            hash,
+            tag: self.tag(),
+            generation: self.ring_generation,
+        }
+    }
+
     /// The ring that does not change, if there is one.
     pub(super) fn fixed_ring(&self) -> Option<Ring> {
         let members: Vec<Member> = self
@@ -219,11 +227,7 @@ impl NodeConfig {
             .iter()
             .filter_map(|one| Member::parse(one, self.ring_hash))
             .collect();
-        let spread = Spread {
-            hash: self.ring_hash,
-            tag: self.tag(),
-            generation: self.ring_generation,
-        };
+        let spread = self.spread(self.ring_hash);
         (!members.is_empty()).then(|| Ring::new(spread, &members, &self.effective_name()))
     }
 
@@ -233,11 +237,14 @@ impl NodeConfig {
             name: self.effective_name(),
             weight: self.weight,
             // A ring of the settings is not that of the leases.
-            hash: match self.ring.is_empty() {
-                true => self.ring_hash,
-                false => RingHash::Off,
+            spread: Spread {
+                // It counts changes of a list.
+                generation: 0,
+                ..self.spread(match self.ring.is_empty() {
+                    true => self.ring_hash,
+                    false => RingHash::Off,
+                })
             },
-            tag: self.tag(),
             lease: Duration::from_millis(u64::from(self.lease_ms)),
             forgets_after_gaps: self.rejoin == Rejoin::NewEra,
         })

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use floe::ItemCache;
-use floe::membership::{Content, LeaseError, Membership, Place, RingHash, keep};
+use floe::membership::{Content, LeaseError, Membership, Place, keep};
 use floe::object::ObjectCache;
 use floe_device::Clock;
 use parking_lot::Mutex;
@@ -122,7 +122,7 @@ impl Node {
         let membership = objects.store().membership();
         if let Some(place) = config.place() {
             membership.set_identity(place.identity());
-            if place.hash != RingHash::Off {
+            if place.has_ring() {
                 membership.await_ring();
             }
         }

@@ -130,25 +130,29 @@ impl Inner {
 
     /// See [`ItemCache::flush_all`](super::ItemCache::flush_all).
     pub(super) async fn flush_all(&self, at_unix_s: Option<u32>) -> Result<(), ItemError> {
-        let mut written = self.records.written.lock().await;
-        let era = self.era.current(|| self.now_unix_s());
-        let (era, flush) = match at_unix_s.filter(|&at| u64::from(at) > self.now_unix_s()) {
+        let at = at_unix_s.filter(|&at| u64::from(at) > self.now_unix_s());
+        self.change_era(|era, _| match at {
             Some(at) => (era, at),
             None => (era.wrapping_add(1), 0),
-        };
-        self.write(&mut written, era, flush).await?;
-        // The era changes only when its record is durable: a restart must know
-        // the era of every acknowledged item.
-        self.era.set(era, flush);
-        Ok(())
+        })
+        .await
     }
 
     /// See [`ItemCache::begin_era`](super::ItemCache::begin_era).
     pub(super) async fn begin_era(&self) -> Result<(), ItemError> {
+        let next = |era: u32, flush| (era.wrapping_add(1), flush);
+        self.change_era(next).await
+    }
+
+    /// Replaces the era and the second of the delayed flush.
+    async fn change_era(&self, next: impl FnOnce(u32, u32) -> (u32, u32)) -> Result<(), ItemError> {
         let mut written = self.records.written.lock().await;
-        let era = self.era.current(|| self.now_unix_s()).wrapping_add(1);
+        let era = self.era.current(|| self.now_unix_s());
         let (_, flush) = self.era.get();
+        let (era, flush) = next(era, flush);
         self.write(&mut written, era, flush).await?;
+        // The era changes only when its record is durable: a restart must know
+        // the era of every acknowledged item.
         self.era.set(era, flush);
         Ok(())
     }

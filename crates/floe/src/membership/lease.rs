@@ -8,9 +8,9 @@
 //! **Why a ring of leases keeps it.** The ring is what the registry lists. A node that sees
 //! another ring announces it, which takes away what the ring gives to others, and says so in
 //! its entry. It owns what the ring adds once all entries say so. A node that is gone has no
-//! entry, and was not confirmed when it expired. So no key has two owners, whatever clients do
-//! and in whichever order they learn of a ring: the ones that are wrong get misses. Nothing but
-//! the registry's clock and the node itself may end a lease.
+//! entry, and was not confirmed when it expired. So no key has two owners. Clients may learn of
+//! a ring in any order: one that asks the wrong node gets a miss. Only the registry's clock and
+//! the node itself may end a lease.
 
 use std::error::Error;
 use std::future::Future;
@@ -39,7 +39,7 @@ const LOOKS_IN_HASTE: u32 = 50;
 /// The error of a registry or of the content.
 pub type LeaseError = Box<dyn Error + Send + Sync>;
 
-/// What a registry keeps of a node, until the node's lease ends.
+/// A node's record in a registry, which ends with the node's lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// The node's weight.
@@ -65,8 +65,8 @@ pub struct Registered {
     pub modification: u64,
 }
 
-/// Where nodes leave their entries: linearizable, with leases. A call may be dropped at any
-/// time, and have happened all the same.
+/// A linearizable store of nodes' entries, with leases. A call may be dropped at any time, and
+/// take effect all the same.
 pub trait Registry: Send + Sync {
     /// Grants a lease of at least `time`, and returns its number.
     fn grant(&self, time: Duration) -> impl Future<Output = Result<u64, LeaseError>> + Send;
@@ -118,10 +118,8 @@ pub struct Place {
     pub name: String,
     /// Its weight.
     pub weight: u32,
-    /// How clients spread keys; the registered nodes are the ring unless this is `Off`.
-    pub hash: RingHash,
-    /// nutcracker's `hash_tag`.
-    pub tag: Option<[u8; 2]>,
+    /// How clients spread keys; the registered nodes are the ring unless the hash is `Off`.
+    pub spread: Spread,
     /// The time for which a renewal confirms the node.
     pub lease: Duration,
     /// Begin an era after each time without confirmation, even if the lease did not end: for
@@ -131,10 +129,13 @@ pub struct Place {
 
 impl Place {
     fn entry(&self, announced: u64) -> Entry {
-        let tag = self.tag.map(|tag| String::from_utf8_lossy(&tag).into());
+        let tag = self
+            .spread
+            .tag
+            .map(|tag| String::from_utf8_lossy(&tag).into());
         Entry {
             weight: self.weight,
-            hash: self.hash,
+            hash: self.spread.hash,
             tag: tag.unwrap_or_default(),
             announced,
         }
@@ -145,15 +146,21 @@ impl Place {
         self.lease / CALLS
     }
 
-    fn has_ring(&self) -> bool {
-        self.hash != RingHash::Off
+    /// The time between renewals.
+    fn pause(&self) -> Duration {
+        self.lease / RENEWALS
+    }
+
+    /// True if the registered nodes are a ring.
+    pub fn has_ring(&self) -> bool {
+        self.spread.hash != RingHash::Off
     }
 
     /// Distinguishes content that this place may hold from that of others.
     pub fn identity(&self) -> u64 {
         let mut hasher = Xxh3::new();
-        hasher.update(&[self.hash as u8, 1]);
-        hasher.update(&self.tag.unwrap_or_default());
+        hasher.update(&[self.spread.hash as u8, 1]);
+        hasher.update(&self.spread.tag.unwrap_or_default());
         hasher.update(self.name.as_bytes());
         hasher.digest()
     }
@@ -183,7 +190,6 @@ pub async fn keep(
     clock: &Clock,
     stop: &CancellationToken,
 ) {
-    let pause = place.lease / RENEWALS;
     while !stop.is_cancelled() {
         let mut session = Session {
             place,
@@ -213,7 +219,7 @@ pub async fn keep(
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
-                () = clock.sleep(pause) => {}
+                () = clock.sleep(place.pause()) => {}
             }
         }
     }
@@ -278,11 +284,10 @@ impl<R: Registry, C: Content> Session<'_, R, C> {
                 }
                 Err(lost) => return Err(lost),
             }
-            let pause = self.place.lease / RENEWALS;
             let is_calm = self.is_settled || self.looks > LOOKS_IN_HASTE;
             let pause = match is_calm && is_answered {
-                true => pause,
-                false => pause.min(SETTLING_PAUSE),
+                true => self.place.pause(),
+                false => self.place.pause().min(SETTLING_PAUSE),
             };
             self.clock.sleep(pause).await;
         }
@@ -304,7 +309,7 @@ impl<R: Registry, C: Content> Session<'_, R, C> {
                 None => {}
             }
             is_first = false;
-            self.clock.sleep(self.place.lease / RENEWALS).await;
+            self.clock.sleep(self.place.pause()).await;
             self.renew(lease).await?;
         }
     }
@@ -382,12 +387,7 @@ impl<R: Registry, C: Content> Session<'_, R, C> {
             weight: one.entry.weight.max(1),
         };
         let members: Vec<Member> = members.iter().map(member).collect();
-        let spread = Spread {
-            hash: self.place.hash,
-            tag: self.place.tag,
-            generation: 0,
-        };
-        Ring::new(spread, &members, &self.place.name)
+        Ring::new(self.place.spread, &members, &self.place.name)
     }
 
     /// The answer of a registry, within the time between renewals.

@@ -251,8 +251,7 @@ impl Membership {
         self.identity.load(Ordering::Acquire)
     }
 
-    /// Whether the node may answer for `key` now. Values of versions below the result do not
-    /// count.
+    /// The lowest version whose values count for `key`, if the node may answer for it now.
     ///
     /// # Errors
     /// [`Refusal`].

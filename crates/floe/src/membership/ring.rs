@@ -19,6 +19,8 @@ pub enum RingHash {
     Pymemcache,
 }
 
+floe_core::parse_by_name!(RingHash);
+
 /// A node of a ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {

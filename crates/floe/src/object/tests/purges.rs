@@ -190,7 +190,7 @@ async fn an_era_ends_what_no_origin_confirmed_and_keeps_chunks() {
         let stats = cache.stats();
         assert_eq!(stats.revalidations - before.0, asks, "{consistency:?}");
         assert_eq!(stats.chunks_missed, before.1, "{consistency:?}");
-        // What was validated in the era counts in it.
+        // Metadata that was validated in the era counts in it.
         hits(&cache, &key()).await;
         let again = u64::from(consistency == Consistency::Etag);
         assert_eq!(cache.stats().revalidations - before.0, asks + again);
