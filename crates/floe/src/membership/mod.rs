@@ -15,6 +15,7 @@
 //!
 //! Must not depend on how nodes learn of each other.
 
+mod holders;
 mod lease;
 mod ring;
 
@@ -26,6 +27,7 @@ use floe_core::Tick;
 use floe_device::Clock;
 use parking_lot::RwLock;
 
+pub use holders::{HolderOrder, Holders};
 pub use lease::{Content, Entry, LeaseError, Place, Registered, Registry, keep};
 pub use ring::{Member, Ring, RingHash, Spread};
 

@@ -11,7 +11,7 @@ use super::budget::Share;
 use super::error::ObjectError;
 use super::flight::{Flight, Landing};
 use super::inner::Inner;
-use super::stats::count;
+use super::stats::{add, count};
 use super::version::ObjectVersion;
 use crate::error::CacheError;
 use crate::origin::{ObjectMeta, OriginBody, OriginError, OriginRead};
@@ -45,7 +45,7 @@ impl Run {
         Run {
             cache: Arc::clone(cache),
             position: object.chunk_start(first_chunk),
-            end: object.chunk_start(last_chunk) + object.chunk_len(last_chunk),
+            end: object.end_of(last_chunk),
             object: Arc::clone(object),
             first_chunk,
             flights,
@@ -161,7 +161,10 @@ impl Run {
             true => self.cache.config.max_resumes,
             false => 0,
         };
-        loop {
+        if open.is_none() {
+            self.take_from_peers().await?;
+        }
+        while self.position < self.end {
             let body = match open.take() {
                 Some(body) => body,
                 None => self.request().await?.body,
@@ -180,6 +183,29 @@ impl Run {
                 result => return result,
             }
         }
+        Ok(())
+    }
+
+    /// Takes what a peer has of the first bytes.
+    async fn take_from_peers(&mut self) -> Result<(), ObjectError> {
+        let (cache, object) = (Arc::clone(&self.cache), Arc::clone(&self.object));
+        let asking = cache.held_by_peers(&object, self.position..self.end);
+        let Some(mut held) = cache.background.unless_stopping(asking).await? else {
+            return Ok(());
+        };
+        while self.position < held.range.end {
+            let piece = cache.background.unless_stopping(held.body.next()).await?;
+            // Without a next one, or after an error, the origin has the rest.
+            let Some(Ok(mut piece)) = piece else {
+                count(&cache.stats.peer_fetches_broken);
+                break;
+            };
+            let left = held.range.end - self.position;
+            piece.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+            add(&cache.stats.peer_bytes, piece.len() as u64);
+            self.take(piece).await?;
+        }
+        Ok(())
     }
 
     /// The future must not borrow `self`: a borrowed writer is not `Sync`.

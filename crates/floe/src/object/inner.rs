@@ -1,7 +1,7 @@
 //! The state of an object cache, and its access to the store.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use floe_device::Clock;
 use parking_lot::RwLock;
@@ -14,6 +14,7 @@ use super::error::ObjectError;
 use super::events::Events;
 use super::flight::Flights;
 use super::loads::Loads;
+use super::peer::Peers;
 use super::pins::table::Pins;
 use super::rules::{Policy, Rules};
 use super::stats::{Counters, count};
@@ -73,6 +74,7 @@ pub(super) struct Inner {
     pub(super) budget: Budget,
     pub(super) background: Background,
     pub(super) pins: Pins,
+    pub(super) peers: OnceLock<Arc<dyn Peers>>,
 }
 
 impl Inner {

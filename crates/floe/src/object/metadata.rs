@@ -20,7 +20,7 @@ use super::record::{MetadataRecord, RecordedObject};
 use super::response::Outcome;
 use super::rules::Policy;
 use super::stats::count;
-use super::version::{Moment, ObjectVersion, Version, metadata_key, name_hash};
+use super::version::{Lacked, Moment, ObjectVersion, Version, metadata_key, name_hash};
 
 use crate::origin::{ByteRange, GetRequest, ObjectKey, ObjectMeta, OriginError, OriginRead};
 use crate::value::PutOptions;
@@ -260,7 +260,8 @@ impl Inner {
         if let (None, Some(range)) = (
             &load.previous,
             self.opening(load.wanted, load.moment.policy.chunk_size),
-        ) {
+        ) && !self.peers_hold(&load.key, &load.moment, range.start).await
+        {
             let bytes = (range.end - range.start).min(self.config.fetch_window.bytes());
             let memory = self.budget.acquire(bytes).await;
             count(&self.stats.fetches);
@@ -501,6 +502,7 @@ impl Inner {
             meta,
             instance,
             moment,
+            lacked: Lacked::default(),
         }
     }
 }

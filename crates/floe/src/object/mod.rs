@@ -25,6 +25,8 @@ mod inner;
 mod loads;
 mod lock;
 mod metadata;
+mod peer;
+mod peers;
 mod pins;
 mod purge;
 mod reader;
@@ -39,7 +41,7 @@ mod warm;
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use floe_device::{Clock, SendableMemory};
@@ -52,6 +54,7 @@ pub use cache_only::{CacheOnlyBucket, CacheOnlySize, Lifetime};
 pub use conditional::{Conditions, EtagCondition, RangeCondition, Verdict};
 pub use config::{Consistency, ObjectConfig, ObjectConfigError, ObjectRule};
 pub use error::ObjectError;
+pub use peer::{HeldBytes, Peers, WantedBytes};
 pub use pins::{Pin, PinError};
 pub use purge::Purge;
 pub use record::{MetadataRecord, NotARecord, RecordedObject};
@@ -155,6 +158,7 @@ impl ObjectCache {
                 budget: Budget::new(config.fetch_memory.bytes()),
                 background: Background::default(),
                 pins,
+                peers: OnceLock::new(),
                 rules: RwLock::new(Rules::new(&config)),
                 events: Events::default(),
                 config,

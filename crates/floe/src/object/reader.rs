@@ -192,8 +192,7 @@ impl Reader {
     /// The end of the current source: of its chunk or of the range, whichever comes first.
     fn source_end(&self) -> u64 {
         let chunk = self.object.chunk_of(self.position);
-        let chunk_end = self.object.chunk_start(chunk) + self.object.chunk_len(chunk);
-        chunk_end.min(self.end)
+        self.object.end_of(chunk).min(self.end)
     }
 
     async fn next_stored(reader: &mut ValueReader, fetched: bool, tally: &mut Tally) -> Found {
@@ -415,7 +414,7 @@ impl Reader {
     /// The unread part of a chunk, as offsets in the chunk.
     fn part_of(&self, chunk: u64) -> Range<u64> {
         let start = self.object.chunk_start(chunk);
-        let end = start + self.object.chunk_len(chunk);
+        let end = self.object.end_of(chunk);
         self.position.max(start) - start..self.end.min(end) - start
     }
 

@@ -36,9 +36,9 @@ macro_rules! counters {
 counters! {
     /// Reads whose bytes all came from the cache.
     reads_hit,
-    /// Reads of which some bytes came from the cache and some from the origin.
+    /// Reads of which some bytes came from the cache and some from the origin or a peer.
     reads_partial,
-    /// Reads whose bytes all came from the origin.
+    /// Reads whose bytes all came from the origin or a peer.
     reads_miss,
     /// Reads that ended with an error, before or after their first byte.
     reads_failed,
@@ -58,12 +58,22 @@ counters! {
     bytes_buffer,
     /// Bytes served from flash.
     bytes_flash,
-    /// Bytes served from fetches.
+    /// Bytes served from fetches, of the origin or a peer.
     bytes_fetched,
     /// Bytes served from the origin past the cache, to readers that a fetch left behind or whose flash failed.
     bytes_bypass,
     /// Requests to the origin for chunks.
     fetches,
+    /// Questions to peers for metadata or bytes of objects that this cache lacks.
+    peer_lookups,
+    /// Fetches that began with bytes of a peer.
+    peer_fetches,
+    /// Fetches in which a peer's bytes broke off, and the origin sent the rest.
+    peer_fetches_broken,
+    /// Bytes that peers sent in place of the origin.
+    peer_bytes,
+    /// Bytes sent to peers.
+    peer_bytes_sent,
     /// Chunks that came along in a request for another one.
     chunks_coalesced,
     /// Fetches that continued after their body broke off.

@@ -1,5 +1,7 @@
 //! Versions of objects, and the store's keys of their records.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use xxhash_rust::xxh3::Xxh3;
 
 use super::conditional::is_weak;
@@ -81,6 +83,8 @@ pub(super) struct ObjectVersion {
     pub(super) moment: Moment,
     /// Records of this version may be stored.
     pub(super) cacheable: bool,
+    /// Peers lack it.
+    pub(super) lacked: Lacked,
 }
 
 impl ObjectVersion {
@@ -100,6 +104,11 @@ impl ObjectVersion {
     pub(super) fn chunk_len(&self, chunk: u64) -> u64 {
         self.chunk_size()
             .min(self.meta.size - self.chunk_start(chunk))
+    }
+
+    /// Offset in the object of a chunk's end.
+    pub(super) fn end_of(&self, chunk: u64) -> u64 {
+        self.chunk_start(chunk) + self.chunk_len(chunk)
     }
 
     pub(super) fn chunk_id(&self, chunk: u64) -> ChunkId {
@@ -132,6 +141,26 @@ impl ObjectVersion {
         meta.size == self.meta.size
             && meta.etag == self.meta.etag
             && meta.last_modified == self.meta.last_modified
+    }
+}
+
+/// Set once peers have been found to lack a version, by one of the fetches of a read.
+#[derive(Debug, Default)]
+pub(super) struct Lacked(AtomicBool);
+
+impl Lacked {
+    pub(super) fn is_set(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+
+    pub(super) fn set(&self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+impl Clone for Lacked {
+    fn clone(&self) -> Self {
+        Lacked(AtomicBool::new(self.is_set()))
     }
 }
 

@@ -6,6 +6,7 @@ mod forwards;
 mod law;
 mod neighbours;
 mod origin;
+mod peers;
 mod pins;
 mod purges;
 mod ranges;

@@ -58,6 +58,8 @@ struct Stored {
 pub(super) struct GatedOrigin {
     objects: Mutex<HashMap<ObjectKey, Stored>>,
     writes: AtomicU64,
+    /// All values ever written, by the number in their entity tag.
+    log: Mutex<Vec<Bytes>>,
     pub(super) validators: bool,
     pub(super) piece: usize,
     /// Passed after a GET has read its version and before it responds.
@@ -84,6 +86,7 @@ impl GatedOrigin {
         GatedOrigin {
             objects: Mutex::new(HashMap::new()),
             writes: AtomicU64::new(0),
+            log: Mutex::default(),
             validators: true,
             piece: 300,
             responses: Gate::open(),
@@ -107,10 +110,21 @@ impl GatedOrigin {
 
     /// Writes an object past the cache.
     pub(super) fn set(&self, key: &ObjectKey, bytes: Bytes) {
+        let mut objects = self.objects.lock();
         let written = self.writes.fetch_add(1, SeqCst);
-        self.objects
-            .lock()
-            .insert(key.clone(), Stored { bytes, written });
+        self.log.lock().push(bytes.clone());
+        objects.insert(key.clone(), Stored { bytes, written });
+    }
+
+    /// The number of an object's newest value.
+    pub(super) fn newest(&self, key: &ObjectKey) -> Option<u64> {
+        Some(self.objects.lock().get(key)?.written)
+    }
+
+    /// The value with an entity tag, and its number.
+    pub(super) fn tagged(&self, etag: &str) -> (u64, Bytes) {
+        let number: u64 = etag.trim_matches('"').parse().unwrap();
+        (number, self.log.lock()[number as usize].clone())
     }
 
     pub(super) fn remove(&self, key: &ObjectKey) {
