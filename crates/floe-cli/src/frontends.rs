@@ -1,5 +1,5 @@
 //! The settings of the frontends: `[s3]`, `[oxcache]`, `[memcached]`, `[nbd]`,
-//! `[events]`, `[control]`, `[admin]`, `[node]`, `[server]`.
+//! `[peers]`, `[events]`, `[control]`, `[admin]`, `[node]`, `[server]`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use floe::config::{Choice, Effective, Key, Kind, Limits, Section};
 use floe_server::{
     AdminConfig, Anonymous, ControlConfig, EventsConfig, MemcachedConfig, NbdConfig, NodeConfig,
-    OxCacheConfig, S3Config, ServerConfig,
+    OxCacheConfig, PeersConfig, S3Config, ServerConfig,
 };
 
 use crate::failure::Failure;
@@ -51,6 +51,17 @@ const WITHOUT_PASSWORD: &[Choice] = &[
     Choice {
         word: "false",
         doc: "No: `memcached.auth_file` must be set.",
+    },
+];
+
+const HOLDER_ORDERS: &[Choice] = &[
+    Choice {
+        word: "rendezvous",
+        doc: "Rendezvous hashing of the nodes' addresses. No balancer's, so ask all nodes: `peers.asked` one less than there are.",
+    },
+    Choice {
+        word: "haproxy",
+        doc: "HAProxy's, as in packaging/ring/haproxy-s3.cfg: `balance uri path-only` and `hash-type consistent djb2 avalanche` over servers of equal weight. `peers.nodes` lists them in the order of their ids 1, 2, ….",
     },
 ];
 
@@ -118,6 +129,7 @@ pub(crate) fn sections() -> Result<Vec<Section>, String> {
         oxcache()?,
         memcached()?,
         nbd()?,
+        peers()?,
         events()?,
         control()?,
         admin()?,
@@ -448,6 +460,54 @@ fn nbd() -> Result<Section, String> {
     )
 }
 
+fn peers() -> Result<Section, String> {
+    Section::adopt(
+        "peers",
+        "Other nodes with the same origin, which are asked for missing objects before the origin is: docs/scale-out.md. Opened when `peers.listen` is set.",
+        &PeersConfig::default(),
+        &[],
+        vec![
+            Key::new(
+                "listen",
+                Kind::Address,
+                "Address and port for the questions of other nodes; port 0 selects a free one, `off` disables the frontend.",
+            ),
+            Key::new(
+                "nodes",
+                Kind::List,
+                "The addresses of all nodes, `host:port`, the same list for every node; this one leaves itself out. With `rendezvous` a name may have several addresses, and is looked up again every 10 s. Empty: this node answers others, and asks none.",
+            ),
+            Key::new(
+                "order",
+                Kind::Choice(HOLDER_ORDERS),
+                "How objects are spread over the nodes, which tells the nodes that most likely hold one.",
+            ),
+            Key::new(
+                "asked",
+                Kind::Integer,
+                "Nodes that are asked for a missing object, the likeliest ones.",
+            )
+            .limits(Limits::between(1, 16)),
+            Key::new(
+                "timeout_ms",
+                Kind::Integer,
+                "Milliseconds for a node's answer, and for each piece of it. After that the origin is asked, and the node is left out for a second, and for longer if it fails again.",
+            )
+            .limits(Limits::at_least(1)),
+            Key::new(
+                "secret",
+                Kind::Text,
+                "The secret of the nodes, the same for all. Who has it can read every cached object. Only a loopback address can do without.",
+            )
+            .secret(),
+            count(
+                "max_connections",
+                "Most open connections of other nodes. A further one replaces the connection that has been idle longest; if none is idle, it waits.",
+            ),
+        ],
+    )
+}
+
 fn events() -> Result<Section, String> {
     Section::adopt(
         "events",
@@ -606,6 +666,7 @@ fn server() -> Result<Section, String> {
             "oxcache",
             "memcached",
             "nbd",
+            "peers",
             "events",
             "control",
             "admin",
@@ -642,6 +703,11 @@ pub(crate) fn config(
         true => None,
         false => Some(effective.section("admin")?),
     };
+    let peers: PeersConfig = effective.section("peers")?;
+    match peers.listen {
+        Some(_) => config.peers = Some(peers),
+        None => reject_without_effect(effective, "peers.", "peers.listen")?,
+    }
     let events: EventsConfig = effective.section("events")?;
     match events.listen {
         Some(_) => config.events = Some(events),

@@ -142,6 +142,11 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// What the settings allow that an operator should know.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        self.server.warnings(&self.object)
+    }
+
     /// The paths of all drives below caches.
     pub(crate) fn drives(&self) -> impl Iterator<Item = PathBuf> {
         let tiny = self.tiny.iter().flat_map(|tier| tier.device.all_paths());

@@ -48,3 +48,83 @@ fn a_node_that_is_not_in_its_ring_does_not_start() {
     let named = [&["serve", "--node-name", "n9"], &ring[..]].concat();
     run(folder.path(), &named).expect(2, &["n9", "none of node.ring"]);
 }
+
+#[test]
+fn peers_are_checked_with_the_settings() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |more: &[&str], code, words: &[&str]| {
+        let command = [&["config", "check"], more].concat();
+        run(folder.path(), &command).expect(code, words);
+    };
+    let open = ["--peers-listen", "10.0.0.1:9095"];
+    check(
+        &open,
+        2,
+        &[
+            "peers.listen",
+            "read every cached object",
+            "set peers.secret",
+        ],
+    );
+    check(
+        &["--peers-nodes", "10.0.0.2:9095"],
+        2,
+        &["peers.nodes", "no effect without `peers.listen`"],
+    );
+    let secret = [&open[..], &["--peers-secret", "s"]].concat();
+    check(&secret, 0, &["ok:"]);
+    let wrong = [&secret[..], &["--peers-nodes", "http://10.0.0.2:9095"]].concat();
+    check(
+        &wrong,
+        2,
+        &["peers.nodes", "is no address", "10.0.0.11:9095"],
+    );
+    let expiring = [&secret[..], &["--object-consistency", "ttl"]].concat();
+    check(
+        &expiring,
+        0,
+        &[
+            "warning: ",
+            "object.consistency is `ttl` and there are peers",
+        ],
+    );
+}
+
+#[test]
+fn a_new_node_takes_objects_from_another_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let objects = folder.path().join("objects/bucket");
+    std::fs::create_dir_all(&objects).unwrap();
+    let bytes = vec![7; 700_000];
+    std::fs::write(objects.join("key"), &bytes).unwrap();
+    let node = |data: &str, nodes: &str| {
+        let mut command = floe(folder.path());
+        command
+            .env("FLOE_DATA_DIR", folder.path().join(data))
+            .env("FLOE_ORIGIN_ROOT", folder.path().join("objects"))
+            .env("FLOE_S3_ANONYMOUS", "true")
+            .env("FLOE_PEERS_LISTEN", "127.0.0.1:0")
+            .env("FLOE_PEERS_NODES", nodes);
+        Serving::spawn(&mut command)
+    };
+    let get = |node: &Serving| {
+        let address = node.announced["s3"].as_str().unwrap();
+        let (status, answer) = common::get(address.parse().unwrap(), "/bucket/key");
+        assert_eq!((status, answer.len()), (200, bytes.len()));
+        assert!(answer == bytes);
+    };
+    let old = node("1", "");
+    get(&old);
+    let new = node("2", old.announced["peers"].as_str().unwrap());
+    get(&new);
+    let (_, metrics) = common::get(new.admin, "/metrics");
+    let metrics = String::from_utf8(metrics).unwrap();
+    assert!(
+        metrics.contains("\nfloe_object_peer_bytes_total 700000\n"),
+        "{metrics}"
+    );
+    assert!(
+        metrics.contains("\nfloe_object_fetches_total 0\n"),
+        "{metrics}"
+    );
+}

@@ -106,6 +106,23 @@ pub(crate) fn is_loopback(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
+/// Checks that only a loopback address does without the secret whose setting is `section.name`.
+pub(crate) fn guarded(
+    section: &str,
+    listen: Option<SocketAddr>,
+    (name, secret): (&str, &str),
+    danger: &str,
+) -> Result<(), ServerConfigError> {
+    match listen.filter(|address| secret.is_empty() && !is_loopback(*address)) {
+        Some(address) => Err(problem(
+            &format!("{section}.listen"),
+            &format!("other machines can reach {address}, and could {danger}"),
+            &format!("listen on 127.0.0.1, or set {section}.{name}"),
+        )),
+        None => Ok(()),
+    }
+}
+
 /// Checks that `section` names both TLS files, or none.
 pub(crate) fn both_or_none(
     section: &str,

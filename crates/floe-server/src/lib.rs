@@ -4,6 +4,7 @@
 //! * [`oxcache`]: OxCache's protocol on a Unix socket.
 //! * [`memcached`]: memcached's text protocol, classic and meta.
 //! * [`nbd`]: block devices over the NBD protocol.
+//! * `peers`: other nodes, which fill from each other.
 //! * `events`: notifications of changes at the origin.
 //! * [`control`]: commands of operators to the running server.
 //! * `admin`: metrics, health and statistics.
@@ -34,6 +35,7 @@ pub use frontends::events::EventsConfig;
 pub use frontends::memcached::{self, MemcachedConfig};
 pub use frontends::nbd::{self, NbdConfig};
 pub use frontends::oxcache::{self, OxCacheConfig};
+pub use frontends::peers::PeersConfig;
 pub use frontends::s3::{self, AccessKey, KeyAccess, KeyPolicy, S3Config, SignedBy};
 pub use net::BindError;
 pub use node::{NodeConfig, NodeStatus, Rejoin};

@@ -93,9 +93,6 @@ impl Server {
         device: Option<Arc<Meters>>,
     ) -> Result<Self, StartError> {
         config.validate()?;
-        for exposed in config.exposed() {
-            tracing::warn!("{exposed}");
-        }
         let Caches {
             objects,
             items,
@@ -103,6 +100,9 @@ impl Server {
             open_backing,
             health,
         } = caches;
+        for warning in config.warnings(objects.config()) {
+            tracing::warn!("{warning}");
+        }
         let node = Node::new(config.node.as_ref(), &objects, &clock);
         let mut server = Server {
             addresses: Addresses::default(),

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use clap::ArgMatches;
 use floe::config::{Effective, Schema};
-use floe_server::Exposed;
 use serde::Serialize;
 
 use crate::args::ConfigAction;
@@ -37,7 +36,7 @@ pub(crate) fn run(
             }
             let effective = request.load(schema)?;
             let plan = Plan::new(&request, &effective)?;
-            report_checked(&request, &plan.server.exposed(), json)
+            report_checked(&request, plan.warnings(), json)
         }
     }
 }
@@ -78,19 +77,18 @@ fn shown(effective: &Effective<'_>) -> BTreeMap<String, Shown> {
         .collect()
 }
 
-fn report_checked(request: &Request, exposed: &[Exposed], json: bool) -> Result<(), Failure> {
+fn report_checked(request: &Request, warnings: Vec<String>, json: bool) -> Result<(), Failure> {
     let file = request
         .places
         .file
         .as_ref()
         .map(|path| path.display().to_string());
     if json {
-        let warnings: Vec<_> = exposed.iter().map(Exposed::to_string).collect();
         let checked = serde_json::json!({ "ok": true, "file": file, "warnings": warnings });
         return output::print_json(&checked);
     }
-    for exposed in exposed {
-        eprintln!("warning: {exposed}");
+    for warning in warnings {
+        eprintln!("warning: {warning}");
     }
     let what = file.unwrap_or_else(|| "the configuration without a file".to_owned());
     output::print(&format!("{} {what}\n", Style::stdout().green("ok:")))

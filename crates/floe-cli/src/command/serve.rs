@@ -51,8 +51,14 @@ pub(crate) fn run(
         .thread_name("floe")
         .build()
         .map_err(|error| Failure::environment("cannot start the runtime").because(error))?;
-    runtime.block_on(serve(plan, demo, args.strict, json, &reloader))
+    let served = runtime.block_on(serve(plan, demo, args.strict, json, &reloader));
+    // Only lookups of names may still run, which can take the resolver's time.
+    runtime.shutdown_timeout(LOOKUP_PATIENCE);
+    served
 }
+
+/// The time for lookups of names that are under way at the end.
+const LOOKUP_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Creates the default directories, and determines the size of a new cache
 /// file. Returns whether the demo object exists.

@@ -7,10 +7,12 @@ pub(crate) mod events;
 pub mod memcached;
 pub mod nbd;
 pub mod oxcache;
+pub(crate) mod peers;
 pub mod s3;
 
 use std::sync::Arc;
 
+use floe::object::{Consistency, ObjectConfig};
 use futures::future::{BoxFuture, FutureExt as _};
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +27,7 @@ use events::{EventsConfig, EventsFrontend};
 use memcached::{MemcachedConfig, MemcachedFrontend};
 use nbd::{NbdConfig, NbdFrontend};
 use oxcache::{OxCacheConfig, OxCacheFrontend};
+use peers::{PeersConfig, PeersFrontend};
 use s3::{S3Config, S3Frontend};
 
 /// The settings of the frontends. One without a section is not opened.
@@ -39,6 +42,8 @@ pub struct ServerConfig {
     pub memcached: Option<MemcachedConfig>,
     /// Block devices over the NBD protocol.
     pub nbd: Option<NbdConfig>,
+    /// Other nodes, which fill from each other.
+    pub peers: Option<PeersConfig>,
     /// Notifications of changes at the origin.
     pub events: Option<EventsConfig>,
     /// Commands of operators to the running server.
@@ -58,6 +63,7 @@ impl Default for ServerConfig {
             oxcache: None,
             memcached: None,
             nbd: None,
+            peers: None,
             events: None,
             control: None,
             admin: None,
@@ -74,6 +80,7 @@ fn registered() -> Vec<Box<dyn Registered>> {
         register::<OxCacheFrontend>(|config| config.oxcache.as_ref()),
         register::<MemcachedFrontend>(|config| config.memcached.as_ref()),
         register::<NbdFrontend>(|config| config.nbd.as_ref()),
+        register::<PeersFrontend>(|config| config.peers.as_ref()),
         register::<EventsFrontend>(|config| config.events.as_ref()),
         register::<ControlFrontend>(|config| config.control.as_ref()),
         register::<AdminFrontend>(|config| config.admin.as_ref()),
@@ -112,6 +119,22 @@ impl ServerConfig {
         let frontends = registered();
         let sections = frontends.iter().filter_map(|one| one.section(self));
         sections.filter_map(Section::exposed).collect()
+    }
+
+    /// What the settings allow that an operator should know, together with those of `objects`.
+    pub fn warnings(&self, objects: &ObjectConfig) -> Vec<String> {
+        let mut warnings: Vec<_> = self.exposed().iter().map(Exposed::to_string).collect();
+        let rules = objects.rules.iter().filter_map(|rule| rule.consistency);
+        let mut modes = rules.chain([objects.consistency]);
+        if self.peers.is_some() && modes.any(|mode| mode == Consistency::Ttl) {
+            warnings.push(
+                "object.consistency is `ttl` and there are peers: after a write through one node the \
+                 others serve their copies until object.ttl_seconds have passed; `etag` and \
+                 `immutable` have no such time"
+                    .to_owned(),
+            );
+        }
+        warnings
     }
 
     /// Binds every frontend that has a section.

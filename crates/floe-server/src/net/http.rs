@@ -7,15 +7,21 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::Router;
+use floe::limit::Limit;
+use floe_device::Clock;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use hyper::service::Service;
+use hyper::service::Service as HyperService;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 
-use super::{Activity, Busy, Pace, Shutdown, StallGuard};
+use super::accept::{Places, accept};
+use super::{Activity, Busy, Pace, Service, Shutdown, StallGuard};
 use crate::metrics::ConnectionCounters;
 
 /// The limits of one connection.
@@ -51,7 +57,7 @@ pub(crate) async fn serve_http<T, S, B>(
     activity: Arc<Activity>,
 ) where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send,
+    S: HyperService<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send,
     S::Future: Send + 'static,
     B: Body + Send + Unpin + 'static,
     B::Data: Send,
@@ -90,6 +96,29 @@ pub(crate) async fn serve_http<T, S, B>(
     }
 }
 
+/// Accepts connections and serves the pages of `router`, at most `max_connections` at a time.
+pub(crate) fn serve_router(
+    listener: TcpListener,
+    router: Router,
+    max_connections: u32,
+    idle_timeout: Duration,
+    clock: Clock,
+    shutdown: Shutdown,
+) -> Service {
+    let counters = Arc::new(ConnectionCounters::default());
+    let places = Limit::new(max_connections as usize);
+    let places = Places::new(&places, &clock);
+    let (ending, counted) = (shutdown.clone(), Arc::clone(&counters));
+    let serve = move |stream, _, activity| {
+        let service = TowerToHyperService::new(router.clone());
+        let limits = HttpLimits::for_small_requests(idle_timeout);
+        let pace = Pace::new(clock.clone(), limits.stall_timeout);
+        let (shutdown, counters) = (shutdown.clone(), Arc::clone(&counters));
+        serve_http(stream, service, limits, pace, shutdown, counters, activity)
+    };
+    Service::shared(accept(listener, places, ending, counted, serve))
+}
+
 /// A service that counts requests as their connection's activity, and adds the
 /// activity to their extensions.
 struct Watched<S> {
@@ -97,9 +126,9 @@ struct Watched<S> {
     activity: Arc<Activity>,
 }
 
-impl<S, B> Service<Request<Incoming>> for Watched<S>
+impl<S, B> HyperService<Request<Incoming>> for Watched<S>
 where
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    S: HyperService<Request<Incoming>, Response = Response<B>, Error = Infallible>,
     S::Future: Send + 'static,
 {
     type Response = Response<WatchedBody<B>>;

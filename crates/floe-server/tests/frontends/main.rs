@@ -4,6 +4,7 @@ mod admin;
 mod node;
 mod origins;
 mod oxcache;
+mod peers;
 mod robustness;
 mod s3_access_log;
 mod s3_auth;

@@ -4,7 +4,6 @@ mod collect;
 mod commands;
 mod config;
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,23 +13,23 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
-use floe::limit::Limit;
 use floe_core::Tick;
-use floe_device::Clock;
-use hyper_util::service::TowerToHyperService;
 use serde_json::json;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use crate::frontend::{Bound, Frontend, Host, Serving, StartError};
-use crate::metrics::{Collect, ConnectionCounters, Samples, collect_volumes};
-use crate::net::{self, Activity, HttpLimits, Pace, Places, Service, Shutdown, bind_tcp};
+use crate::metrics::{Collect, Samples, collect_volumes};
+use crate::net::{self, Activity, Service, bind_tcp};
 
 use commands::Commands;
 
 pub use collect::resident_bytes;
 
 pub use config::AdminConfig;
+
+/// The time for which a client may keep a connection without a request.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Connections beyond the limit, for small pages only.
 const HEALTH_CONNECTIONS: u32 = 4;
@@ -80,25 +79,8 @@ impl Frontend for AdminFrontend {
         let host = self.host.clone();
         let commands = Commands::new(&host, &self.config.token);
         let router = router(Arc::new(MetricsState { metrics, host }), pages, commands);
-        let counters = Arc::new(ConnectionCounters::default());
         let places = connections.saturating_add(HEALTH_CONNECTIONS);
-        let places = Places::new(&Limit::new(places as usize), &clock);
-        Service::shared(net::accept(
-            listener,
-            places,
-            shutdown.clone(),
-            Arc::clone(&counters),
-            move |stream, _, activity| {
-                connection(
-                    stream,
-                    activity,
-                    router.clone(),
-                    clock.clone(),
-                    shutdown.clone(),
-                    Arc::clone(&counters),
-                )
-            },
-        ))
+        net::serve_router(listener, router, places, IDLE_TIMEOUT, clock, shutdown)
     }
 }
 
@@ -139,20 +121,6 @@ impl MetricsState {
         }
         samples
     }
-}
-
-fn connection(
-    stream: TcpStream,
-    activity: Arc<Activity>,
-    router: Router,
-    clock: Clock,
-    shutdown: Shutdown,
-    counters: Arc<ConnectionCounters>,
-) -> impl Future<Output = ()> + Send + 'static {
-    let limits = HttpLimits::for_small_requests(Duration::from_secs(60));
-    let pace = Pace::new(clock, limits.stall_timeout);
-    let service = TowerToHyperService::new(router);
-    net::serve_http(stream, service, limits, pace, shutdown, counters, activity)
 }
 
 fn router(state: Arc<MetricsState>, pages: Arc<Semaphore>, commands: Arc<Commands>) -> Router {

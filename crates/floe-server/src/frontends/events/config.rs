@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Section, ServerConfigError, is_loopback, positive, problem};
+use crate::config::{Section, ServerConfigError, guarded, positive};
 
 /// Notifications of changes at the origin, over HTTP.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,13 +42,7 @@ impl Default for EventsConfig {
 impl Section for EventsConfig {
     fn validate(&self) -> Result<(), ServerConfigError> {
         positive("events.max_connections", self.max_connections)?;
-        match self.listen {
-            Some(address) if self.token.is_empty() && !is_loopback(address) => Err(problem(
-                "events.listen",
-                &format!("other machines can reach {address}, and could empty the cache"),
-                "listen on 127.0.0.1, or set events.token",
-            )),
-            _ => Ok(()),
-        }
+        let token = ("token", self.token.as_str());
+        guarded("events", self.listen, token, "empty the cache")
     }
 }

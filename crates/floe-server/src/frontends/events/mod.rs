@@ -16,16 +16,14 @@ use axum::body::to_bytes;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
-use floe::limit::Limit;
 use floe::object::{ObjectCache, ObjectKey};
 use floe_device::Clock;
-use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use crate::frontend::{Bound, Frontend, Host, Serving, StartError};
-use crate::metrics::{Collect, ConnectionCounters, Counter, Samples};
-use crate::net::{self, HttpLimits, Pace, Places, Service, bind_tcp};
+use crate::metrics::{Collect, Counter, Samples};
+use crate::net::{self, Service, bind_tcp};
 
 pub use config::EventsConfig;
 
@@ -85,26 +83,17 @@ impl Frontend for EventsFrontend {
     }
 
     fn serve(self: Arc<Self>, listener: TcpListener, serving: Serving) -> Service {
-        let shutdown = serving.shutdown;
         let router = Router::new()
             .fallback(post(receive))
             .with_state(Arc::clone(&self.state));
-        let clock = self.state.clock.clone();
-        let counters = Arc::new(ConnectionCounters::default());
-        let places = Limit::new(self.config.max_connections as usize);
-        Service::shared(net::accept(
+        net::serve_router(
             listener,
-            Places::new(&places, &clock),
-            shutdown.clone(),
-            Arc::clone(&counters),
-            move |stream, _, activity| {
-                let service = TowerToHyperService::new(router.clone());
-                let limits = HttpLimits::for_small_requests(IDLE_TIMEOUT);
-                let pace = Pace::new(clock.clone(), limits.stall_timeout);
-                let (shutdown, counters) = (shutdown.clone(), Arc::clone(&counters));
-                net::serve_http(stream, service, limits, pace, shutdown, counters, activity)
-            },
-        ))
+            router,
+            self.config.max_connections,
+            IDLE_TIMEOUT,
+            self.state.clock.clone(),
+            serving.shutdown,
+        )
     }
 }
 

@@ -108,6 +108,7 @@ pub(crate) async fn rig_of(
         }),
         memcached: None,
         nbd: None,
+        peers: None,
         control: None,
         node: None,
         drain_timeout_seconds: 10,
