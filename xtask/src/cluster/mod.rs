@@ -4,6 +4,7 @@
 //! The configurations are those of `packaging/ring`, verbatim. The task runs again in a sandbox
 //! of its own network, mounts and processes, so that nothing stays behind.
 
+mod fill;
 mod history;
 mod load;
 mod network;
@@ -199,6 +200,16 @@ fn inside(options: &Options, binary: &Path) -> Result<()> {
             Err(error) => {
                 println!("cluster: {} FAILED: {error:#}", page::NAME);
                 failed.push(page::NAME);
+            }
+        }
+    }
+    if only.is_empty() || only.iter().any(|word| fill::NAME.contains(word.as_str())) {
+        ran += 1;
+        match fill::run(binary, folder(fill::NAME)?.path()) {
+            Ok(summary) => println!("cluster: {}: {summary}", fill::NAME),
+            Err(error) => {
+                println!("cluster: {} FAILED: {error:#}", fill::NAME);
+                failed.push(fill::NAME);
             }
         }
     }

@@ -1,12 +1,12 @@
 //! The programs of a cluster: nodes, proxies and etcd, each on its machine.
 
 use std::fs::{self, File};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::network::{ETCD, Machine};
@@ -21,6 +21,7 @@ pub(super) const MEMCACHED: u16 = 11211;
 pub(super) const S3: u16 = 9000;
 pub(super) const ADMIN: u16 = 9091;
 pub(super) const NUTCRACKER: u16 = 22121;
+const PEERS: u16 = 9095;
 
 /// The configurations that ship.
 const RING: &str = "packaging/ring";
@@ -139,6 +140,33 @@ impl Node {
         let answer = connection.request("GET", "/v1/node", &[], b"")?;
         Ok(serde_json::from_slice(&answer.body)?)
     }
+
+    /// The sum of a metric's counts whose labels contain a text.
+    pub(super) fn count(&self, metric: &str, label: &str) -> Result<u64> {
+        let address = SocketAddr::from((self.machine.address(), ADMIN));
+        let answer = Connection::open(address)?.request("GET", "/metrics", &[], b"")?;
+        let text = String::from_utf8(answer.body)?;
+        let values = text.lines().filter_map(|line| {
+            let (name, value) = line.rsplit_once(' ')?;
+            let labels = name.strip_prefix(metric)?;
+            let is_it = labels.is_empty() || labels.starts_with('{');
+            (is_it && labels.contains(label)).then(|| value.parse::<u64>())
+        });
+        let values: Vec<u64> = values.collect::<Result<_, _>>()?;
+        ensure!(!values.is_empty(), "there is no metric {metric} {label}");
+        Ok(values.iter().sum())
+    }
+}
+
+/// The options of a node that fills from the others.
+pub(super) fn peers(address: IpAddr) -> [String; 4] {
+    let listen = SocketAddr::from((address, PEERS)).to_string();
+    [
+        "--peers-listen".to_owned(),
+        listen,
+        "--peers-secret".to_owned(),
+        "of a trial".to_owned(),
+    ]
 }
 
 /// Waits until every node has its place in a ring of all.

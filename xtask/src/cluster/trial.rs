@@ -7,12 +7,12 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::load::{Load, Protocol};
-use super::network::{NODES, PROXIES};
+use super::network::{Machine, NODES, PROXIES};
 use super::programs::{self, NUTCRACKER, Node, Program, S3, shipped};
 
 /// A cluster under load.
@@ -87,7 +87,7 @@ struct Cluster {
     /// The times from a failure until the other nodes were a ring of their own.
     takeovers: Vec<Duration>,
     /// Killed when they are dropped.
-    _proxies: Vec<Program>,
+    proxies: Vec<Program>,
 }
 
 /// The figures of a trial.
@@ -164,8 +164,17 @@ impl Trial {
         match (wrong.as_ref(), self.lies) {
             (Some(_), true) => Ok(summary),
             (None, true) => bail!("the planted bug was not found"),
-            (Some(error), false) => bail!("{error:#}; the last failures: {}", last(&windows)),
-            (None, false) => self.judge(&load, &windows, summary),
+            (Some(error), false) => bail!(
+                "{error:#}, {:.1} s after the start; failures: {}",
+                began.elapsed().as_secs_f64(),
+                shown(&windows, began)
+            ),
+            (None, false) => {
+                let judged = self.judge(&load, &windows, summary);
+                // A proxy says when it thought that a node had failed.
+                let said = cluster.proxies.iter().map(Program::log_tail);
+                judged.with_context(|| said.collect::<Vec<_>>().join("\n"))
+            }
         }
     }
 
@@ -197,7 +206,7 @@ impl Trial {
                 binary: binary.to_owned(),
                 folder: folder.to_owned(),
                 config: self.setup.node.map(shipped),
-                more: vec!["--origin-root".to_owned(), origin.display().to_string()],
+                more: self.options(&origin, machine),
                 minutes_off,
             });
         let nodes: Vec<Node> = nodes.collect();
@@ -209,12 +218,21 @@ impl Trial {
             Protocol::S3 => programs::haproxy(machine, &config, folder),
         });
         Ok(Cluster {
-            _proxies: proxies.collect::<Result<_>>()?,
+            proxies: proxies.collect::<Result<_>>()?,
             nodes,
             running,
             etcd,
             takeovers: Vec::new(),
         })
+    }
+
+    /// The options of a node besides its configuration.
+    fn options(&self, origin: &Path, machine: Machine) -> Vec<String> {
+        let mut options = vec!["--origin-root".to_owned(), origin.display().to_string()];
+        if self.protocol == Protocol::S3 {
+            options.extend(programs::peers(machine.address().into()));
+        }
+        options
     }
 
     /// One failure after another, until the load ends by itself or there were enough.
@@ -349,15 +367,15 @@ fn summary(load: &Load, windows: &[Window], found: Option<Duration>) -> Summary 
     }
 }
 
-/// The last failures, for a message.
-fn last(windows: &[Window]) -> String {
-    let last = windows.iter().rev().take(3);
-    let last = last.map(|window| {
-        let ago = window.ended.elapsed().as_secs_f64();
+/// The failures, by seconds since `began`, for a message.
+fn shown(windows: &[Window], began: Instant) -> String {
+    let all = windows.iter().map(|window| {
+        let at = |when: Instant| when.saturating_duration_since(began).as_secs_f64();
+        let (from, to) = (at(window.began), at(window.ended));
         let name = NODES[window.node].name;
-        format!("{:?} of {name} until {ago:.1} s ago", window.fault)
+        format!("{:?} of {name} from {from:.1} s to {to:.1} s", window.fault)
     });
-    last.collect::<Vec<_>>().join(", ")
+    all.collect::<Vec<_>>().join(", ")
 }
 
 /// The largest share of reads of objects whose node had not failed that another node served: a
@@ -383,19 +401,28 @@ fn unmoved(load: &Load, windows: &[Window]) -> Result<()> {
             NODES[window.node].name == owner && near.contains(&when)
         })
     };
-    let (mut stayed, mut moved) = (0, 0);
+    let mut stayed = 0;
+    let mut moved = Vec::new();
     for one in served.iter() {
         match &owners[one.key] {
             Some(owner) if *owner == one.node => stayed += 1,
-            Some(owner) if !has_failed(owner, one.when) => moved += 1,
+            Some(owner) if !has_failed(owner, one.when) => moved.push((owner, one)),
             _ => {}
         }
     }
-    let share = f64::from(moved) / f64::from(stayed + moved).max(1.0);
+    let reads = stayed + moved.len();
+    let Some((owner, one)) = moved.first() else {
+        return Ok(());
+    };
     ensure!(
-        share <= MOVED_MAX,
-        "{moved} of {} reads of objects whose node had not failed were served by another one",
-        stayed + moved
+        moved.len() as f64 <= MOVED_MAX * reads as f64,
+        "{} of {reads} reads of objects whose node had not failed were served by another one, first \
+         object {} of {owner} by {}, {:.1} s after the first failure; failures: {}",
+        moved.len(),
+        one.key,
+        one.node,
+        (one.when - first.began).as_secs_f64(),
+        shown(windows, first.began)
     );
     Ok(())
 }
