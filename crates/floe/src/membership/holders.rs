@@ -23,8 +23,11 @@ pub enum HolderOrder {
 floe_core::parse_by_name!(HolderOrder);
 
 /// HAProxy's points of a server of weight 1, and the numbers that each server has for them.
-const POINTS_PER_SERVER: u32 = 16;
-const NUMBERS_PER_SERVER: u32 = 256 * POINTS_PER_SERVER;
+const POINTS_PER_WEIGHT: u32 = 16;
+const NUMBERS_PER_SERVER: u32 = WEIGHT_MAX * POINTS_PER_WEIGHT;
+
+/// HAProxy's greatest weight.
+const WEIGHT_MAX: u32 = 256;
 
 /// The bytes of a key that clients of S3 encode in a path.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
@@ -51,19 +54,20 @@ enum Spread {
 
 impl Holders {
     /// The nodes of these names, which every node must list alike; for HAProxy in the order of
-    /// its servers' ids.
-    pub fn new<Name: AsRef<str>>(order: HolderOrder, names: &[Name]) -> Self {
+    /// its servers' ids, and with the weight that each has, at most 256.
+    pub fn new<Name: AsRef<str>>(order: HolderOrder, weight: u32, names: &[Name]) -> Self {
         let spread = match order {
             HolderOrder::Rendezvous => {
                 let seed = |name: &Name| xxh3_64_with_seed(name.as_ref().as_bytes(), 0);
                 Spread::Rendezvous(names.iter().map(seed).collect())
             }
             HolderOrder::Haproxy => {
-                let mut points = Vec::with_capacity(names.len() * POINTS_PER_SERVER as usize);
+                let each = POINTS_PER_WEIGHT * weight.min(WEIGHT_MAX);
+                let mut points = Vec::with_capacity(names.len() * each as usize);
                 for node in 0..names.len() {
                     let first = (node as u32 + 1).wrapping_mul(NUMBERS_PER_SERVER);
-                    let points_of = (0..POINTS_PER_SERVER)
-                        .map(|point| (avalanche(first.wrapping_add(point)), node));
+                    let points_of =
+                        (0..each).map(|point| (avalanche(first.wrapping_add(point)), node));
                     points.extend(points_of);
                 }
                 points.sort_unstable();
@@ -76,51 +80,48 @@ impl Holders {
         }
     }
 
-    /// The indexes of all nodes, the likeliest holder of an object first.
+    /// The indexes of all nodes, the likeliest holder of an object first. With HAProxy's ring
+    /// the first few cost little, however many nodes there are.
     ///
     /// ```
     /// use floe::membership::{HolderOrder, Holders};
-    /// let three = Holders::new(HolderOrder::Haproxy, &["n1", "n2", "n3"]);
+    /// let three = Holders::new(HolderOrder::Haproxy, 1, &["n1", "n2", "n3"]);
     /// assert_eq!(three.of("bucket", "obj-0").count(), 3);
     /// ```
-    pub fn of(&self, bucket: &str, key: &str) -> impl Iterator<Item = usize> + use<> {
-        let order = match &self.spread {
+    pub fn of(&self, bucket: &str, key: &str) -> Box<dyn Iterator<Item = usize> + Send + '_> {
+        match &self.spread {
             Spread::Rendezvous(seeds) => {
                 let path = format!("{bucket}/{key}");
                 let score = |&seed| xxh3_64_with_seed(path.as_bytes(), seed);
                 let mut scored: Vec<(u64, usize)> = seeds.iter().map(score).zip(0..).collect();
                 scored.sort_unstable_by(|one, other| other.cmp(one));
-                scored.into_iter().map(|(_, node)| node).collect()
+                Box::new(scored.into_iter().map(|(_, node)| node))
             }
-            Spread::Ring(points) => self.along(points, path_hash(bucket, key)),
-        };
-        order.into_iter()
-    }
-
-    /// The nodes in the order of their nearest points: HAProxy takes the one before or after the
-    /// hash, whichever is nearer.
-    fn along(&self, points: &[(u32, usize)], hash: u32) -> Vec<usize> {
-        let mut order = Vec::with_capacity(self.nodes);
-        let mut seen = HashSet::with_capacity(self.nodes);
-        let after = points.partition_point(|&(point, _)| point < hash);
-        let mut ahead = points[after..].iter().chain(&points[..after]).peekable();
-        let behind = points[..after].iter().rev();
-        let mut behind = behind.chain(points[after..].iter().rev()).peekable();
-        while order.len() < self.nodes
-            && let (Some(&&(next, _)), Some(&&(previous, _))) = (ahead.peek(), behind.peek())
-        {
-            let nearest = match hash.wrapping_sub(previous) <= next.wrapping_sub(hash) {
-                true => behind.next(),
-                false => ahead.next(),
-            };
-            if let Some(&(_, node)) = nearest
-                && seen.insert(node)
-            {
-                order.push(node);
+            Spread::Ring(points) => {
+                let mut seen = HashSet::new();
+                let nearest = nearest(points, path_hash(bucket, key));
+                let nodes = nearest.filter(move |node| seen.insert(*node));
+                Box::new(nodes.take(self.nodes))
             }
         }
-        order
     }
+}
+
+/// The nodes of the points around a hash, the nearest one first: HAProxy takes the one before or
+/// after the hash, whichever is nearer.
+fn nearest(points: &[(u32, usize)], hash: u32) -> impl Iterator<Item = usize> + Send + '_ {
+    let after = points.partition_point(|&(point, _)| point < hash);
+    let mut ahead = points[after..].iter().chain(&points[..after]).peekable();
+    let behind = points[..after].iter().rev();
+    let mut behind = behind.chain(points[after..].iter().rev()).peekable();
+    std::iter::from_fn(move || {
+        let (&&(next, _), &&(previous, _)) = (ahead.peek()?, behind.peek()?);
+        let nearest = match hash.wrapping_sub(previous) <= next.wrapping_sub(hash) {
+            true => behind.next(),
+            false => ahead.next(),
+        };
+        nearest.map(|&(_, node)| node)
+    })
 }
 
 /// HAProxy's hash of the path that clients of S3 send for an object.
@@ -154,8 +155,8 @@ mod tests {
     #[derive(Deserialize)]
     struct Recorded {
         paths: String,
-        /// By the number of servers and the one that was away: a digit for each path, the last
-        /// one of the server's number.
+        /// By the number of servers, their weight and the one that was away: a digit for each
+        /// path, the last one of the server's number.
         owners: HashMap<String, String>,
     }
 
@@ -163,11 +164,14 @@ mod tests {
     fn the_order_is_haproxys() {
         let recorded = include_str!("../../tests/data/haproxy.json");
         let recorded: Recorded = serde_json::from_str(recorded).unwrap();
-        assert_eq!(recorded.owners.len(), 6);
+        assert_eq!(recorded.owners.len(), 10);
         for (case, owners) in &recorded.owners {
-            let (count, away) = case.split_once(" without ").unwrap_or((case, "0"));
-            let (count, away): (usize, usize) = (count.parse().unwrap(), away.parse().unwrap());
-            let holders = Holders::new(HolderOrder::Haproxy, &vec![""; count]);
+            let (servers, away) = case.split_once(" without ").unwrap_or((case, "0"));
+            let (count, weight) = servers.split_once(" of weight ").unwrap();
+            let number = |text: &str| text.parse::<usize>().unwrap();
+            let names = vec![""; number(count)];
+            let holders = Holders::new(HolderOrder::Haproxy, number(weight) as u32, &names);
+            let away = number(away);
             for (path, owner) in recorded.paths.split(' ').zip(owners.bytes()) {
                 let (bucket, key) = path[1..].split_once('/').unwrap();
                 let key = percent_encoding::percent_decode_str(key)
@@ -188,7 +192,7 @@ mod tests {
         for order in [HolderOrder::Rendezvous, HolderOrder::Haproxy] {
             for count in [0, 1, 2, 7] {
                 let names: Vec<_> = (0..count).map(|node| format!("10.0.0.{node}:1")).collect();
-                let holders = Holders::new(order, &names);
+                let holders = Holders::new(order, 1, &names);
                 for key in 0..50 {
                     let mut all: Vec<_> = holders.of("b", &key.to_string()).collect();
                     all.sort_unstable();
@@ -201,8 +205,8 @@ mod tests {
     #[test]
     fn objects_of_a_node_that_is_gone_go_to_the_next_one() {
         let names = ["a", "b", "c", "d"];
-        let four = Holders::new(HolderOrder::Rendezvous, &names);
-        let three = Holders::new(HolderOrder::Rendezvous, &names[..3]);
+        let four = Holders::new(HolderOrder::Rendezvous, 1, &names);
+        let three = Holders::new(HolderOrder::Rendezvous, 1, &names[..3]);
         for key in 0..200 {
             let key = key.to_string();
             let without: Vec<_> = four.of("b", &key).filter(|&node| node != 3).collect();

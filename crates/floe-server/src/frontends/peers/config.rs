@@ -22,6 +22,8 @@ pub struct PeersConfig {
     pub nodes: Vec<String>,
     /// How objects are spread over the nodes.
     pub order: HolderOrder,
+    /// HAProxy's weight of each node.
+    pub weight: u32,
     /// Nodes that are asked for a missing object, the likeliest ones.
     pub asked: u32,
     /// The time for a node's answer, and for each piece of it.
@@ -46,6 +48,7 @@ impl Default for PeersConfig {
             listen: None,
             nodes: Vec::new(),
             order: HolderOrder::Rendezvous,
+            weight: 1,
             asked: 2,
             timeout_ms: 100,
             secret: String::new(),
@@ -56,6 +59,9 @@ impl Default for PeersConfig {
 
 /// Most entries: each lookup orders all nodes.
 const NODES_MAX: usize = 1024;
+
+/// HAProxy's greatest weight.
+const WEIGHT_MAX: u32 = 256;
 
 /// Most nodes that are asked for one object.
 const ASKED_MAX: u32 = 16;
@@ -82,6 +88,13 @@ impl Section for PeersConfig {
                 "peers.asked",
                 &format!("{} is not between 1 and {ASKED_MAX}", self.asked),
                 "use 2",
+            ));
+        }
+        if !(1..=WEIGHT_MAX).contains(&self.weight) {
+            return Err(problem(
+                "peers.weight",
+                &format!("{} is not between 1 and {WEIGHT_MAX}", self.weight),
+                "use the weight of the servers in HAProxy's configuration",
             ));
         }
         if self.nodes.len() > NODES_MAX {

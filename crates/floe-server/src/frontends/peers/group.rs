@@ -105,7 +105,7 @@ pub(super) struct Members {
 
 /// The nodes of the settings.
 pub(super) struct Group {
-    order: HolderOrder,
+    spread: Spread,
     /// This node's address, where it listens on a certain one.
     own: SocketAddr,
     clock: Clock,
@@ -117,6 +117,14 @@ pub(super) struct Group {
     next_lookup: AtomicU64,
 }
 
+/// How objects are spread over nodes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spread {
+    pub(super) order: HolderOrder,
+    /// Of each node.
+    pub(super) weight: u32,
+}
+
 #[derive(Clone, Debug)]
 struct Entry {
     text: String,
@@ -126,7 +134,7 @@ struct Entry {
 impl Group {
     pub(super) fn new(
         nodes: &[String],
-        order: HolderOrder,
+        spread: Spread,
         own: SocketAddr,
         clock: &Clock,
     ) -> Arc<Self> {
@@ -136,9 +144,9 @@ impl Group {
             addresses: text.parse().into_iter().collect(),
         };
         let entries: Vec<_> = nodes.iter().map(entry).collect();
-        let members = members_of(&entries, order, own, &[]);
+        let members = members_of(&entries, spread, own, &[]);
         Arc::new(Group {
-            order,
+            spread,
             own,
             clock: clock.clone(),
             members: RwLock::new(Arc::new(members)),
@@ -163,7 +171,7 @@ impl Group {
         let entries = join_all(entries.into_iter().map(|entry| self.look_entry_up(entry))).await;
         let before = Arc::clone(&self.members.read());
         let known: Vec<_> = before.peers.iter().flatten().cloned().collect();
-        let members = members_of(&entries, self.order, self.own, &known);
+        let members = members_of(&entries, self.spread, self.own, &known);
         *self.members.write() = Arc::new(members);
         *self.entries.lock() = entries;
         let next = self.clock.now() + LOOKUP_INTERVAL;
@@ -205,17 +213,12 @@ impl Group {
     }
 }
 
-fn members_of(
-    entries: &[Entry],
-    order: HolderOrder,
-    own: SocketAddr,
-    known: &[Arc<Peer>],
-) -> Members {
+fn members_of(entries: &[Entry], spread: Spread, own: SocketAddr, known: &[Arc<Peer>]) -> Members {
     let peer = |address: SocketAddr| {
         let same = known.iter().find(|peer| peer.address == address);
         same.map_or_else(|| Peer::at(address, own), Arc::clone)
     };
-    let peers: Vec<_> = match order {
+    let peers: Vec<_> = match spread.order {
         HolderOrder::Rendezvous => {
             let mut all: Vec<SocketAddr> = entries
                 .iter()
@@ -238,7 +241,7 @@ fn members_of(
     };
     let names: Vec<String> = peers.iter().map(name).collect();
     Members {
-        holders: Holders::new(order, &names),
+        holders: Holders::new(spread.order, spread.weight, &names),
         peers,
     }
 }
@@ -246,6 +249,10 @@ fn members_of(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn by(order: HolderOrder) -> Spread {
+        Spread { order, weight: 1 }
+    }
 
     fn address(text: &str) -> SocketAddr {
         text.parse().unwrap()
@@ -267,7 +274,7 @@ mod tests {
             group.peers().peers.iter().map(of).collect()
         };
         let [one, two] = ["127.0.0.1:9", "127.0.0.2:9"].map(|text| Some(address(text)));
-        let group = Group::new(&nodes, HolderOrder::Rendezvous, own, &clock);
+        let group = Group::new(&nodes, by(HolderOrder::Rendezvous), own, &clock);
         assert_eq!(addresses(&group), [one, two], "addresses need no lookup");
         group.look_up().await;
         let found = addresses(&group);
@@ -295,7 +302,12 @@ mod tests {
             "127.0.0.1:9",
         ];
         let nodes = nodes.map(str::to_owned);
-        let group = Group::new(&nodes, HolderOrder::Haproxy, address("127.0.0.2:9"), &clock);
+        let group = Group::new(
+            &nodes,
+            by(HolderOrder::Haproxy),
+            address("127.0.0.2:9"),
+            &clock,
+        );
         group.look_up().await;
         assert_eq!(addresses(&group), [one, None, two, one]);
         let is_self = group.peers().peers[2].as_ref().unwrap().is_self();

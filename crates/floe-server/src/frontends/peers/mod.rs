@@ -29,7 +29,7 @@ use crate::frontend::{Bound, Frontend, Host, Serving, StartError};
 use crate::metrics::{Collect, Counter, Samples};
 use crate::net::{self, Service, bind_tcp};
 use client::Client;
-use group::Group;
+use group::{Group, Spread};
 use protocol::{BYTES, HOLDS, Holds, Wanted, X_FLOE_FROM};
 
 pub use config::PeersConfig;
@@ -78,8 +78,12 @@ impl Frontend for PeersFrontend {
         let identity = format!("{:032x}", rand::random::<u128>());
         let identity =
             HeaderValue::from_str(&identity).map_err(|error| unprepared(error.into()))?;
+        let spread = Spread {
+            order: config.order,
+            weight: config.weight,
+        };
         let own = listener.local_addr().unwrap_or(address);
-        let group = Group::new(&config.nodes, config.order, own, &host.clock);
+        let group = Group::new(&config.nodes, spread, own, &host.clock);
         let client = Client::new(config, Arc::clone(&group), &identity, &host.clock)
             .map_err(|error| unprepared(error.into()))?;
         if !config.nodes.is_empty() {
