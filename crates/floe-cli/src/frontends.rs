@@ -483,6 +483,12 @@ fn peers() -> Result<Section, String> {
                 "How objects are spread over the nodes, which tells the nodes that most likely hold one.",
             ),
             Key::new(
+                "weight",
+                Kind::Integer,
+                "With `haproxy`: the weight of each server there. 1 is HAProxy's default; 16 spreads objects more evenly.",
+            )
+            .limits(Limits::between(1, 256)),
+            Key::new(
                 "asked",
                 Kind::Integer,
                 "Nodes that are asked for a missing object, the likeliest ones.",
@@ -639,6 +645,27 @@ fn node() -> Result<Section, String> {
                 "etcd",
                 Kind::List,
                 "Addresses of etcd, such as `http://10.0.0.5:2379`: the node is confirmed while it holds a lease there.",
+            ),
+            Key::new(
+                "etcd_user",
+                Kind::Text,
+                "The user of etcd, if it has users: one that may read and write below `node.etcd_prefix`. Empty for none.",
+            ),
+            Key::new("etcd_password", Kind::Text, "The user's password.").secret(),
+            Key::new(
+                "etcd_ca",
+                Kind::Path,
+                "A PEM file with the authorities of etcd's certificates, for addresses with `https`. Empty trusts those of the machine.",
+            ),
+            Key::new(
+                "etcd_certificate",
+                Kind::Path,
+                "A PEM file with this node's certificate, if etcd wants one. Empty for none.",
+            ),
+            Key::new(
+                "etcd_key",
+                Kind::Path,
+                "A PEM file with the certificate's private key.",
             ),
             Key::new(
                 "etcd_prefix",

@@ -1,5 +1,7 @@
 //! The settings of a node among others.
 
+use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use floe::membership::{Member, Place, Ring, RingHash, Spread};
@@ -21,7 +23,7 @@ pub enum Rejoin {
 }
 
 /// The section `[node]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NodeConfig {
     /// The node's name in its ring; empty is the machine's.
@@ -40,10 +42,31 @@ pub struct NodeConfig {
     pub weight: u32,
     /// The addresses of etcd.
     pub etcd: Vec<String>,
+    /// The user of etcd, if it has any.
+    pub etcd_user: String,
+    /// The user's password.
+    pub etcd_password: String,
+    /// A PEM file with the authorities of etcd's certificates; empty for the machine's.
+    pub etcd_ca: PathBuf,
+    /// A PEM file with this node's certificate for etcd; empty for none.
+    pub etcd_certificate: PathBuf,
+    /// The PEM file with its key.
+    pub etcd_key: PathBuf,
     /// The keys of etcd that the nodes of one ring use begin with it.
     pub etcd_prefix: String,
     /// Milliseconds for which a renewal of the lease confirms the node.
     pub lease_ms: u32,
+}
+
+impl fmt::Debug for NodeConfig {
+    /// Hides the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "NodeConfig({:?}, {:?}, {:?})",
+            self.name, self.ring, self.etcd
+        )
+    }
 }
 
 impl Default for NodeConfig {
@@ -57,6 +80,11 @@ impl Default for NodeConfig {
             hash_tag: String::new(),
             weight: 1,
             etcd: Vec::new(),
+            etcd_user: String::new(),
+            etcd_password: String::new(),
+            etcd_ca: PathBuf::new(),
+            etcd_certificate: PathBuf::new(),
+            etcd_key: PathBuf::new(),
             etcd_prefix: "/floe/".to_owned(),
             lease_ms: 5000,
         }
@@ -111,6 +139,30 @@ impl NodeConfig {
                 "node.etcd",
                 &format!("`{wrong}` is no address"),
                 "use addresses such as \"http://10.0.0.5:2379\"",
+            ));
+        }
+        if self.etcd_certificate.as_os_str().is_empty() != self.etcd_key.as_os_str().is_empty() {
+            return Err(problem(
+                "node.etcd_certificate",
+                "a certificate and its key belong together, and one of them is missing",
+                "set both node.etcd_certificate and node.etcd_key, or none",
+            ));
+        }
+        if self.etcd_user.is_empty() != self.etcd_password.is_empty() {
+            return Err(problem(
+                "node.etcd_user",
+                "a user and its password belong together, and one of them is missing",
+                "set both node.etcd_user and node.etcd_password, or none",
+            ));
+        }
+        let is_plain = |one: &&String| one.starts_with("http://");
+        let has_secrets =
+            !self.etcd_ca.as_os_str().is_empty() || !self.etcd_key.as_os_str().is_empty();
+        if let Some(plain) = self.etcd.iter().find(is_plain).filter(|_| has_secrets) {
+            return Err(problem(
+                "node.etcd",
+                &format!("`{plain}` has no TLS, so certificates have no effect"),
+                "use https://, or remove node.etcd_ca, node.etcd_certificate and node.etcd_key",
             ));
         }
         let calls = self.place().map(|place| place.time_of_calls().as_millis());
@@ -308,6 +360,29 @@ mod tests {
                     ..default()
                 },
                 "node.lease_ms",
+            ),
+            (
+                NodeConfig {
+                    etcd_user: "floe".into(),
+                    ..default()
+                },
+                "node.etcd_password",
+            ),
+            (
+                NodeConfig {
+                    etcd_key: "key.pem".into(),
+                    ..default()
+                },
+                "node.etcd_certificate",
+            ),
+            (
+                NodeConfig {
+                    etcd: etcd(),
+                    etcd_ca: "ca.pem".into(),
+                    rejoin: Rejoin::Wait,
+                    ..default()
+                },
+                "has no TLS",
             ),
             (
                 NodeConfig {

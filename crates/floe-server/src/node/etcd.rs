@@ -3,14 +3,21 @@
 //! The crate `etcd-client` compiles protocol buffers when it is built, which needs a program
 //! beside the Rust toolchain; the JSON interface has the same operations.
 
+use std::fs;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use floe::membership::{Entry, LeaseError, Registered, Registry, RingHash};
+use http::StatusCode;
+use http::header::AUTHORIZATION;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
+
+use super::config::NodeConfig;
 
 /// etcd's shortest lease by its defaults, in seconds.
 const LEASE_SECONDS_MIN: u64 = 2;
@@ -19,14 +26,26 @@ const LEASE_SECONDS_MIN: u64 = 2;
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// etcd, at several addresses.
-#[derive(Debug)]
 pub(super) struct Etcd {
     client: reqwest::Client,
+    login: Option<Login>,
     addresses: Vec<String>,
     /// The one that answered last.
     answering: AtomicUsize,
     prefix: String,
 }
+
+/// A user of etcd, whose name and password give a token for a while.
+struct Login {
+    /// The question for a token.
+    question: Value,
+    token: Mutex<Option<String>>,
+}
+
+/// An answer of etcd, and the path to which it belongs.
+type Answer<'a> = (&'a str, reqwest::Response);
+
+const AUTHENTICATE: &str = "auth/authenticate";
 
 /// A number, which etcd writes as a text, and leaves out if it is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,6 +59,11 @@ impl<'de> Deserialize<'de> for Number {
             .map(Number)
             .ok_or_else(|| serde::de::Error::custom("not a number"))
     }
+}
+
+#[derive(Default, Deserialize)]
+struct Token {
+    token: String,
 }
 
 #[derive(Deserialize)]
@@ -121,31 +145,104 @@ enum EtcdError {
 }
 
 impl Etcd {
-    /// Asks each address for at most its share of `time`.
-    pub(super) fn new(
-        addresses: &[String],
-        prefix: &str,
-        time: Duration,
-    ) -> Result<Self, LeaseError> {
+    /// Asks each address of the settings for at most its share of `time`.
+    ///
+    /// # Errors
+    /// A file of the settings cannot be read, or is not what it should be.
+    pub(super) fn new(config: &NodeConfig, time: Duration) -> Result<Self, LeaseError> {
+        let addresses = &config.etcd;
         // Addresses are few.
         let share = time / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
-        let client = reqwest::Client::builder()
+        let mut client = reqwest::Client::builder()
             .user_agent(concat!("floe/", env!("CARGO_PKG_VERSION")))
             .timeout(share)
             // Its connections are closed when a call is given up.
             .http1_only()
             // A proxy between would delay renewals.
-            .no_proxy()
-            .build()?;
+            .no_proxy();
+        if is_set(&config.etcd_ca) {
+            let setting = "node.etcd_ca";
+            let pem = read_file(setting, &config.etcd_ca)?;
+            let found = reqwest::Certificate::from_pem_bundle(&pem);
+            let found = found.map_err(|error| wrong_file(setting, &config.etcd_ca, &error))?;
+            client = client.tls_certs_only(found);
+        }
+        if is_set(&config.etcd_certificate) {
+            let setting = "node.etcd_certificate";
+            let mut pem = read_file(setting, &config.etcd_certificate)?;
+            pem.extend_from_slice(&read_file("node.etcd_key", &config.etcd_key)?);
+            let identity = reqwest::Identity::from_pem(&pem);
+            let path = &config.etcd_certificate;
+            let identity = identity.map_err(|error| wrong_file(setting, path, &error))?;
+            client = client.identity(identity);
+        }
+        let login = (!config.etcd_user.is_empty()).then(|| Login {
+            question: json!({ "name": config.etcd_user, "password": config.etcd_password }),
+            token: Mutex::default(),
+        });
         Ok(Etcd {
-            client,
+            client: client.build()?,
+            login,
             addresses: addresses
                 .iter()
                 .map(|address| address.trim_end_matches('/').to_owned())
                 .collect(),
             answering: AtomicUsize::new(0),
-            prefix: format!("{}/members/", prefix.trim_end_matches('/')),
+            prefix: format!("{}/members/", config.etcd_prefix.trim_end_matches('/')),
         })
+    }
+
+    /// Sends a request to one address, with a token where one is needed.
+    async fn post<'a>(
+        &self,
+        address: &str,
+        path: &'a str,
+        body: &[u8],
+    ) -> reqwest::Result<Answer<'a>> {
+        let send = async |token: Option<String>| {
+            let url = format!("{address}/v3/{path}");
+            let mut request = self.client.post(url).body(body.to_vec());
+            if let Some(token) = token {
+                request = request.header(AUTHORIZATION, token);
+            }
+            reqwest::Result::Ok((path, request.send().await?))
+        };
+        let Some(login) = &self.login else {
+            return send(None).await;
+        };
+        let known = login.token.lock().clone();
+        if known.is_some() {
+            let (path, answer) = send(known).await?;
+            if answer.status() != StatusCode::UNAUTHORIZED {
+                return Ok((path, answer));
+            }
+            // etcd forgets tokens after a while, and when it starts.
+        }
+        match self.log_in(address, login).await? {
+            Ok(token) => send(Some(token)).await,
+            Err(refusal) => Ok((AUTHENTICATE, refusal)),
+        }
+    }
+
+    /// Gets a token, or etcd's refusal.
+    async fn log_in(
+        &self,
+        address: &str,
+        login: &Login,
+    ) -> reqwest::Result<Result<String, reqwest::Response>> {
+        let url = format!("{address}/v3/{AUTHENTICATE}");
+        let question = login.question.to_string();
+        let answer = self.client.post(url).body(question).send().await?;
+        if !answer.status().is_success() {
+            return Ok(Err(answer));
+        }
+        let token: Token = match serde_json::from_slice(&answer.bytes().await?) {
+            Ok(token) => token,
+            // The next call is refused then, and tells why.
+            Err(_) => Token::default(),
+        };
+        *login.token.lock() = Some(token.token.clone());
+        Ok(Ok(token.token))
     }
 
     /// Asks the addresses in turn until one answers, from the one that answered last.
@@ -159,14 +256,12 @@ impl Etcd {
         let (first, count) = (self.answering.load(Relaxed), self.addresses.len());
         for index in (first..first + count).map(|index| index % count) {
             let address = &self.addresses[index];
-            let url = format!("{address}/v3/{path}");
-            let sent = self.client.post(url).body(body.clone()).send();
-            match sent.await {
+            match self.post(address, path, &body).await {
                 // Another member of etcd may have a leader.
-                Ok(answer) if answer.status().is_server_error() => {
+                Ok((_, answer)) if answer.status().is_server_error() => {
                     problem = format!("{address}: {}", answer.status());
                 }
-                Ok(answer) => {
+                Ok((path, answer)) => {
                     self.answering.store(index, Relaxed);
                     return read(path, answer).await;
                 }
@@ -211,6 +306,19 @@ impl Etcd {
             false => Err(found),
         })
     }
+}
+
+fn is_set(path: &Path) -> bool {
+    !path.as_os_str().is_empty()
+}
+
+fn read_file(setting: &'static str, path: &Path) -> Result<Vec<u8>, LeaseError> {
+    fs::read(path).map_err(|error| wrong_file(setting, path, &error))
+}
+
+fn wrong_file(setting: &'static str, path: &Path, error: &dyn std::error::Error) -> LeaseError {
+    let path = path.display();
+    format!("{setting}: {path} is no PEM file that can be used: {error}").into()
 }
 
 /// The errors behind an error, without its address again.

@@ -172,10 +172,7 @@ impl Node {
     }
 
     fn keep(&self, place: Place) -> Result<(), LeaseError> {
-        let NodeConfig {
-            etcd, etcd_prefix, ..
-        } = &self.state.config;
-        let registry = Etcd::new(etcd, etcd_prefix, place.time_of_calls())?;
+        let registry = Etcd::new(&self.state.config, place.time_of_calls())?;
         let stop = CancellationToken::new();
         let (state, stopping) = (Arc::clone(&self.state), stop.clone());
         let task = tokio::spawn(async move {
