@@ -81,7 +81,8 @@ fn drive(group: &Group, options: &scenario::Options) -> Result<Outcome> {
     if !project::available("python3") {
         return Ok(Outcome::Skipped("there is no python3".into()));
     }
-    let environment = match environment(group) {
+    let environment = packages::python("clients", group.environment, group.packages);
+    let environment = match environment {
         Ok(environment) => environment,
         Err(error) => return Ok(Outcome::Skipped(format!("{error:#}"))),
     };
@@ -130,35 +131,6 @@ fn scripts(group: &Group, only: &[String]) -> Result<Vec<PathBuf>> {
     }
     scripts.sort();
     Ok(scripts)
-}
-
-/// A virtual environment with the packages of a group, created once.
-fn environment(group: &Group) -> Result<PathBuf> {
-    let folder = project::scratch()?.join(group.environment);
-    let ready = folder.join("ready");
-    let wanted = group.packages.join(" ");
-    if std::fs::read_to_string(&ready).is_ok_and(|made| made == wanted) {
-        return Ok(folder);
-    }
-    println!("clients: installing {wanted}");
-    project::run(
-        Command::new("python3")
-            .args(["-m", "venv", "--clear"])
-            .arg(&folder),
-    )?;
-    project::run(
-        Command::new(folder.join("bin/python"))
-            .args([
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--disable-pip-version-check",
-            ])
-            .args(group.packages),
-    )?;
-    std::fs::write(&ready, wanted)?;
-    Ok(folder)
 }
 
 fn path_with(environment: &Path) -> String {

