@@ -98,6 +98,7 @@ const STEPS: &[Step] = &[
     step("attack", &["xtask", "attack", "--debug"]),
     step("memory", &["xtask", "memory", "--debug"]),
     step("cluster", &["xtask", "cluster", "--debug", "--quick"]),
+    step("chart", &["xtask", "chart", "--debug"]),
     step("fuzz", &["xtask", "fuzz-smoke"]),
     // Its own workspace, which clippy does not see.
     step(
@@ -122,6 +123,7 @@ const STEPS: &[Step] = &[
 const EXPECTED_SKIPS: &[&str] = &[
     "deny: cargo-deny is not installed",
     "book: mdbook",
+    "chart: ",
     "cluster: ",
     "clocks that are wrong: ",
 ];
@@ -226,6 +228,7 @@ const FULL: &[Step] = &[
     judged!("iocache-table3"),
     judged!("volumes-files"),
     judged!("volumes-flush"),
+    judged!("fleet"),
     judged!("volumes-profiles"),
 ];
 

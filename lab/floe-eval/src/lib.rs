@@ -9,6 +9,7 @@
 //! | [`mod@replay`] | miss ratios of eviction policies on traces |
 //! | [`run`] | driving a cache, a server that runs or an origin, closed or open loop, in real or virtual time |
 //! | [`hosts`] | the hosts of ZNCache and OxCache on the simulated SSD |
+//! | [`fleet`] | many nodes in virtual time: a ring, a network, nodes that join and die |
 //! | [`tiny`] | driving engines for tiny objects on modelled flash |
 //! | [`volume`] | replaying block traces against caches of volumes |
 //! | [`metrics`] | the series that a run measures |
@@ -23,6 +24,7 @@ pub mod advise;
 pub mod convert;
 pub mod error;
 pub mod experiment;
+pub mod fleet;
 pub mod hosts;
 pub mod metrics;
 pub mod mrc;

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use floe::Origin;
 use floe::latency::LatencyRule;
 use floe::object::{Consistency, ObjectCache, ObjectConfig};
 use floe::origin::emulated::{EmulatedConfig, SizeRule};
-use floe::origin::{Origin, OriginConfig};
 use floe::{RamConfig, Store, StoreConfig};
 use floe_core::ByteSize;
 use floe_core::chunk::ChunkConfig;
@@ -21,7 +21,7 @@ use crate::error::EvalError;
 use crate::metrics::{DriveWatch, ZONE_ERRORS};
 use crate::run::{
     BenchOptions, DeviceRecord, HostCharge, ObjectTarget, RemoteAddress, RemoteSpec, RunResult,
-    StoreTarget, Target, bench,
+    StoreTarget, Target, bench, emulated_origin,
 };
 
 /// The layer of the cache to drive, or a running server.
@@ -199,7 +199,6 @@ impl CacheSpec {
 
     fn origin(&self, clock: &Clock, seed: u64) -> Result<Origin, EvalError> {
         let emulated = EmulatedConfig {
-            seed,
             size: SizeRule::FromKey {
                 otherwise: ByteSize::kib(64),
             },
@@ -207,11 +206,7 @@ impl CacheSpec {
             bandwidth_per_stream: self.origin_bandwidth_per_stream,
             ..EmulatedConfig::default()
         };
-        let mut config = OriginConfig::emulated(emulated);
-        config.requests.seed = Some(seed);
-        // The clients are the limit, as in the papers.
-        config.requests.max_concurrent = config.requests.max_concurrent.max(4096);
-        Ok(Origin::open(&config, clock.clone())?)
+        emulated_origin(emulated, seed, clock)
     }
 }
 

@@ -11,6 +11,9 @@ use crate::metrics::SERIES;
 use crate::results::digest;
 use crate::trace::{TraceFormat, generated};
 
+/// The sections of which an experiment has one.
+pub(super) const KINDS: &str = "[bench], [replay], [tiny], [volume], [volume-bench] and [fleet]";
+
 /// Most cases of an experiment; more count as a mistake.
 const CASES_MAX: usize = 1000;
 
@@ -194,9 +197,10 @@ fn check(experiment: &Experiment) -> Result<(), String> {
         experiment.tiny.is_some(),
         experiment.volume.is_some(),
         experiment.volume_bench.is_some(),
+        experiment.fleet.is_some(),
     ];
     if kinds.iter().filter(|is_given| **is_given).count() != 1 {
-        return Err("give one of [bench], [replay], [tiny], [volume] and [volume-bench]".into());
+        return Err(format!("give one of {KINDS}"));
     }
     experiment.vary.iter().try_for_each(check_vary)?;
     let sizes = experiment.vary.iter().map(Vary::count);

@@ -9,10 +9,11 @@ use floe_device::{Clock, Device as _, DeviceConfig};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::cache::TargetKind;
-use super::cases::Case;
+use super::cases::{Case, KINDS};
 use super::host;
 use super::schema::{BenchCase, ReplayCase, TimeKind};
 use crate::error::EvalError;
+use crate::fleet::drive_fleet;
 use crate::hosts::{self, HostProgress};
 use crate::replay::policy::CacheUnit;
 use crate::replay::{ReplayOptions, ReplayResult, ReplaySizes, UnitChoice, replay};
@@ -70,13 +71,23 @@ pub(super) fn run_case(case: &Case, place: Place<'_>) -> Result<Found, EvalError
     if let Some(driven) = &case.experiment.volume_bench {
         return run_volumes(case, driven, place);
     }
+    if let Some(fleet) = &case.experiment.fleet {
+        let seed = case.experiment.seed;
+        return in_time(case, place, None, async |clock| {
+            Ok(Found {
+                figures: drive_fleet(fleet, seed, clock).await?,
+                device: "simulated nodes".into(),
+                ..Found::default()
+            })
+        });
+    }
     if let Some(driven) = &case.experiment.tiny {
         return run_tiny(case, driven, place);
     }
     let Some(driven) = &case.experiment.bench else {
         return Err(EvalError::Experiment {
             path: place.experiment.to_owned(),
-            reason: "give one of [bench], [replay], [tiny], [volume] and [volume-bench]".into(),
+            reason: format!("give one of {KINDS}"),
         });
     };
     if let Some(config) = host::config(&case.name, driven)? {

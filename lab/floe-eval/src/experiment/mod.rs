@@ -39,7 +39,8 @@
 //!
 //! Instead of `[bench]`, `[replay]` replays a trace against pure policies; see
 //! [`ReplayCase`]; `[tiny]` drives an engine for tiny objects, see
-//! [`crate::tiny::TinyCase`]. Unknown keys are errors.
+//! [`crate::tiny::TinyCase`]; `[fleet]` drives many nodes; see [`crate::fleet::FleetCase`].
+//! Unknown keys are errors.
 
 mod assemble;
 mod cache;

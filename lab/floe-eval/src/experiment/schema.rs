@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cache::CacheSpec;
 use super::published::{Published, PublishedTable};
+use crate::fleet::FleetCase;
 use crate::run::Pacing;
 use crate::shared::TraceCase;
 use crate::tiny::TinyCase;
@@ -42,6 +43,8 @@ pub struct Experiment {
     pub volume: Option<VolumeSpec>,
     /// Drives a cache of volumes.
     pub volume_bench: Option<VolumeBench>,
+    /// Drives many nodes, in virtual time.
+    pub fleet: Option<FleetCase>,
     /// Settings that vary: every combination is a case.
     #[serde(default)]
     pub vary: Vec<Vary>,
@@ -82,6 +85,7 @@ impl Experiment {
     pub(super) fn time(&self) -> TimeKind {
         match &self.bench {
             Some(bench) if bench.cache.device.kind.is_storage() => TimeKind::Real,
+            _ if self.fleet.is_some() => TimeKind::Virtual,
             _ => self.time,
         }
     }

@@ -21,6 +21,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use floe::origin::emulated::EmulatedConfig;
+use floe::origin::{Origin, OriginConfig};
 use floe_core::{ByteSize, Geometry};
 use floe_device::Clock;
 use floe_device::upkeep::DriveFacts;
@@ -54,6 +56,19 @@ where
 {
     let run = VirtualTime::new(seed).run(main);
     run.unwrap_or_else(|halt| Err(EvalError::from(halt).into()))
+}
+
+/// Opens an emulated origin whose contents follow from `seed`, and which never limits its
+/// clients: they are the limit, as in the papers.
+pub(crate) fn emulated_origin(
+    emulated: EmulatedConfig,
+    seed: u64,
+    clock: &Clock,
+) -> Result<Origin, EvalError> {
+    let mut config = OriginConfig::emulated(EmulatedConfig { seed, ..emulated });
+    config.requests.seed = Some(seed);
+    config.requests.max_concurrent = config.requests.max_concurrent.max(4096);
+    Ok(Origin::open(&config, clock.clone())?)
 }
 
 /// The source of requests.
