@@ -8,6 +8,7 @@ pub mod bench;
 pub mod blackbox;
 pub mod book;
 pub mod built;
+pub mod chart;
 pub mod ci;
 pub mod clients;
 pub mod cluster;

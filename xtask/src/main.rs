@@ -7,8 +7,8 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use xtask::blackbox::scenario;
 use xtask::{
-    attack, bench, book, ci, clients, cluster, crash, devices, faults, figures, fuzz, licences,
-    memory, project, report_shot, sizes, tidy, vm,
+    attack, bench, book, chart, ci, clients, cluster, crash, devices, faults, figures, fuzz,
+    licences, memory, project, report_shot, sizes, tidy, vm,
 };
 
 /// Tasks for developers and CI
@@ -41,6 +41,8 @@ enum Task {
     Book(book::Options),
     /// Run every check that CI runs.
     Ci(ci::Options),
+    /// Render the Helm chart, and check it against Kubernetes, HAProxy and Floe
+    Chart(scenario::Options),
     /// Drive the server with third-party clients
     Clients(clients::Options),
     /// Run several nodes behind real proxies, with failures, and check that no read is stale
@@ -107,6 +109,7 @@ fn run(task: Task) -> Result<()> {
         Task::Book(options) => book::run(&options),
         Task::Ci(options) => ci::run(&options),
         Task::Clients(options) => clients::run(&options),
+        Task::Chart(options) => chart::run(&options),
         Task::Cluster(options) => cluster::run(&options),
         Task::Crash(options) => crash::run(&options),
         Task::Faults(options) => faults::run(&options),
