@@ -11,7 +11,6 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use floe::membership::{Entry, LeaseError, Registered, Registry, RingHash};
-use http::StatusCode;
 use http::header::AUTHORIZATION;
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -170,6 +169,8 @@ impl Etcd {
         if is_set(&config.etcd_certificate) {
             let setting = "node.etcd_certificate";
             let mut pem = read_file(setting, &config.etcd_certificate)?;
+            // The file may end without a line break.
+            pem.push(b'\n');
             pem.extend_from_slice(&read_file("node.etcd_key", &config.etcd_key)?);
             let identity = reqwest::Identity::from_pem(&pem);
             let path = &config.etcd_certificate;
@@ -213,10 +214,11 @@ impl Etcd {
         let known = login.token.lock().clone();
         if known.is_some() {
             let (path, answer) = send(known).await?;
-            if answer.status() != StatusCode::UNAUTHORIZED {
+            // etcd forgets tokens after a while, and when it starts. It rejects those from before
+            // a change of its users, as any bad request, before it does anything.
+            if !answer.status().is_client_error() {
                 return Ok((path, answer));
             }
-            // etcd forgets tokens after a while, and when it starts.
         }
         match self.log_in(address, login).await? {
             Ok(token) => send(Some(token)).await,
@@ -236,11 +238,8 @@ impl Etcd {
         if !answer.status().is_success() {
             return Ok(Err(answer));
         }
-        let token: Token = match serde_json::from_slice(&answer.bytes().await?) {
-            Ok(token) => token,
-            // The next call is refused then, and tells why.
-            Err(_) => Token::default(),
-        };
+        // Without a token the next call is refused, and tells why.
+        let token: Token = serde_json::from_slice(&answer.bytes().await?).unwrap_or_default();
         *login.token.lock() = Some(token.token.clone());
         Ok(Ok(token.token))
     }

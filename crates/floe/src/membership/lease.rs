@@ -177,6 +177,8 @@ enum Lost {
     Reverted,
     #[error("the registry failed: {0}")]
     Registry(LeaseError),
+    #[error("the registry renews its lease, but does not show the ring: {0}")]
+    Blind(LeaseError),
     #[error("an era could not begin: {0}")]
     Content(LeaseError),
 }
@@ -202,6 +204,7 @@ pub async fn keep(
             revision: 0,
             looks: 0,
             settles_from: Tick::ZERO,
+            blind_since: None,
         };
         session.withdraw();
         let lost = tokio::select! {
@@ -241,6 +244,8 @@ struct Session<'a, R, C> {
     looks: u32,
     /// When the first ring may settle.
     settles_from: Tick,
+    /// Since when the lease is renewed, but nothing else is answered.
+    blind_since: Option<Tick>,
 }
 
 impl<R: Registry, C: Content> Session<'_, R, C> {
@@ -264,6 +269,7 @@ impl<R: Registry, C: Content> Session<'_, R, C> {
         self.settles_from = self.clock.now_with_sleep() + self.place.lease;
         tracing::info!(name = self.place.name, "this node has a place");
         let mut confirmed_until: Option<Tick> = None;
+        let mut is_failing = false;
         loop {
             let mut is_answered = true;
             let sent = self.clock.now_with_sleep();
@@ -277,9 +283,13 @@ impl<R: Registry, C: Content> Session<'_, R, C> {
                     let until = sent + self.place.lease;
                     self.content.membership().confirm_until(until);
                     confirmed_until = Some(until);
+                    is_failing = false;
                 }
                 Err(Lost::Registry(error)) => {
-                    tracing::debug!(error, "the registry does not answer");
+                    match std::mem::replace(&mut is_failing, true) {
+                        false => tracing::warn!(error, "the registry fails; asking again"),
+                        true => tracing::debug!(error, "the registry fails"),
+                    }
                     is_answered = false;
                 }
                 Err(lost) => return Err(lost),
@@ -328,6 +338,21 @@ impl<R: Registry, C: Content> Session<'_, R, C> {
         if !self.place.has_ring() {
             return Ok(());
         }
+        let seen = self.see_ring(lease, revision).await;
+        let Err(Lost::Registry(error)) = seen else {
+            self.blind_since = None;
+            return seen;
+        };
+        // With the lease the node would keep its keys from the others, and not answer for them.
+        let now = self.clock.now_with_sleep();
+        let since = *self.blind_since.get_or_insert(now);
+        match now.since(since) > self.place.lease {
+            true => Err(Lost::Blind(error)),
+            false => Err(Lost::Registry(error)),
+        }
+    }
+
+    async fn see_ring(&mut self, lease: u64, revision: u64) -> Result<(), Lost> {
         let members = self.timed(self.registry.members());
         let (revision_now, members) = members.await.map_err(Lost::Registry)?;
         if revision_now < self.revision {
@@ -417,4 +442,123 @@ fn view_of(members: &[Registered]) -> u64 {
         hasher.update(&member.revision.to_le_bytes());
     }
     hasher.digest() | 1
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    use floe_device::virtual_time;
+    use parking_lot::Mutex;
+
+    use super::super::RingHash;
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(1);
+
+    /// A registry that renews every lease, and shows its one entry only as long as it is asked
+    /// to.
+    #[derive(Default)]
+    struct Dimmed {
+        entry: Mutex<Option<Registered>>,
+        is_dark: AtomicUsize,
+        revoked: AtomicUsize,
+    }
+
+    impl Registry for Dimmed {
+        async fn grant(&self, _time: Duration) -> Result<u64, LeaseError> {
+            Ok(1)
+        }
+
+        async fn renew(&self, _lease: u64) -> Result<bool, LeaseError> {
+            Ok(true)
+        }
+
+        async fn revoke(&self, _lease: u64) -> Result<(), LeaseError> {
+            self.revoked.fetch_add(1, SeqCst);
+            Ok(())
+        }
+
+        async fn register(
+            &self,
+            name: &str,
+            entry: &Entry,
+            _lease: u64,
+        ) -> Result<Option<u64>, LeaseError> {
+            *self.entry.lock() = Some(Registered {
+                name: name.to_owned(),
+                entry: entry.clone(),
+                revision: 1,
+                modification: 1,
+            });
+            Ok(Some(1))
+        }
+
+        async fn replace(&self, entry: &Registered, _lease: u64) -> Result<bool, LeaseError> {
+            *self.entry.lock() = Some(entry.clone());
+            Ok(true)
+        }
+
+        async fn members(&self) -> Result<(u64, Vec<Registered>), LeaseError> {
+            match self.is_dark.load(SeqCst) {
+                0 => Ok((1, self.entry.lock().clone().into_iter().collect())),
+                _ => Err("permission denied".into()),
+            }
+        }
+    }
+
+    struct Empty(Membership);
+
+    impl Content for Empty {
+        fn membership(&self) -> &Membership {
+            &self.0
+        }
+
+        async fn begin_era(&self) -> Result<(), LeaseError> {
+            Ok(())
+        }
+
+        async fn settle(&self) -> Result<(), LeaseError> {
+            self.0.settle(1);
+            Ok(())
+        }
+    }
+
+    /// With the lease it would keep its keys from the others, and not answer for them.
+    #[test]
+    fn a_node_that_may_not_look_at_the_ring_gives_its_lease_up() {
+        virtual_time::run(1, |clock| async move {
+            let place = Place {
+                name: "n1".to_owned(),
+                weight: 1,
+                spread: Spread {
+                    hash: RingHash::Nutcracker,
+                    ..Spread::default()
+                },
+                lease: LEASE,
+                forgets_after_gaps: false,
+            };
+            let registry = Dimmed::default();
+            let content = Empty(Membership::new(clock.clone()));
+            let stop = CancellationToken::new();
+            let watch = async {
+                clock.sleep(3 * LEASE).await;
+                assert!(content.0.is_confirmed() && content.0.is_settled());
+                registry.is_dark.store(1, SeqCst);
+                clock.sleep(LEASE / 2).await;
+                assert_eq!(
+                    registry.revoked.load(SeqCst),
+                    0,
+                    "a short time is no reason"
+                );
+                clock.sleep(2 * LEASE).await;
+                assert!(registry.revoked.load(SeqCst) > 0 && !content.0.is_confirmed());
+                registry.is_dark.store(0, SeqCst);
+                clock.sleep(5 * LEASE).await;
+                assert!(content.0.is_confirmed(), "it takes a place again");
+                stop.cancel();
+            };
+            futures::join!(keep(&place, &registry, &content, &clock, &stop), watch);
+        });
+    }
 }
