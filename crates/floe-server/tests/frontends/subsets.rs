@@ -103,7 +103,7 @@ async fn a_configuration_without_frontends_is_rejected_with_the_sections_to_add(
     assert!(matches!(error, StartError::Config(_)));
     let text = error.to_string();
     assert!(
-        text.contains("[s3], [oxcache], [memcached], [nbd], [events], [control], [admin]"),
+        text.contains("[s3], [oxcache], [memcached], [nbd], [peers], [events], [control], [admin]"),
         "{text}"
     );
 }

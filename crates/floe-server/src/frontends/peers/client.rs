@@ -7,7 +7,6 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use floe::object::{HeldBytes, ObjectKey, Peers, WantedBytes};
 use floe::origin::{OriginBody, OriginError};
-use floe_core::Tick;
 use floe_device::Clock;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
@@ -103,14 +102,8 @@ impl Asker {
         likeliest.filter(|peer| peer.may_be_asked(now)).collect()
     }
 
-    /// A node's answer, if it holds what was asked for, and says so before `deadline`.
-    async fn ask(
-        &self,
-        peer: &Peer,
-        path: &str,
-        question: &impl Serialize,
-        deadline: Tick,
-    ) -> Option<Response> {
+    /// A node's answer, if it holds what was asked for, and says so in time.
+    async fn ask(&self, peer: &Peer, path: &str, question: &impl Serialize) -> Option<Response> {
         let body = serde_json::to_vec(question).ok()?;
         let request = self
             .http
@@ -120,7 +113,7 @@ impl Asker {
         let answer = tokio::select! {
             biased;
             answer = request.send() => answer.map_err(|error| error.to_string()),
-            () = self.clock.sleep(deadline.since(self.clock.now())) => Err(LATE.to_owned()),
+            () = self.clock.sleep(self.timeout) => Err(LATE.to_owned()),
         };
         let answer = match answer {
             Ok(answer) => answer,
@@ -154,12 +147,12 @@ impl Asker {
     }
 
     /// Waits for a turn to read.
-    async fn turn(&self, deadline: Tick) -> Option<OwnedSemaphorePermit> {
+    async fn turn(&self) -> Option<OwnedSemaphorePermit> {
         let turn = Arc::clone(&self.reads).acquire_owned();
         let turn = tokio::select! {
             biased;
             turn = turn => turn.ok(),
-            () = self.clock.sleep(deadline.since(self.clock.now())) => None,
+            () = self.clock.sleep(self.timeout) => None,
         };
         if turn.is_none() {
             self.counts.skipped.add(1);
@@ -174,12 +167,11 @@ const LATE: &str = "no answer in time";
 impl Peers for Client {
     async fn hold(&self, key: &ObjectKey, offset: u64) -> bool {
         let asker = &self.0;
-        let deadline = asker.clock.now() + asker.timeout;
         // Tasks, so that those whose answer is not waited for keep their connections.
         let asking = asker.holders(key).into_iter().map(|peer| {
             let (asker, question) = (Arc::clone(asker), Holds::new(key, offset));
             tokio::spawn(async move {
-                let answer = asker.ask(&peer, HOLDS, &question, deadline).await;
+                let answer = asker.ask(&peer, HOLDS, &question).await;
                 answer.inspect(|_| peer.answers()).is_some()
             })
         });
@@ -194,12 +186,11 @@ impl Peers for Client {
 
     async fn read(&self, wanted: WantedBytes<'_>) -> Option<HeldBytes> {
         let asker = &self.0;
-        let deadline = asker.clock.now() + asker.timeout;
-        let turn = asker.turn(deadline).await?;
+        let turn = asker.turn().await?;
         let question = Wanted::new(&wanted);
         let range = wanted.range;
         for peer in asker.holders(wanted.key) {
-            let Some(answer) = asker.ask(&peer, BYTES, &question, deadline).await else {
+            let Some(answer) = asker.ask(&peer, BYTES, &question).await else {
                 continue;
             };
             let held = answer.content_length().filter(|&bytes| bytes > 0);

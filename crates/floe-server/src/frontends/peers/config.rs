@@ -60,6 +60,9 @@ impl Default for PeersConfig {
 /// Most entries: each lookup orders all nodes.
 const NODES_MAX: usize = 1024;
 
+/// Most nodes times their weight: a ring of a million points.
+const POINTS_MAX: usize = 1 << 16;
+
 /// HAProxy's greatest weight.
 const WEIGHT_MAX: u32 = 256;
 
@@ -102,6 +105,13 @@ impl Section for PeersConfig {
                 "peers.nodes",
                 "it has more than 1024 entries",
                 "use several groups of nodes",
+            ));
+        }
+        if self.nodes.len() * self.weight as usize > POINTS_MAX {
+            return Err(problem(
+                "peers.weight",
+                "with so many nodes it makes too large a ring",
+                "use a smaller weight in HAProxy and here, such as 16",
             ));
         }
         let is_address = |entry: &&String| {

@@ -125,7 +125,7 @@ pub(super) struct Spread {
     pub(super) weight: u32,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     text: String,
     addresses: Vec<SocketAddr>,
@@ -169,14 +169,21 @@ impl Group {
     async fn look_up(&self) {
         let entries = self.entries.lock().clone();
         let entries = join_all(entries.into_iter().map(|entry| self.look_entry_up(entry))).await;
+        let is_new = *self.entries.lock() != entries;
+        if is_new {
+            self.take(entries);
+        }
+        let next = self.clock.now() + LOOKUP_INTERVAL;
+        self.next_lookup.store(next.0, Relaxed);
+        self.is_looking.store(false, Relaxed);
+    }
+
+    fn take(&self, entries: Vec<Entry>) {
         let before = Arc::clone(&self.members.read());
         let known: Vec<_> = before.peers.iter().flatten().cloned().collect();
         let members = members_of(&entries, self.spread, self.own, &known);
         *self.members.write() = Arc::new(members);
         *self.entries.lock() = entries;
-        let next = self.clock.now() + LOOKUP_INTERVAL;
-        self.next_lookup.store(next.0, Relaxed);
-        self.is_looking.store(false, Relaxed);
     }
 
     /// A name that cannot be looked up keeps its addresses from before.
