@@ -99,6 +99,7 @@ const STEPS: &[Step] = &[
     step("memory", &["xtask", "memory", "--debug"]),
     step("cluster", &["xtask", "cluster", "--debug", "--quick"]),
     step("chart", &["xtask", "chart", "--debug"]),
+    step("sweep", &["xtask", "sweep", "--debug"]),
     step("fuzz", &["xtask", "fuzz-smoke"]),
     // Its own workspace, which clippy does not see.
     step(
@@ -126,6 +127,7 @@ const EXPECTED_SKIPS: &[&str] = &[
     "chart: ",
     "cluster: ",
     "clocks that are wrong: ",
+    "sweep: ",
 ];
 
 /// Steps that `--full` adds: the documentation as a book, attacks on the build that ships,

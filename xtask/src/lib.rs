@@ -23,6 +23,7 @@ mod packages;
 pub mod project;
 pub mod report_shot;
 pub mod sizes;
+pub mod sweep;
 pub mod tidy;
 pub mod verdicts;
 pub mod vm;

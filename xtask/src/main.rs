@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use xtask::blackbox::scenario;
 use xtask::{
     attack, bench, book, chart, ci, clients, cluster, crash, devices, faults, figures, fuzz,
-    licences, memory, project, report_shot, sizes, tidy, vm,
+    licences, memory, project, report_shot, sizes, sweep, tidy, vm,
 };
 
 /// Tasks for developers and CI
@@ -47,6 +47,8 @@ enum Task {
     Clients(clients::Options),
     /// Run several nodes behind real proxies, with failures, and check that no read is stale
     Cluster(cluster::Options),
+    /// Run the recipe for sweeps on Slurm, with a task that is killed
+    Sweep(scenario::Options),
     /// Kill the server under load repeatedly, and check that it never returns wrong bytes
     Crash(crash::Options),
     /// Give the server invalid input, a misbehaving origin and a failing
@@ -111,6 +113,7 @@ fn run(task: Task) -> Result<()> {
         Task::Clients(options) => clients::run(&options),
         Task::Chart(options) => chart::run(&options),
         Task::Cluster(options) => cluster::run(&options),
+        Task::Sweep(options) => sweep::run(&options),
         Task::Crash(options) => crash::run(&options),
         Task::Faults(options) => faults::run(&options),
         Task::Attack(options) => attack::run(&options),

@@ -25,9 +25,15 @@ pub(crate) fn run(args: &ReportArgs, json: bool) -> Result<(), Failure> {
     };
     let page = &told.page;
     let differing = told.differing;
+    let missing = told.data.as_ref().map_or(&[][..], |data| &data.missing);
     match json {
-        true => output::print_json(&serde_json::json!({ "report": page }))?,
-        false => output::print(&format!("{}{}\n", told.text, page.display()))?,
+        true => output::print_json(&serde_json::json!({ "report": page, "missing": missing }))?,
+        false => output::print(&format!(
+            "{}{}{}\n",
+            told.text,
+            not_run(missing),
+            page.display()
+        ))?,
     }
     if !differing.is_empty() {
         return Err(Failure::verdict(format!(
@@ -46,6 +52,26 @@ pub(crate) fn run(args: &ReportArgs, json: bool) -> Result<(), Failure> {
             .cure("name one folder of results, or the shards of one experiment")),
         _ => Ok(()),
     }
+}
+
+/// Cases that a text names.
+const NAMED: usize = 20;
+
+/// Says which cases are missing, by a line each.
+fn not_run(missing: &[String]) -> String {
+    if missing.is_empty() {
+        return String::new();
+    }
+    let named = missing.iter().take(NAMED).map(|case| format!("  {case}\n"));
+    let rest = match missing.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!("  and {more} more\n"),
+    };
+    let named: String = named.collect();
+    format!(
+        "not run, so not in the report: {} of its cases\n{named}{rest}",
+        missing.len()
+    )
 }
 
 /// The text of a report.

@@ -177,6 +177,21 @@ fn the_recipe_for_one_machine_runs_resumes_and_merges() {
     sweep().expect(0, &["out/merged/report.html"]);
     assert_eq!(figures, measured(&merged));
 
+    // A report of one shard says what it lacks.
+    let mut report = Command::new(env!("CARGO_BIN_EXE_floe-lab"));
+    report.arg("report").arg(
+        folder
+            .path()
+            .join("out/shard-2-of-2")
+            .join(shard.file_name().unwrap()),
+    );
+    let lacking = [
+        "not run, so not in the report: 2 of its cases",
+        "origin ms 1.0",
+        "report.html",
+    ];
+    outcome(report.output().unwrap()).expect(0, &lacking);
+
     fs::write(folder.path().join("sweep.toml"), "name = 3").unwrap();
     fs::remove_dir_all(folder.path().join("out")).unwrap();
     sweep().expect(1, &["shard 1 of 2 failed", "sweep.toml"]);
