@@ -96,7 +96,9 @@ def run(*command, env=None):
 class Checks:
     def __init__(self, options):
         self.options, self.notes = options, set()
-        self.folder = Path(tempfile.mkdtemp(prefix="floe-chart-"))
+        # It is removed at the end.
+        self.place = tempfile.TemporaryDirectory(prefix="floe-chart-")
+        self.folder = Path(self.place.name)
 
     def helm(self, verb, values, secrets, *more):
         file = self.folder / "values.yaml"

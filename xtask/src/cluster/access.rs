@@ -71,6 +71,13 @@ pub(super) fn run(binary: &Path, folder: &Path) -> Result<()> {
     // Longer than a lease.
     std::thread::sleep(WATCHED);
     programs::wait_for_ring(&nodes).context("after a restart of etcd")?;
+    for program in &running {
+        let log = program.log()?;
+        ensure!(
+            !log.contains("lost its place"),
+            "a node lost its place:\n{log}"
+        );
+    }
 
     let last = NODES.len() - 1;
     running.remove(last).end("TERM")?;

@@ -256,7 +256,7 @@ fn inside(options: &Options, binary: &Path) -> Result<()> {
         let summary = trial.run(length, binary, folder.path());
         note(trial.name, summary.map(|summary| summary.to_string()));
     }
-    ensure!(ran > 0, "no trial has such a name");
+    ensure!(ran > 0, "no trial that can run here has such a name");
     match failed.is_empty() {
         true => Ok(()),
         false => bail!("failed: {}", failed.join(", ")),

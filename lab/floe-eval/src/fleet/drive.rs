@@ -52,20 +52,18 @@ pub async fn drive_fleet(
             requests: 0,
         })),
     };
-    let mut owners = Arc::new(nodes.owners(spec.objects()));
-    load.send(&owners, spec.warm_up_per_node, Tally::new(spec))
+    let before_join = Arc::new(nodes.owners(spec.objects()));
+    load.send(&before_join, spec.warm_up_per_node, Tally::new(spec))
         .await?;
 
     let before = total(&nodes.origin_reads());
     let steady = load
-        .send(&owners, spec.requests_per_node, Tally::new(spec))
+        .send(&before_join, spec.requests_per_node, Tally::new(spec))
         .await?;
     let steady_reads = total(&nodes.origin_reads()) - before;
 
     nodes.start(joins, spec, seed, &clock).await?;
-    let joined_owners = Arc::new(nodes.owners(spec.objects()));
-    let join_moves = Moves::between(&owners, &joined_owners, |_, to| to == joins);
-    owners = joined_owners;
+    let owners = Arc::new(nodes.owners(spec.objects()));
     let mut watch = Tally::new(spec);
     watch.watched = Some(Watched::new(joins, WARM_SHARE * steady.hit_ratio()));
     let joined = load.send(&owners, spec.requests_per_node, watch).await?;
@@ -74,7 +72,6 @@ pub async fn drive_fleet(
     let of_dead: HashSet<u64> = objects_of(&owners, dies);
     nodes.kill(dies);
     let lost_owners = Arc::new(nodes.owners(spec.objects()));
-    let loss_moves = Moves::between(&owners, &lost_owners, |from, _| from == dies);
     let before = total(&nodes.origin_reads());
     let mut watch = Tally::new(spec);
     watch.orphans = Some(Orphans::of(of_dead));
@@ -88,25 +85,18 @@ pub async fn drive_fleet(
         figures.push(Figure::new(metric, unit, value));
     };
     add("hit_ratio", "ratio", steady.hit_ratio());
-    add("imbalance", "ratio", steady.imbalance(joins));
-    add("object_imbalance", "ratio", imbalance(&owners, spec.nodes));
-    add("join_moved", "ratio", join_moves.share());
-    add(
-        "join_moved_elsewhere",
-        "count",
-        join_moves.unexpected as f64,
-    );
+    let shares = relative(&counts_of(&owners, spec.nodes));
+    let (busiest, requests) = largest(&relative(&joined.requests));
+    add("imbalance", "ratio", requests);
+    add("busiest_objects", "ratio", shares[busiest]);
+    add("object_imbalance", "ratio", largest(&shares).1);
+    add("join_moved", "ratio", moved_share(&before_join, &owners));
     if let Some(warm) = warm {
         add("warm_requests", "count", warm.requests as f64);
         add("warm_origin_reads", "count", warm.origin_reads as f64);
     }
     add("join_hit_ratio", "ratio", joined.hit_ratio());
-    add("loss_moved", "ratio", loss_moves.share());
-    add(
-        "loss_moved_elsewhere",
-        "count",
-        loss_moves.unexpected as f64,
-    );
+    add("loss_moved", "ratio", moved_share(&owners, &lost_owners));
     add("loss_hit_ratio", "ratio", lost.hit_ratio());
     add(
         "loss_origin_reads_over_steady",
@@ -134,40 +124,30 @@ fn objects_of(owners: &[usize], node: usize) -> HashSet<u64> {
     objects.map(|(object, _)| object).collect()
 }
 
-/// Objects of the node with most, beside the mean.
-fn imbalance(owners: &[usize], nodes: usize) -> f64 {
-    let mut counts = vec![0u64; nodes];
+/// Objects of each node.
+fn counts_of(owners: &[usize], nodes: usize) -> Vec<u64> {
+    let mut counts = vec![0; nodes];
     owners.iter().for_each(|&owner| counts[owner] += 1);
-    largest_over_mean(&counts)
+    counts
 }
 
-fn largest_over_mean(counts: &[u64]) -> f64 {
-    let largest = counts.iter().copied().max().unwrap_or(0);
-    (largest * counts.len() as u64) as f64 / total(counts).max(1) as f64
+/// Counts beside their mean.
+fn relative(counts: &[u64]) -> Vec<f64> {
+    let mean = total(counts).max(1) as f64 / counts.len().max(1) as f64;
+    counts.iter().map(|&count| count as f64 / mean).collect()
 }
 
-/// Objects that went to another node.
-struct Moves {
-    objects: usize,
-    moved: usize,
-    /// Those that need not have.
-    unexpected: usize,
+/// The largest number, and its place.
+fn largest(numbers: &[f64]) -> (usize, f64) {
+    let numbered = numbers.iter().copied().enumerate();
+    let largest = numbered.max_by(|one, other| one.1.total_cmp(&other.1));
+    largest.unwrap_or_default()
 }
 
-impl Moves {
-    fn between(before: &[usize], after: &[usize], expected: impl Fn(usize, usize) -> bool) -> Self {
-        let moved = before.iter().zip(after).filter(|(from, to)| from != to);
-        let unexpected = moved.clone().filter(|(from, to)| !expected(**from, **to));
-        Moves {
-            objects: before.len(),
-            moved: moved.clone().count(),
-            unexpected: unexpected.count(),
-        }
-    }
-
-    fn share(&self) -> f64 {
-        self.moved as f64 / self.objects as f64
-    }
+/// The share of the objects that went to another node.
+fn moved_share(before: &[usize], after: &[usize]) -> f64 {
+    let moved = before.iter().zip(after).filter(|(from, to)| from != to);
+    moved.count() as f64 / before.len().max(1) as f64
 }
 
 /// The clients of a fleet.
@@ -280,11 +260,6 @@ impl Tally {
 
     fn hit_ratio(&self) -> f64 {
         ratio(self.hits, total(&self.requests).max(1))
-    }
-
-    /// Requests to the busiest of the first `nodes` nodes, beside the mean.
-    fn imbalance(&self, nodes: usize) -> f64 {
-        largest_over_mean(&self.requests[..nodes])
     }
 }
 

@@ -101,6 +101,9 @@ impl FleetCase {
         if self.objects_per_node == 0 || self.clients_per_node == 0 {
             return wrong("fleet", "needs objects and clients for each node");
         }
+        if !(1..=256).contains(&self.weight) {
+            return wrong("fleet.weight", "must be from 1 to 256");
+        }
         if self.requests_per_node == 0 {
             return wrong("fleet.requests-per-node", "must be at least 1");
         }
