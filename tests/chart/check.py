@@ -214,7 +214,7 @@ class Checks:
             elif kind == "NetworkPolicy":
                 names = chosen(spec["podSelector"]["matchLabels"])
                 for rule in spec["ingress"]:
-                    # An empty `from` would admit everyone.
+                    # An empty `from` would admit all.
                     assert rule["from"] and all(p["port"] in names for p in rule["ports"])
                     for source in rule["from"]:
                         if "podSelector" in source:

@@ -33,7 +33,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- printf "%s-nodes.%s.svc.%s" (include "floe.fullname" .) .Release.Namespace .Values.clusterDomain -}}
 {{- end -}}
 
-{{- /* One node alone asks nobody. */ -}}
+{{- /* One node alone asks no other. */ -}}
 {{- define "floe.hasPeers" -}}
 {{- if and .Values.peers.enabled (gt (int .Values.replicas) 1) }}true{{ end -}}
 {{- end -}}
