@@ -76,6 +76,24 @@ impl Client {
         keys.iter().map(|key| self.got(key)).collect()
     }
 
+    /// Gets different keys with one command: the places in `keys` of those that exist, and their
+    /// items.
+    pub(crate) fn get_many(&mut self, keys: &[&str]) -> io::Result<Vec<(usize, Item)>> {
+        self.send(&[&retrieval(&keys.join(" "))])?;
+        let mut found = Vec::new();
+        loop {
+            let head = self.response()?;
+            if head == "END" {
+                return Ok(found);
+            }
+            let name = head.split(' ').nth(1).unwrap_or_default();
+            let Some(place) = keys.iter().position(|key| *key == name) else {
+                return Err(not_memcached(&head));
+            };
+            found.push((place, self.value(&head, keys[place])?));
+        }
+    }
+
     fn got(&mut self, key: &str) -> io::Result<Option<Item>> {
         let head = self.response()?;
         if head == "END" {

@@ -24,6 +24,9 @@ pub(super) enum Protocol {
     S3,
 }
 
+/// Keys of a command that gets several.
+const KEYS_AT_ONCE: usize = 5;
+
 /// Bytes of a value, after its number.
 const VALUE_BYTES: usize = 120;
 
@@ -122,11 +125,15 @@ impl Load {
         self.counts.operations.fetch_add(1, Relaxed);
         let start = Instant::now();
         match rng.random_range(0..10) {
+            0 if self.protocol == Protocol::Memcached => self.exchange(link, key, start),
             0..3 => self.write(link, key, start),
             3 if self.protocol == Protocol::Memcached => self.delete(link, key, start),
-            _ => {
+            operation => {
                 self.counts.reads.fetch_add(1, Relaxed);
-                let read = self.read(link, key, start);
+                let read = match (link, operation) {
+                    (Link::Memcached(client), 4) => self.read_many(client, key, start),
+                    (link, _) => self.read(link, key, start),
+                };
                 if let Err(Failure::Outage) = read {
                     let failed = self.counts.failed.lock();
                     failed.unwrap_or_else(PoisonError::into_inner).push(start);
@@ -156,6 +163,47 @@ impl Load {
         if is_stored {
             self.counts.written.fetch_add(1, Relaxed);
             self.history.answered(key, Some(value), start);
+        }
+        Ok(())
+    }
+
+    /// Replaces a value by another one, if it is still the newest.
+    fn exchange(&self, link: &mut Link, key: usize, start: Instant) -> Result<(), Failure> {
+        let Link::Memcached(client) = link else {
+            return Ok(());
+        };
+        let Some(item) = client.get(&name(key))? else {
+            return Ok(());
+        };
+        let old = number(&item.bytes).map_err(wrong)?;
+        self.history.check(key, old, start).map_err(wrong)?;
+        let start = Instant::now();
+        let value = self.next_value.fetch_add(1, Relaxed);
+        self.history.begin(key, value);
+        let bytes = format!("{value:<VALUE_BYTES$}").into_bytes();
+        let answer = client.store("cas", &name(key), &bytes, Some(item.cas))?;
+        if matches!(answer.as_str(), "EXISTS" | "NOT_FOUND") || !self.is_done(&answer, "STORED")? {
+            return Ok(());
+        }
+        self.counts.written.fetch_add(1, Relaxed);
+        // It says that the old value was the newest until then.
+        self.history.check(key, old, start).map_err(wrong)?;
+        self.history.answered(key, Some(value), start);
+        Ok(())
+    }
+
+    /// Reads a few keys by one command.
+    fn read_many(&self, client: &mut Client, key: usize, start: Instant) -> Result<(), Failure> {
+        let keys: Vec<usize> = (0..KEYS_AT_ONCE)
+            .map(|step| (key + step) % self.keys)
+            .collect();
+        let names: Vec<String> = keys.iter().map(|&key| name(key)).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        for (place, item) in client.get_many(&names)? {
+            let value = number(&item.bytes).map_err(wrong)?;
+            self.history
+                .check(keys[place], value, start)
+                .map_err(wrong)?;
         }
         Ok(())
     }
