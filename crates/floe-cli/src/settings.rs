@@ -142,7 +142,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// What the settings allow that an operator should know.
+    /// Warnings for the operator about the settings.
     pub(crate) fn warnings(&self) -> Vec<String> {
         self.server.warnings(&self.object)
     }

@@ -123,9 +123,10 @@ pub(crate) fn guarded(
     }
 }
 
-/// Checks that `section` names both TLS files, or none.
+/// Checks that both files are named, or none: the settings `prefix` with `_certificate` and
+/// `_key`.
 pub(crate) fn both_or_none(
-    section: &str,
+    prefix: &str,
     certificate: &Path,
     key: &Path,
 ) -> Result<(), ServerConfigError> {
@@ -133,9 +134,9 @@ pub(crate) fn both_or_none(
         return Ok(());
     }
     Err(problem(
-        &format!("{section}.tls_certificate"),
+        &format!("{prefix}_certificate"),
         "a certificate and its key belong together, and one of them is missing",
-        &format!("set both {section}.tls_certificate and {section}.tls_key, or none"),
+        &format!("set both {prefix}_certificate and {prefix}_key, or none"),
     ))
 }
 

@@ -121,7 +121,7 @@ impl ServerConfig {
         sections.filter_map(Section::exposed).collect()
     }
 
-    /// What the settings allow that an operator should know, together with those of `objects`.
+    /// Warnings for the operator about these settings, and about those of `objects` beside them.
     pub fn warnings(&self, objects: &ObjectConfig) -> Vec<String> {
         let mut warnings: Vec<_> = self.exposed().iter().map(Exposed::to_string).collect();
         let rules = objects.rules.iter().filter_map(|rule| rule.consistency);

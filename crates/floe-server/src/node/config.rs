@@ -7,7 +7,7 @@ use std::time::Duration;
 use floe::membership::{Member, Place, Ring, RingHash, Spread};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{ServerConfigError, problem};
+use crate::config::{ServerConfigError, both_or_none, problem};
 
 /// The validity of a node's content after an absence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -144,13 +144,7 @@ impl NodeConfig {
                 "use addresses such as \"http://10.0.0.5:2379\"",
             ));
         }
-        if self.etcd_certificate.as_os_str().is_empty() != self.etcd_key.as_os_str().is_empty() {
-            return Err(problem(
-                "node.etcd_certificate",
-                "a certificate and its key belong together, and one of them is missing",
-                "set both node.etcd_certificate and node.etcd_key, or none",
-            ));
-        }
+        both_or_none("node.etcd", &self.etcd_certificate, &self.etcd_key)?;
         if self.etcd_user.is_empty() != self.etcd_password.is_empty() {
             return Err(problem(
                 "node.etcd_user",

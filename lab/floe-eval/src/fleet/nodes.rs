@@ -55,7 +55,8 @@ impl Nodes {
         clock: &Clock,
     ) -> Result<(), EvalError> {
         let device = floe_device::open_drives(&spec.device, clock).await?;
-        let mut config = StoreConfig {
+        let config = StoreConfig {
+            chunk: spec.chunk.clone(),
             format: true,
             seed: Some(seed ^ node as u64),
             ram: RamConfig {
@@ -64,7 +65,6 @@ impl Nodes {
             },
             ..StoreConfig::default()
         };
-        config.chunk = spec.chunk.clone();
         let store = Store::open(device, clock.clone(), &config).await;
         let store = store.map_err(|error| EvalError::cache(&error))?;
         let config = ObjectConfig {

@@ -115,7 +115,7 @@ impl Section for MemcachedConfig {
         let largest = ("max_item_size", self.max_item_size);
         validate_memory("memcached", self.memory, largest, "128MiB")?;
         self.validate_access()?;
-        both_or_none("memcached", &self.tls_certificate, &self.tls_key)
+        both_or_none("memcached.tls", &self.tls_certificate, &self.tls_key)
     }
 
     fn exposed(&self) -> Option<Exposed> {

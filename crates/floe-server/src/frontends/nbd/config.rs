@@ -145,7 +145,7 @@ impl NbdConfig {
     }
 
     fn validate_tls(&self) -> Result<(), ServerConfigError> {
-        both_or_none("nbd", &self.tls_certificate, &self.tls_key)?;
+        both_or_none("nbd.tls", &self.tls_certificate, &self.tls_key)?;
         let has_certificate = !self.tls_certificate.as_os_str().is_empty();
         if (self.tls != TlsMode::Off) == has_certificate {
             return Ok(());

@@ -175,13 +175,8 @@ impl Peers for Client {
                 answer.inspect(|_| peer.answers()).is_some()
             })
         });
-        let mut answers: FuturesUnordered<_> = asking.collect();
-        while let Some(answer) = answers.next().await {
-            if answer.unwrap_or(false) {
-                return true;
-            }
-        }
-        false
+        let answers: FuturesUnordered<_> = asking.collect();
+        answers.any(async |answer| answer.unwrap_or(false)).await
     }
 
     async fn read(&self, wanted: WantedBytes<'_>) -> Option<HeldBytes> {

@@ -123,7 +123,7 @@ impl Section for S3Config {
             "use 64KiB",
         )?;
         self.validate_access()?;
-        both_or_none("s3", &self.tls_certificate, &self.tls_key)?;
+        both_or_none("s3.tls", &self.tls_certificate, &self.tls_key)?;
         let domains = self.domains.iter().map(|name| ("s3.domains", name));
         let hosts = self.client_hosts.iter();
         let mut names = domains.chain(hosts.map(|name| ("s3.client_hosts", name)));

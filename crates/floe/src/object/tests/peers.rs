@@ -1,4 +1,5 @@
-//! Caches that ask each other: whatever a peer does, a read gives the origin's bytes.
+//! Caches that ask each other. A read gives the origin's bytes, also if a peer fails, is old, or
+//! announces what it does not send.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
