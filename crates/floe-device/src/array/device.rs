@@ -22,6 +22,9 @@ use crate::file::request::ZonedJob;
 use crate::file::states::{Waiting, ZoneStates};
 use crate::zones::{check_append, check_range, check_zone};
 
+/// [`Device::append`], or [`Device::append_durably`].
+type Append = fn(&dyn Device, ZoneId, IoData, Placement) -> OpFuture<Address>;
+
 /// Several drives as one device; see the [module](crate::array).
 pub struct Array(pub(super) Arc<Inner>);
 
@@ -221,15 +224,16 @@ impl Inner {
         zone: ZoneId,
         data: IoData,
         placement: Placement,
+        append: Append,
     ) -> OpFuture<Address> {
         let (completer, future) = OpFuture::pending();
         let (len, copy) = (data.len() as u64, data.clone());
         self.start(
             (Operation::Append, zone),
             completer,
-            |device, at| device.append(at, data, placement),
+            |device, at| append(&**device, at, data, placement),
             move |inner, at| async move {
-                let append = |device: &SharedDevice| device.append(at, copy.clone(), placement);
+                let append = |device: &SharedDevice| append(&**device, at, copy.clone(), placement);
                 inner
                     .on_copies(copy_of(at), Operation::Append, append)
                     .await
@@ -350,6 +354,26 @@ fn offline() -> DeviceErrorKind {
     DeviceErrorKind::ZoneUnwritable(ZoneState::Offline)
 }
 
+impl Array {
+    fn append_so(
+        &self,
+        zone: ZoneId,
+        data: IoData,
+        placement: Placement,
+        append: Append,
+    ) -> OpFuture<Address> {
+        let inner = &self.0;
+        let reserved = check_append(&inner.shape.geometry, zone, data.len())
+            .and_then(|()| inner.check_writable())
+            .and_then(|()| inner.check_usable(zone))
+            .and_then(|()| inner.zones.lock().reserve(zone, data.len() as u64));
+        match reserved {
+            Ok(_) => inner.start_append(zone, data, placement, append),
+            Err(kind) => OpFuture::ready(Err(inner.failed(Operation::Append, zone, kind))),
+        }
+    }
+}
+
 impl Device for Array {
     fn geometry(&self) -> &Geometry {
         &self.0.shape.geometry
@@ -403,15 +427,17 @@ impl Device for Array {
     }
 
     fn append(&self, zone: ZoneId, data: IoData, placement: Placement) -> OpFuture<Address> {
-        let inner = &self.0;
-        let reserved = check_append(&inner.shape.geometry, zone, data.len())
-            .and_then(|()| inner.check_writable())
-            .and_then(|()| inner.check_usable(zone))
-            .and_then(|()| inner.zones.lock().reserve(zone, data.len() as u64));
-        match reserved {
-            Ok(_) => inner.start_append(zone, data, placement),
-            Err(kind) => OpFuture::ready(Err(inner.failed(Operation::Append, zone, kind))),
-        }
+        self.append_so(zone, data, placement, <dyn Device>::append)
+    }
+
+    /// True if all drives do.
+    fn appends_durably(&self) -> bool {
+        let mut usable = self.0.drives.all_usable();
+        usable.all(|(_, device)| device.appends_durably())
+    }
+
+    fn append_durably(&self, zone: ZoneId, data: IoData, to: Placement) -> OpFuture<Address> {
+        self.append_so(zone, data, to, <dyn Device>::append_durably)
     }
 
     fn write(&self, at: Address, data: IoData, placement: Placement) -> OpFuture<()> {

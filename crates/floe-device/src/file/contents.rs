@@ -124,6 +124,12 @@ impl<'a> Medium<'a> {
         self.first_data()
     }
 
+    /// True if a structure of Floe's begins at `offset`, sound or not.
+    pub(crate) fn is_claimed(&self, offset: u64) -> io::Result<bool> {
+        let block = self.block(offset)?;
+        Ok(matches!(identify(&block), Identified::Claims(_)))
+    }
+
     /// The shape from the superblock at the start of the second zone.
     fn second_superblock(&self, zone_size: Option<u64>) -> io::Result<Option<CacheShape>> {
         let powers = ZONE_BYTES_LOG2.flat_map(|log2| [1 << log2, 3 << log2]);

@@ -138,8 +138,7 @@ impl Device for FileDevice {
 
     fn append_durably(&self, zone: ZoneId, data: IoData, _: Placement) -> OpFuture<Address> {
         if !self.appends_durably() {
-            let kind = DeviceErrorKind::Unsupported("durable appends without a flush");
-            return self.operations.open.reject(Operation::Append, zone, kind);
+            return self.operations.open.reject_durable(zone);
         }
         self.append_so(zone, data, Transfer::WriteDurably)
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::Waker;
 
-use floe_core::ZoneId;
+use floe_core::{Address, ZoneId};
 
 use super::request::{Aftermath, Request, Transfer, is_unsupported};
 use crate::arena::Arena;
@@ -111,6 +111,12 @@ impl OpenFile {
     ) -> OpFuture<T> {
         Counters::add(&self.counters.errors, 1);
         OpFuture::ready(Err(DeviceError::new(operation, zone, kind)))
+    }
+
+    /// Rejects a durable append, which only a flush could make durable.
+    pub(crate) fn reject_durable(&self, zone: ZoneId) -> OpFuture<Address> {
+        let kind = DeviceErrorKind::Unsupported("durable appends without a flush");
+        self.reject(Operation::Append, zone, kind)
     }
 
     /// Counts an operation that has ended, in `counter` if it succeeded.

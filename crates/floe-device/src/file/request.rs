@@ -191,7 +191,7 @@ pub(crate) enum ZonedJob {
 #[derive(Debug)]
 pub(crate) struct RefusedAppend {
     pub(crate) at: Address,
-    pub(crate) data: IoData,
+    pub(crate) write: Transfer,
     pub(crate) error: DeviceErrorKind,
     pub(crate) completer: Completer<Address>,
 }

@@ -174,6 +174,13 @@ impl Command {
         Command::on_blocks(opcode::ZONE_APPEND, namespace, zone_block, blocks)
     }
 
+    /// The same write or append by force unit access: it ends once its data is on stable media.
+    pub fn through(mut self) -> Self {
+        const FORCE_UNIT_ACCESS: u32 = 1 << 30;
+        self.dwords[2] |= FORCE_UNIT_ACCESS;
+        self
+    }
+
     fn placed(mut self, placement: Option<u16>) -> Self {
         const DATA_PLACEMENT: u32 = 2;
         if let Some(identifier) = placement {

@@ -7,7 +7,7 @@ use floe_core::ssd::{Programmed, Statistics};
 use floe_core::{Address, Geometry, ZoneId};
 
 use super::drive::placement_statistics;
-use super::operations::Operations;
+use super::operations::{Operations, Store};
 use crate::buffer::{IoBuf, IoData};
 use crate::contract::{Device, OpFuture, Placement, ZonePeaks, ZoneReport, ZoneState};
 use crate::counters::Counters;
@@ -60,6 +60,24 @@ impl NvmeDevice {
         }
     }
 
+    fn append_so(
+        &self,
+        zone: ZoneId,
+        data: IoData,
+        placement: Placement,
+        store: Store,
+    ) -> OpFuture<Address> {
+        let operations = &*self.operations;
+        self.start(Operation::Append, zone, || {
+            check_append(&operations.geometry, zone, data.len())?;
+            let offset = operations.zones.lock().reserve(zone, data.len() as u64)?;
+            let (completer, future) = OpFuture::pending();
+            let at = Address::new(zone, offset);
+            let request = operations.append(at, data, placement, store, completer);
+            Ok((Some(request), future))
+        })
+    }
+
     /// True if a read of `zone` need not ask the drive, which might return anything.
     fn reads_as_zeros(&self, zone: ZoneId) -> bool {
         !self.operations.limits.unwritten_reads_zero
@@ -105,15 +123,16 @@ impl Device for NvmeDevice {
     }
 
     fn append(&self, zone: ZoneId, data: IoData, placement: Placement) -> OpFuture<Address> {
-        let operations = &*self.operations;
-        self.start(Operation::Append, zone, || {
-            check_append(&operations.geometry, zone, data.len())?;
-            let offset = operations.zones.lock().reserve(zone, data.len() as u64)?;
-            let (completer, future) = OpFuture::pending();
-            let at = Address::new(zone, offset);
-            let request = operations.append(at, data, placement, completer);
-            Ok((Some(request), future))
-        })
+        self.append_so(zone, data, placement, Store::Cached)
+    }
+
+    fn appends_durably(&self) -> bool {
+        true
+    }
+
+    /// By force unit access, where there is a volatile write cache.
+    fn append_durably(&self, zone: ZoneId, data: IoData, to: Placement) -> OpFuture<Address> {
+        self.append_so(zone, data, to, Store::Through)
     }
 
     fn write(&self, at: Address, data: IoData, placement: Placement) -> OpFuture<()> {

@@ -456,8 +456,9 @@ impl Drive {
         Ok(PlacementEvent::decode_all(&bytes)?)
     }
 
-    /// True if the volatile write cache is on, or the drive has one and does not tell.
-    pub fn has_write_cache(&self) -> bool {
+    /// True if the drive has a volatile write cache, and it is on now or the drive does not tell.
+    /// A reset of the controller may turn one on that was off.
+    pub fn write_cache_is_on(&self) -> bool {
         let feature = Command::get_feature(Feature::VolatileWriteCache);
         self.controller.has_write_cache
             && ioctl::admin(&self.file, &feature, &mut []).map_or(true, |value| value & 1 != 0)
@@ -618,5 +619,7 @@ fn kernel_transfer_bytes(block_path: &Path) -> Option<u64> {
             .ok()
     };
     let sectors = number("max_hw_sectors_kb")?.saturating_mul(1 << 10);
-    Some(sectors.min(number("max_segments")?.saturating_mul(MEMORY_PAGE_BYTES)))
+    // A buffer may begin within a page, and needs one more then.
+    let pages = number("max_segments")?.saturating_sub(1).max(1);
+    Some(sectors.min(pages.saturating_mul(MEMORY_PAGE_BYTES)))
 }

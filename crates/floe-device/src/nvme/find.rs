@@ -101,7 +101,7 @@ fn block_device_of(classes: &Path, character: &Path, name: &str) -> io::Result<O
 
 /// True if `path` names an NVMe namespace for passthrough: a character device or a serial
 /// number.
-pub(crate) fn is_namespace(path: &Path) -> bool {
+pub fn is_namespace(path: &Path) -> bool {
     by_serial(path).is_some() || is_character_device(path)
 }
 

@@ -25,7 +25,6 @@ mod tests;
 pub use device::NvmeDevice;
 pub use drive::{Drive, DriveError, Interface, Placement, Zones};
 pub use fields::DecodeError;
-pub(crate) use find::is_namespace;
-pub use find::{Found, block_device, list};
+pub use find::{Found, block_device, is_namespace, list};
 pub use ioctl::CommandError;
 pub use status::{Fault, Status};

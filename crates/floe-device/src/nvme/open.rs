@@ -94,7 +94,10 @@ pub(crate) fn open_exclusively(
 ) -> Result<(Drive, File), OpenDeviceError> {
     let drive = Drive::open_to_change(path)?;
     lock(&drive.file, drive.path(), Access::Write)?;
-    let claim = claim(block_device(&drive)?, access)?;
+    let block_device = block_device(&drive)?;
+    let claim = claim(block_device, access)?;
+    // Those who only read it see that it changes.
+    lock(&claim, block_device, Access::Write)?;
     Ok((drive, claim))
 }
 
@@ -351,7 +354,7 @@ fn limits(drive: &Drive, geometry: &Geometry) -> Limits {
         is_zoned: matches!(drive.interface(), Interface::Zoned(_)),
         placements,
         group,
-        has_write_cache: drive.has_write_cache(),
+        has_write_cache: drive.controller().has_write_cache,
         unwritten_reads_zero: drive.namespace().unwritten_reads_zero,
     }
 }

@@ -33,6 +33,15 @@ pub(super) struct Operations {
     pub(super) open: OpenFile,
 }
 
+/// Where the data of a write is when it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Store {
+    /// At least in the drive's cache.
+    Cached,
+    /// On stable media.
+    Through,
+}
+
 /// The facts of a namespace on which its commands depend.
 pub(super) struct Limits {
     pub(super) namespace: u32,
@@ -140,25 +149,31 @@ impl Operations {
         )
     }
 
-    /// An append for which `at` was reserved. The drive of a zoned namespace chooses the
-    /// place itself.
+    /// An append for which `at` was reserved, by `store`. The drive of a zoned namespace
+    /// chooses the place itself.
     pub(super) fn append(
         &self,
         at: Address,
         data: IoData,
         placement: Placement,
+        store: Store,
         completer: Completer<Address>,
     ) -> Request {
-        let job = ZonedJob::Append(at, completer);
         let namespace = self.limits.namespace;
-        if !self.limits.is_zoned {
-            let command = Command::write(namespace, 0, 1, self.placement(placement));
-            let data = PassthroughData::Write(data);
-            return self.transfer(command, data, self.position(at), 0, job);
-        }
-        let command = Command::append(namespace, 0, 1);
-        let zone_start = self.position(Address::new(at.zone, 0));
-        self.transfer(command, PassthroughData::Write(data), zone_start, 0, job)
+        let (command, place) = match self.limits.is_zoned {
+            true => (Command::append(namespace, 0, 1), Address::new(at.zone, 0)),
+            false => (
+                Command::write(namespace, 0, 1, self.placement(placement)),
+                at,
+            ),
+        };
+        let command = match store {
+            Store::Through if self.limits.has_write_cache => command.through(),
+            Store::Through | Store::Cached => command,
+        };
+        let job = ZonedJob::Append(at, completer);
+        let data = PassthroughData::Write(data);
+        self.transfer(command, data, self.position(place), 0, job)
     }
 
     pub(super) fn write(

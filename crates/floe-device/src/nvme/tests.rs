@@ -68,6 +68,16 @@ fn commands_have_the_dwords_of_the_specification() {
             0x7d,
             [0, 1, 0xffff, 0, 0, 0],
         ),
+        (
+            Command::append(1, 0, 1).through(),
+            0x7d,
+            [0, 0, 1 << 30, 0, 0, 0],
+        ),
+        (
+            Command::write(1, 0, 1, Some(3)).through().moved(7, 2),
+            0x01,
+            [7, 0, 1 << 30 | 2 << 20 | 1, 3 << 16, 0, 0],
+        ),
         (Command::deallocate(1), 0x09, [0, 4, 0, 0, 0, 0]),
         (Command::flush(1), 0x00, [0; 6]),
         (

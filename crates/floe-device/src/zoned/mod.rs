@@ -45,6 +45,25 @@ impl ZonedDevice {
         }
     }
 
+    /// Appends `len` bytes by a transfer that writes them.
+    fn append_by(&self, zone: ZoneId, len: usize, write: Transfer) -> OpFuture<Address> {
+        let operations = &*self.operations;
+        let (completer, future) = OpFuture::pending();
+        let started = check_append(&operations.geometry, zone, len).and_then(|()| {
+            // Places are given in the order of the lane.
+            let mut lanes = operations.lanes.lock();
+            let offset = operations.zones.lock().reserve(zone, len as u64)?;
+            let at = Address::new(zone, offset);
+            let request = operations.write(at, write, ZonedJob::Append(at, completer));
+            Ok(lanes.add(zone, request))
+        });
+        match started {
+            Ok(request) => self.submit(request),
+            Err(kind) => return self.reject(Operation::Append, zone, kind),
+        }
+        future
+    }
+
     fn reject<T: Send + 'static>(
         &self,
         operation: Operation,
@@ -101,21 +120,18 @@ impl Device for ZonedDevice {
     }
 
     fn append(&self, zone: ZoneId, data: IoData, _placement: Placement) -> OpFuture<Address> {
-        let operations = &*self.operations;
-        let (completer, future) = OpFuture::pending();
-        let started = check_append(&operations.geometry, zone, data.len()).and_then(|()| {
-            // Places are given in the order of the lane.
-            let mut lanes = operations.lanes.lock();
-            let offset = operations.zones.lock().reserve(zone, data.len() as u64)?;
-            let at = Address::new(zone, offset);
-            let request = operations.write(at, data, ZonedJob::Append(at, completer));
-            Ok(lanes.add(zone, request))
-        });
-        match started {
-            Ok(request) => self.submit(request),
-            Err(kind) => return self.reject(Operation::Append, zone, kind),
+        self.append_by(zone, data.len(), Transfer::Write(data))
+    }
+
+    fn appends_durably(&self) -> bool {
+        self.operations.open.writes_durably()
+    }
+
+    fn append_durably(&self, zone: ZoneId, data: IoData, _: Placement) -> OpFuture<Address> {
+        match self.appends_durably() {
+            true => self.append_by(zone, data.len(), Transfer::WriteDurably(data)),
+            false => self.operations.open.reject_durable(zone),
         }
-        future
     }
 
     fn write(&self, at: Address, _data: IoData, _placement: Placement) -> OpFuture<()> {

@@ -8,7 +8,6 @@ use parking_lot::Mutex;
 
 use super::kernel::{Change, KernelZone};
 use super::lanes::Lanes;
-use crate::buffer::IoData;
 use crate::contract::{Completer, ZoneState};
 use crate::error::{DeviceErrorKind, Operation};
 use crate::file::owner::{OpenFile, Owner};
@@ -37,6 +36,7 @@ impl Owner for Operations {
         let Job::Zoned(job) = request.job else {
             unreachable!("a device with zones starts operations on zones");
         };
+        open.note_durable_write(&request.transfer, &result);
         let (waker, next) = match (job, request.transfer) {
             (ZonedJob::Read(completer), Transfer::Read(buf)) => {
                 let (zone, read) = (self.zone_at(request.position), result.map(|()| buf));
@@ -44,32 +44,41 @@ impl Owner for Operations {
                 (waker, None)
             }
             (ZonedJob::Flush(completer), _) => (open.end_flush(result, completer), None),
-            (ZonedJob::Append(at, completer), Transfer::Write(data))
-                if bytes == 0 && is_refusal(&result) =>
-            {
+            (
+                ZonedJob::Append(at, completer),
+                write @ (Transfer::Write(_) | Transfer::WriteDurably(_)),
+            ) if bytes == 0 && is_refusal(&result) => {
                 let error = result.expect_err("the append was refused");
-                (None, Some(self.recheck(at, data, error, completer)))
+                (None, Some(self.recheck(at, write, error, completer)))
             }
             (ZonedJob::Recheck(refused), Transfer::ReportZone(found)) => {
                 let RefusedAppend {
                     at,
-                    data,
+                    write,
                     error,
                     completer,
                 } = *refused;
-                let takes_it = found.is_some_and(|zone| zone.takes_write_at(at.offset));
+                let takes_it = found
+                    .as_deref()
+                    .is_some_and(|zone| zone.takes_write_at(at.offset));
                 if result.is_ok() && takes_it {
                     tracing::warn!(
                         device = %open.path.display(), zone = %at.zone, offset = at.offset, %error,
                         "an append of which nothing was written is repeated"
                     );
                     let repeat = ZonedJob::Repeat(at, completer);
-                    (None, Some(self.write(at, data, repeat)))
+                    (None, Some(self.write(at, write, repeat)))
                 } else {
+                    let error = not_taken(at, found.as_deref(), error);
                     self.appended(at, 0, Err(error), completer)
                 }
             }
-            (ZonedJob::Append(at, completer) | ZonedJob::Repeat(at, completer), _) => {
+            (ZonedJob::Append(at, completer), _) => self.appended(at, bytes, result, completer),
+            (ZonedJob::Repeat(at, completer), _) => {
+                let result = result.map_err(|error| {
+                    let what = format!("{error}, at the zone's write pointer, twice");
+                    DeviceErrorKind::Io(io::Error::other(what))
+                });
                 self.appended(at, bytes, result, completer)
             }
             (ZonedJob::Finish(zone, completer), _) => {
@@ -122,8 +131,8 @@ impl Operations {
         ZoneId(((position - self.start) / self.geometry.zone_size) as u32)
     }
 
-    pub(super) fn write(&self, at: Address, data: IoData, job: ZonedJob) -> Request {
-        Request::new(Transfer::Write(data), self.position(at), Job::Zoned(job))
+    pub(super) fn write(&self, at: Address, write: Transfer, job: ZonedJob) -> Request {
+        Request::new(write, self.position(at), Job::Zoned(job))
     }
 
     /// Looks whether the drive knows nothing of an append that failed. The kernel fails writes
@@ -132,13 +141,13 @@ impl Operations {
     fn recheck(
         &self,
         at: Address,
-        data: IoData,
+        write: Transfer,
         error: DeviceErrorKind,
         completer: Completer<Address>,
     ) -> Request {
         let refused = RefusedAppend {
             at,
-            data,
+            write,
             error,
             completer,
         };
@@ -235,6 +244,19 @@ impl Operations {
             .lock()
             .inspected(zone, found.map(|_| (state, written)));
     }
+}
+
+/// The error of an append that the kernel or the drive failed, with what the drive says of its
+/// zone.
+fn not_taken(at: Address, found: Option<&KernelZone>, error: DeviceErrorKind) -> DeviceErrorKind {
+    let zone = match found {
+        Some(KernelZone { state, written, .. }) => {
+            format!("its zone is {state:?} and written up to {written}")
+        }
+        None => "its zone cannot be reported".to_owned(),
+    };
+    let what = format!("{error}, at offset {}; {zone}", at.offset);
+    DeviceErrorKind::Io(io::Error::other(what))
 }
 
 /// True if the kernel itself may have failed the write, which it does with EIO.

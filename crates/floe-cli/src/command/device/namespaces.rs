@@ -203,7 +203,7 @@ impl Info {
             block_formats: namespace.formats.iter().map(FormatInfo::of).collect(),
             atomic_write_bytes: drive.atomic_bytes(),
             max_transfer_bytes: drive.max_transfer_bytes(),
-            write_cache: drive.has_write_cache(),
+            write_cache: drive.write_cache_is_on(),
             zones: None,
             placement: None,
             health: HealthFacts::of(drive),
