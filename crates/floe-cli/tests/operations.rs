@@ -406,6 +406,10 @@ const PROOFS: &[(&str, &str)] = &[
         "floe-server/tests/frontends/robustness.rs:idle_connections_make_room floe-server/tests/frontends/robustness.rs:connections_over_the_limit_wait_for_their_turn",
     ),
     (
+        "| more busy connections of one address",
+        "floe-server/tests/frontends/robustness.rs:a_client_with_too_many_busy_connections_is_slowed_and_no_other",
+    ),
+    (
         "| more connections than `memcached.",
         "floe-server/tests/memcached/limits.rs:too_many_connections_get_an_error",
     ),

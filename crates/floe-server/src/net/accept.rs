@@ -3,7 +3,7 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,11 +38,46 @@ pub(crate) struct Shutdown {
     pub(crate) tasks: TaskTracker,
 }
 
+/// The other end of a connection.
+pub(crate) trait Peer: Send + 'static {
+    /// The client that this connection counts for: a machine, or a public IPv6 network of 64
+    /// bits, whose owner has all of its addresses.
+    fn client(&self) -> Option<IpAddr>;
+}
+
+impl Peer for SocketAddr {
+    fn client(&self) -> Option<IpAddr> {
+        const NETWORK: u128 = u128::MAX << 64;
+        /// 64:ff9b::/96, by which machines of IPv4 come through a translator (RFC 6052).
+        const TRANSLATED: u128 = 0x0064_ff9b << 96;
+        Some(match self.ip().to_canonical() {
+            IpAddr::V6(address) => {
+                let (bits, is_local) = (address.to_bits(), !is_public(address));
+                match bits >> 32 << 32 == TRANSLATED || is_local {
+                    true => address.into(),
+                    false => Ipv6Addr::from_bits(bits & NETWORK).into(),
+                }
+            }
+            v4 => v4,
+        })
+    }
+}
+
+fn is_public(address: Ipv6Addr) -> bool {
+    !(address.is_unique_local() || address.is_unicast_link_local() || address.is_loopback())
+}
+
+/// Of a socket in the file system.
+impl Peer for () {
+    fn client(&self) -> Option<IpAddr> {
+        None
+    }
+}
+
 /// A source of connections.
 pub(crate) trait Acceptor: Send + 'static {
     type Stream: Send + 'static;
-    /// The address of the client.
-    type Peer: Send + 'static;
+    type Peer: Peer;
     fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Stream, Self::Peer)>> + Send;
 }
 
@@ -146,7 +181,7 @@ pub(crate) async fn accept<A, F, S>(
             slot = slot(&places, &counters) => slot,
         };
         counters.opened.add(1);
-        let member = places.crowd.join();
+        let member = places.crowd.join(peer.client());
         // Boxed: as a part of the task it would take its place there more than once.
         let connection = Box::pin(serve(stream, peer, Arc::clone(&member.activity)));
         let abort = shutdown.abort.clone();
@@ -198,6 +233,19 @@ async fn pause_after(error: &io::Error, clock: &Clock) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_public_network_of_ipv6_is_one_client() {
+        let client = |address: &str| address.parse::<SocketAddr>().unwrap().client();
+        assert_eq!(client("[2001:db8::1]:1"), client("[2001:db8::f:2]:2"));
+        assert_ne!(client("[2001:db8::1]:1"), client("[2001:db8:0:1::1]:1"));
+        for network in ["fd00:1::", "fe80::", "64:ff9b::10.0.0."] {
+            let of = |machine: u8| client(&format!("[{network}{machine}]:1"));
+            assert_ne!(of(1), of(2), "{network}");
+        }
+        assert_ne!(client("10.0.0.1:1"), client("10.0.0.2:1"));
+        assert_eq!(client("[::ffff:10.0.0.1]:1"), client("10.0.0.1:2"));
+    }
 
     #[tokio::test]
     async fn accepted_connections_are_probed() {

@@ -34,7 +34,16 @@ impl Tls {
         certificate: &Path,
         key: &Path,
     ) -> Result<Option<Self>, ServerConfigError> {
-        Self::with_clients(section, certificate, key, None)
+        Self::build(section, certificate, key, None, &[])
+    }
+
+    /// As [`new`](Self::new), for HTTP/1.1, and for HTTP/2 with clients that ask for nothing else.
+    pub(crate) fn for_http(
+        section: &str,
+        certificate: &Path,
+        key: &Path,
+    ) -> Result<Option<Self>, ServerConfigError> {
+        Self::build(section, certificate, key, None, &[b"http/1.1", b"h2"])
     }
 
     /// As [`new`](Self::new); clients must have a certificate of one of the
@@ -44,6 +53,16 @@ impl Tls {
         certificate: &Path,
         key: &Path,
         authorities: Option<&Path>,
+    ) -> Result<Option<Self>, ServerConfigError> {
+        Self::build(section, certificate, key, authorities, &[])
+    }
+
+    fn build(
+        section: &str,
+        certificate: &Path,
+        key: &Path,
+        authorities: Option<&Path>,
+        protocols: &[&[u8]],
     ) -> Result<Option<Self>, ServerConfigError> {
         if certificate.as_os_str().is_empty() {
             return Ok(None);
@@ -64,9 +83,10 @@ impl Tls {
                 ServerConfig::builder().with_client_cert_verifier(clients)
             }
         };
-        let config = builder
+        let mut config = builder
             .with_single_cert(chain, private)
             .map_err(|error| bad_certificate(&error))?;
+        config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
         let acceptor = TlsAcceptor::from(Arc::new(config));
         Ok(Some(Tls(Reloadable::new(acceptor))))
     }

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -45,6 +45,8 @@ pub(crate) struct TimedBody<B> {
     waiting: Option<(Tick, Sleep)>,
     /// The bytes that arrived, if they are counted.
     received_bytes: Option<Arc<AtomicU64>>,
+    /// Set once all of it has arrived.
+    arrived: Arc<AtomicBool>,
 }
 
 impl<B> TimedBody<B> {
@@ -56,7 +58,13 @@ impl<B> TimedBody<B> {
             credit: pace.stall_timeout,
             waiting: None,
             received_bytes: None,
+            arrived: Arc::default(),
         }
+    }
+
+    /// True once all of the body has arrived, also after it was dropped.
+    pub(crate) fn arrived(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.arrived)
     }
 
     /// Counts the bytes that arrive.
@@ -97,6 +105,9 @@ where
                 Some(Err(_)) | None => None,
             };
             this.received(data.map_or(0, Bytes::len));
+            if frame.is_none() || this.inner.is_end_stream() {
+                this.arrived.store(true, Relaxed);
+            }
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
         let (clock, credit) = (&this.clock, this.credit);

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use floe::ObjectKey;
 use floe_server::{Drained, Server, ServerConfig, StartError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use crate::support::{Rig, connect, pattern, reply, request, rig, rig_holding, rig_with, send};
 
@@ -162,6 +162,49 @@ async fn idle_connections_make_room() {
     busy.read_exact(&mut status).await.unwrap();
     assert_eq!(&status, b"HTTP/1.1 200");
     wait_for(&rig, "floe_connections_evicted_total", "s3", 3.0).await;
+}
+
+#[tokio::test]
+async fn a_client_with_too_many_busy_connections_is_slowed_and_no_other() {
+    let only_one = |config: &mut ServerConfig| {
+        config.s3.as_mut().unwrap().max_connections_per_client = Some(1);
+    };
+    let rig = rig_with(only_one).await;
+    rig.origin.store("bucket", "key", "bytes");
+    let put = b"PUT /bucket/new HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nhel";
+    let mut busy = TcpStream::connect(rig.s3()).await.unwrap();
+    busy.write_all(put).await.unwrap();
+    wait_for(&rig, "floe_requests_in_flight", "s3", 1.0).await;
+    for (method, body) in [("GET", ""), ("PUT", "x")] {
+        let slowed = rig.send(method, "/bucket/key", &[], body).await;
+        assert_eq!(
+            (slowed.status, slowed.code()),
+            (503, "SlowDown"),
+            "{method}"
+        );
+    }
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let mut other = socket.connect(rig.s3()).await.unwrap();
+    other
+        .write_all(b"GET /bucket/key HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        .await
+        .unwrap();
+    let mut served = String::new();
+    other.read_to_string(&mut served).await.unwrap();
+    assert!(served.starts_with("HTTP/1.1 200"), "{served}");
+    busy.write_all(b"lo").await.unwrap();
+    let mut status = [0; 12];
+    busy.read_exact(&mut status).await.unwrap();
+    assert_eq!(&status, b"HTTP/1.1 200");
+    wait_for(&rig, "floe_requests_in_flight", "s3", 0.0).await;
+    assert_eq!(rig.get("/bucket/key", &[]).await.text(), "bytes");
+    let page = send(
+        rig.admin(),
+        request(rig.admin(), "GET", "/metrics", &[], ""),
+    )
+    .await;
+    assert!(page.text().contains("\nfloe_s3_requests_slowed_total 2\n"));
 }
 
 /// A rig that waits a second for a stalled client; its origin holds an object.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use floe::origin::OriginError;
 use http_body_util::BodyExt;
 
-use crate::support::{connect, pattern, request, rig, rig_holding};
+use crate::support::{connect, pattern, request, rig, rig_holding, strict_rig};
 
 #[tokio::test]
 async fn errors_of_the_origin_have_s3_codes() {
@@ -198,4 +198,44 @@ async fn client_errors_are_never_500() {
     let long = format!("/bucket/{}", "k".repeat(1025));
     assert_eq!(rig.get(&long, &[]).await.code(), "KeyTooLongError");
     assert_eq!(rig.get("/bucket/missing", &[]).await.code(), "NoSuchKey");
+}
+
+/// On the short way of plain reads, and on the other one.
+#[tokio::test]
+async fn errors_name_the_request_and_what_it_was_for() {
+    let rig = rig_holding("bucket", "key", "bytes").await;
+    for (method, path, resource) in [
+        ("GET", "/bucket/a%26b%20c", "/bucket/a&amp;b c"),
+        (
+            "GET",
+            "/bucket/a%26b%20c?x-id=GetObject",
+            "/bucket/a&amp;b c",
+        ),
+        ("GET", "/missing?list-type=2", "/missing"),
+    ] {
+        let error = rig.send(method, path, &[], "").await;
+        assert_eq!(error.status, 404, "{}", error.text());
+        assert_eq!(error.tags("Resource"), [resource], "{path}");
+        assert_eq!(error.tags("RequestId"), [error.header("x-amz-request-id")]);
+        let length = error.header("content-length").parse();
+        assert_eq!(length, Ok(error.body.len()), "{path}");
+    }
+}
+
+/// The rest of a refused upload is not read, so the connection says that it closes.
+#[tokio::test]
+async fn an_upload_refused_before_its_body_closes_the_connection() {
+    let rig = strict_rig().await;
+    let head = "PUT /bucket/new HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n";
+    let answer = crate::robustness::raw(&rig, head.as_bytes()).await;
+    let answer = String::from_utf8_lossy(&answer).to_lowercase();
+    assert!(answer.starts_with("http/1.1 403"), "{answer}");
+    assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+    // A body that has been read, or none, costs no connection.
+    for body in ["", "bytes"] {
+        let refused = rig.send("PUT", "/bucket/new", &[], body).await;
+        assert_eq!(refused.status, 403);
+        let closes = refused.header("connection") == "close";
+        assert!(!closes || !body.is_empty(), "{body:?}");
+    }
 }

@@ -296,7 +296,11 @@ async fn plain_reads_get_the_responses_of_all_others() {
             let mut other = rig.send(method, "/bucket/a/key?x-id=1", terms, "").await;
             for response in [&mut plain, &mut other] {
                 assert!(response.headers.remove("date").is_some());
-                assert!(response.headers.remove("x-amz-request-id").is_some());
+                let id = response.headers.remove("x-amz-request-id").unwrap();
+                if response.status >= 400 {
+                    let document = response.text().replace(id.to_str().unwrap(), "ID");
+                    response.body = document.into();
+                }
             }
             assert_eq!(plain.status, other.status, "{method} {terms:?}");
             assert_eq!(plain.headers, other.headers, "{method} {terms:?}");

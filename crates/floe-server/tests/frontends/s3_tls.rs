@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use floe_server::{Drained, S3Config, ServerConfig};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use object_store::aws::AmazonS3Builder;
 use object_store::{Certificate, ClientOptions, ObjectStoreExt, PutPayload};
 use rustls_pki_types::{CertificateDer, ServerName};
@@ -52,11 +52,24 @@ impl Identity {
 
     /// A connection of a client that trusts only this certificate.
     async fn connect(&self, rig: &Rig) -> std::io::Result<TlsStream<TcpStream>> {
+        self.connect_for(rig, &[]).await
+    }
+
+    /// The same, of a client that offers these protocols.
+    async fn connect_for(
+        &self,
+        rig: &Rig,
+        protocols: &[&str],
+    ) -> std::io::Result<TlsStream<TcpStream>> {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone()).unwrap();
-        let config = ClientConfig::builder()
+        let mut config = ClientConfig::builder()
             .with_root_certificates(roots)
             .with_no_client_auth();
+        config.alpn_protocols = protocols
+            .iter()
+            .map(|name| name.as_bytes().to_vec())
+            .collect();
         let stream = TcpStream::connect(rig.s3()).await.unwrap();
         let name = ServerName::try_from("127.0.0.1").unwrap();
         TlsConnector::from(Arc::new(config))
@@ -70,6 +83,36 @@ async fn get(rig: &Rig, stream: TlsStream<TcpStream>, path: &str) -> crate::supp
     tokio::spawn(connection);
     let request = request(rig.s3(), "GET", path, &[], "");
     reply(sender.send_request(request).await.unwrap()).await
+}
+
+#[tokio::test]
+async fn http2_is_for_clients_that_ask_for_nothing_else() {
+    let identity = Identity::new();
+    let rig = rig_with(|config| identity.give(config)).await;
+    rig.origin.store("bucket", "key", "bytes");
+    for (offered, chosen) in [
+        (&["h2"][..], Some("h2")),
+        (&["h2", "http/1.1"], Some("http/1.1")),
+        (&[], None),
+    ] {
+        let stream = identity.connect_for(&rig, offered).await.unwrap();
+        let negotiated = stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec);
+        assert_eq!(negotiated.as_deref(), chosen.map(str::as_bytes));
+        if chosen == Some("h2") {
+            let io = TokioIo::new(stream);
+            let (mut sender, connection) =
+                http2::handshake(TokioExecutor::new(), io).await.unwrap();
+            tokio::spawn(connection);
+            let mut request = request(rig.s3(), "GET", "/bucket/key", &[], "");
+            *request.uri_mut() = format!("https://{}/bucket/key", rig.s3()).parse().unwrap();
+            request.headers_mut().remove("host");
+            let answer = reply(sender.send_request(request).await.unwrap()).await;
+            assert_eq!(answer.text(), "bytes");
+        } else {
+            assert_eq!(get(&rig, stream, "/bucket/key").await.text(), "bytes");
+        }
+    }
+    assert!(identity.connect_for(&rig, &["smtp"]).await.is_err());
 }
 
 #[tokio::test]

@@ -318,6 +318,19 @@ async fn copies() {
         let copy = rig.send("PUT", "/other/to", &headers, "").await;
         assert_eq!(copy.code(), code, "{headers:?}");
     }
+    // Conditions on what is replaced.
+    let etag = rig.get("/other/to", &[]).await.header("etag").to_owned();
+    for (path, condition, status) in [
+        ("/other/to", ("if-none-match", "*"), 412),
+        ("/other/to", ("if-match", "\"another\""), 412),
+        ("/other/to", ("if-match", &*etag), 200),
+        ("/other/new", ("if-match", &*etag), 404),
+        ("/other/new", ("if-none-match", "*"), 200),
+    ] {
+        let headers = [("x-amz-copy-source", "/bucket/from"), condition];
+        let copy = rig.send("PUT", path, &headers, "").await;
+        assert_eq!(copy.status, status, "{path} {condition:?}: {}", copy.text());
+    }
     let replace = [
         ("x-amz-copy-source", "/other/to"),
         ("x-amz-metadata-directive", "REPLACE"),

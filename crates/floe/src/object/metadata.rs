@@ -269,8 +269,9 @@ impl Inner {
                 range: Some(range.clone()),
                 ..GetRequest::default()
             };
-            load.begun.set();
-            match self.origin.get(&load.key, request).await {
+            // Readers may join it while it waits for its turn.
+            let begins = || load.begun.set();
+            match self.origin.fetch((&load.key, request), begins).await {
                 Ok(read) => {
                     let read = expect_range(read, &range)?;
                     let object = self.new_version(&load.key, load.moment, read.meta.clone());

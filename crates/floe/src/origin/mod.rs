@@ -144,9 +144,20 @@ impl Origin {
         key: &ObjectKey,
         request: GetRequest,
     ) -> Result<OriginRead, OriginError> {
-        self.guard
-            .read(|| self.backend.get(key, request.clone()))
-            .await
+        self.fetch((key, request), || {}).await
+    }
+
+    /// [`get`](Origin::get), which calls `begins` before each request that it sends.
+    pub(crate) async fn fetch(
+        &self,
+        (key, request): (&ObjectKey, GetRequest),
+        begins: impl Fn(),
+    ) -> Result<OriginRead, OriginError> {
+        let attempt = || {
+            begins();
+            self.backend.get(key, request.clone())
+        };
+        self.guard.read(attempt).await
     }
 
     /// Reads an object's metadata, subject to the request's conditions.

@@ -4,8 +4,13 @@
 use std::time::SystemTime;
 
 use floe::object::{Conditions, EtagCondition, RangeCondition};
+use floe::origin::PutCondition;
 use http::header::{IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE};
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use s3s::S3Result;
+use s3s::dto::{ETag, ETagCondition, IfMatch, IfNoneMatch};
+
+use super::error::invalid_argument;
 
 /// The conditions of a GET or HEAD. An invalid date is ignored (RFC 9110); an
 /// invalid tag matches nothing.
@@ -34,6 +39,42 @@ pub(crate) fn copy_conditions(headers: &HeaderMap) -> Conditions {
         if_none_match: tags(headers, name("x-amz-copy-source-if-none-match")),
         if_modified_since: date(headers, name("x-amz-copy-source-if-modified-since")),
         if_range: None,
+    }
+}
+
+/// The conditions of a copy on what it replaces, of which the library knows nothing.
+pub(super) fn replace_condition(headers: &HeaderMap) -> S3Result<Option<PutCondition>> {
+    let condition = |name| {
+        let value: Option<&HeaderValue> = headers.get(&name);
+        let parsed = value.map(|value| ETagCondition::parse_http_header(value.as_bytes()));
+        let parsed = parsed.transpose();
+        parsed.map_err(|_| invalid_argument(format!("{name} is no entity tag")))
+    };
+    put_condition(condition(IF_MATCH)?, condition(IF_NONE_MATCH)?)
+}
+
+/// The condition of a write on what it replaces.
+pub(super) fn put_condition(
+    if_match: Option<IfMatch>,
+    if_none_match: Option<IfNoneMatch>,
+) -> S3Result<Option<PutCondition>> {
+    match (if_match, if_none_match) {
+        (None, None) => Ok(None),
+        (None, Some(ETagCondition::Any)) => Ok(Some(PutCondition::Absent)),
+        (None, Some(ETagCondition::ETag(tag))) => Ok(Some(PutCondition::Differs(etag_text(&tag)))),
+        (Some(ETagCondition::ETag(tag)), None) => Ok(Some(PutCondition::Matches(etag_text(&tag)))),
+        (Some(ETagCondition::Any), None) => Ok(Some(PutCondition::Exists)),
+        (Some(_), Some(_)) => Err(invalid_argument(
+            "If-Match and If-None-Match exclude each other",
+        )),
+    }
+}
+
+/// An entity tag as a header has it.
+pub(super) fn etag_text(etag: &ETag) -> String {
+    match etag {
+        ETag::Strong(value) => format!("\"{value}\""),
+        ETag::Weak(value) => format!("W/\"{value}\""),
     }
 }
 

@@ -49,6 +49,11 @@ pub struct S3Config {
     /// Most open connections. A further one replaces the connection that has
     /// been idle longest; if none is idle, it waits.
     pub max_connections: u32,
+    /// Most connections of one client, an address or a public IPv6 network of 64 bits, that
+    /// may be busy at once; requests on further ones get the error SlowDown. 0 is no limit. By
+    /// default half of `max_connections`, so that one client cannot hold all places; all
+    /// clients behind a proxy are one.
+    pub max_connections_per_client: Option<u32>,
     /// Most concurrent requests of one HTTP/2 connection.
     pub max_streams_per_connection: u32,
     /// Bytes of the largest request head.
@@ -84,6 +89,7 @@ impl Default for S3Config {
             region: "us-east-1".into(),
             threads: 0,
             max_connections: 4096,
+            max_connections_per_client: None,
             max_streams_per_connection: 128,
             max_header_size: ByteSize::kib(64),
             idle_timeout_seconds: 60,

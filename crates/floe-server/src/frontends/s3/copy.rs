@@ -10,7 +10,7 @@ use s3s::dto::{CopyObjectInput, CopySource, MetadataDirective};
 use s3s::{S3Request, S3Result};
 
 use super::checksums;
-use super::condition::copy_conditions;
+use super::condition::{copy_conditions, replace_condition};
 use super::error::{invalid_argument, not_implemented, precondition_failed, s3_error};
 use super::fields::attributes;
 
@@ -33,6 +33,7 @@ pub(crate) async fn copy_object(
              without changing the object's metadata.",
         ));
     }
+    let condition = replace_condition(&request.headers)?;
     let (turn, read) = open_source(cache, (&source, &target), None, &request.headers).await?;
     let mut kept = read.meta.attributes.clone();
     // The copy has no parts, and an S3 origin computes its own.
@@ -54,7 +55,7 @@ pub(crate) async fn copy_object(
     let put = PutRequest {
         attributes,
         length: Some(read.meta.size),
-        condition: None,
+        condition,
         body: read.body.map(|piece| piece.map_err(BoxError::from)).boxed(),
         late_headers: LateHeaders::default(),
         turn: Some(turn),

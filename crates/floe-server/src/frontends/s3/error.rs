@@ -128,7 +128,7 @@ fn unavailable(message: String) -> S3Error {
     retriable(S3ErrorCode::ServiceUnavailable, message)
 }
 
-fn retriable(code: S3ErrorCode, message: String) -> S3Error {
+pub(super) fn retriable(code: S3ErrorCode, message: String) -> S3Error {
     let mut error = with(code, message);
     error.set_headers(HeaderMap::from_iter([(
         http::header::RETRY_AFTER,
@@ -142,6 +142,16 @@ pub(crate) fn with(code: S3ErrorCode, message: String) -> S3Error {
 }
 
 /// The response to a request that failed.
+/// Adds to the document of an error what S3's have besides code and message. `None` if it is no
+/// such document.
+pub(super) fn completed(document: &[u8], resource: &str, request_id: &str) -> Option<Vec<u8>> {
+    const END: &[u8] = b"</Error>";
+    let head = document.strip_suffix(END)?;
+    let resource = quick_xml::escape::escape(resource);
+    let more = format!("<Resource>{resource}</Resource><RequestId>{request_id}</RequestId>");
+    Some([head, more.as_bytes(), END].concat())
+}
+
 pub(super) fn error_response(error: S3Error) -> Response<Body> {
     error.to_http_response().unwrap_or_else(|_| {
         let mut response = Response::new(Body::empty());

@@ -158,7 +158,7 @@ fn reject_access_lists(headers: &HeaderMap) -> S3Result<()> {
 /// Rejects conditions on the replaced object if the operation does not evaluate them.
 fn reject_conditions(operation: &str, headers: &HeaderMap) -> S3Result<()> {
     let looked_at: &[&str] = match operation {
-        "PutObject" | "CompleteMultipartUpload" => &["if-match", "if-none-match"],
+        "PutObject" | "CopyObject" | "CompleteMultipartUpload" => &["if-match", "if-none-match"],
         "DeleteObject" => &["if-match"],
         "GetObject" | "HeadObject" => &["if-match", "if-none-match", "if-unmodified-since"],
         _ => &[],

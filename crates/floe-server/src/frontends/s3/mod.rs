@@ -33,6 +33,7 @@ mod range;
 mod read;
 mod route;
 mod service;
+mod slowed;
 mod target;
 mod upload;
 mod write;
@@ -71,12 +72,13 @@ use crate::reload::Reloadable;
 use access_log::{AccessLog, Asked, Opened, Record, RecordedBody};
 use auth::Keys;
 use client::ClientRequests;
-use error::error_response;
+use error::{completed, error_response};
 use forward::Forwarded;
 use plain::{PlainReads, Rest};
 use query::Query;
 use route::WasRead;
 use service::service;
+use slowed::Slowed;
 use target::Domains;
 
 pub use condition::conditions;
@@ -100,6 +102,7 @@ pub(crate) struct S3Frontend {
     limits: Reloadable<Limits>,
     connections: Arc<Limit>,
     upload_limit_bytes: Arc<AtomicU64>,
+    slowed: Arc<Slowed>,
     access_log: Arc<AccessLog>,
     statistics: FrontendStatistics,
     next_request_id: AtomicU64,
@@ -196,6 +199,7 @@ impl Frontend for S3Frontend {
             self.keys.replace_with(&Keys::new(&config));
             let limits = Reloadable::new(Limits::new(&config));
             self.limits.replace_with(&limits);
+            self.slowed.replace_limit(&config);
             self.connections.set(config.max_connections as usize);
             let upload_limit = config.max_upload_size.bytes();
             self.upload_limit_bytes.store(upload_limit, Relaxed);
@@ -207,6 +211,7 @@ impl Frontend for S3Frontend {
                 "s3.keys",
                 "s3.policies",
                 "s3.max_connections",
+                "s3.max_connections_per_client",
                 "s3.max_streams_per_connection",
                 "s3.max_header_size",
                 "s3.idle_timeout_seconds",
@@ -233,6 +238,12 @@ impl Collect for S3Frontend {
             self.keys.denied(),
         );
         samples.counter(
+            "floe_s3_requests_slowed",
+            "Requests on connections beyond s3.max_connections_per_client, which got SlowDown",
+            &[],
+            self.slowed.count(),
+        );
+        samples.counter(
             "floe_s3_access_log_dropped",
             "Lines of s3.access_log that were not written",
             &[],
@@ -251,7 +262,8 @@ impl S3Frontend {
         let cache = host.objects.clone();
         let statistics = FrontendStatistics::default();
         let access_log = AccessLog::new();
-        let plain = PlainReads::new(config, &keys, host, &statistics, &access_log);
+        let slowed = Arc::new(Slowed::new(config));
+        let plain = PlainReads::new(config, &keys, host, &statistics, &access_log, &slowed);
         Ok(S3Frontend {
             plain,
             clients: ClientRequests::open(config, host, &upload_limit_bytes)?,
@@ -262,6 +274,7 @@ impl S3Frontend {
             limits: Reloadable::new(Limits::new(config)),
             connections: Limit::new(config.max_connections as usize),
             upload_limit_bytes,
+            slowed,
             // Ids of different runs differ, so that logs can be distinguished.
             next_request_id: AtomicU64::new(host.clock.unix_seconds() << 32),
             clock: host.clock.clone(),
@@ -360,6 +373,7 @@ impl S3Frontend {
         pace: Arc<Pace>,
     ) -> PacedResponse {
         let is_head = request.method() == Method::HEAD;
+        let resource = self.resource(&request);
         let mut meter = RequestMeter::begin(
             Arc::clone(&self.statistics.requests),
             self.clock.clone(),
@@ -367,7 +381,16 @@ impl S3Frontend {
         );
         let id = self.request_id();
         let mut record = self.record(&request, client);
-        let mut response = self.response(request, record.as_ref()).await;
+        let activity = request.extensions().get::<Arc<Activity>>();
+        let refusal = activity.and_then(|activity| self.slowed.refusal(activity));
+        let mut response = match refusal {
+            Some(error) if request.body().is_end_stream() => error_response(error),
+            Some(error) => rejection(error, request.version()),
+            None => self.response(request, record.as_ref()).await,
+        };
+        if !is_head {
+            complete(&mut response, &resource, &id);
+        }
         let headers = response.headers_mut();
         // An answer of the origin has its own.
         let server = HeaderValue::from_static("Floe");
@@ -395,6 +418,17 @@ impl S3Frontend {
             let body = RecordedBody::new(body, record, is_error);
             PacedBody::new(body, pace, announced, meter)
         })
+    }
+
+    /// The bucket and the key of a request, as errors name them.
+    fn resource(&self, request: &Request<Incoming>) -> String {
+        let target = self.domains.target(request.uri(), request.headers());
+        let (bucket, key) = target.map_or((None, None), |target| (target.bucket, target.key));
+        match (bucket, key) {
+            (Some(bucket), Some(key)) => format!("/{bucket}/{key}"),
+            (Some(bucket), None) => format!("/{bucket}"),
+            (None, _) => "/".to_owned(),
+        }
     }
 
     /// The line of a request, if the access log is on.
@@ -438,11 +472,17 @@ impl S3Frontend {
         let clock = self.clock.clone();
         let pace = self.limits.get().uploads;
         let received_bytes = record.map(Record::received_bytes);
+        let version = head.version;
         let timed = |body| TimedBody::new(body, clock, pace).counted_in(received_bytes);
         let is_streamed = head.method != Method::POST || head::is_streaming(&head.headers);
+        let mut arrived = Arc::new(AtomicBool::new(true));
         let body = match body.is_end_stream() {
             true => Body::empty(),
-            false if is_streamed => Body::http_body_unsync(timed(body)),
+            false if is_streamed => {
+                let body = timed(body);
+                arrived = body.arrived();
+                Body::http_body_unsync(body)
+            }
             false => match document(&head, timed(body)).await {
                 Ok(document) => Body::from(document),
                 Err(error) => return rejection(error, head.version),
@@ -453,6 +493,8 @@ impl S3Frontend {
             return self.home.run(clients.call(request)).await;
         }
         match self.home.run(self.service.call(request)).await {
+            // The rest of the body is not read.
+            Ok(response) if !arrived.load(Relaxed) => closing(response, version),
             Ok(response) => response,
             Err(error) => {
                 let source: Box<dyn std::error::Error + Send + Sync> = error.into();
@@ -491,7 +533,7 @@ impl hyper::service::Service<Request<Incoming>> for Connection {
 }
 
 fn tls(config: &S3Config) -> Result<Option<Tls>, ServerConfigError> {
-    Tls::new(S3Frontend::NAME, &config.tls_certificate, &config.tls_key)
+    Tls::for_http(S3Frontend::NAME, &config.tls_certificate, &config.tls_key)
 }
 
 /// Reads a request body that is a document, and checks its announced length and hashes.
@@ -504,10 +546,27 @@ async fn document(head: &Parts, body: TimedBody<Incoming>) -> Result<Bytes, S3Er
     Ok(document)
 }
 
+/// Completes the document of an error that is no answer of the origin.
+fn complete(response: &mut Response<Body>, resource: &str, request_id: &str) {
+    let is_own = response.extensions().get::<Forwarded>().is_none();
+    if !is_own || response.status().as_u16() < 400 {
+        return;
+    }
+    let document = response.body().bytes();
+    if let Some(document) = document.and_then(|body| completed(&body, resource, request_id)) {
+        response.headers_mut().remove(CONTENT_LENGTH);
+        *response.body_mut() = Body::from(document);
+    }
+}
+
 /// A response that does not wait for the body. Over HTTP/1 the connection must
 /// close, because it has not read this request's body.
 fn rejection(error: S3Error, version: Version) -> Response<Body> {
-    let mut response = error_response(error);
+    closing(error_response(error), version)
+}
+
+/// The same response, after which a connection of HTTP/1 closes.
+fn closing(mut response: Response<Body>, version: Version) -> Response<Body> {
     if version <= Version::HTTP_11 {
         let close = HeaderValue::from_static("close");
         response.headers_mut().insert(CONNECTION, close);

@@ -7,8 +7,8 @@ use std::time::SystemTime;
 
 use floe::object::{ObjectCache, ObjectError, ObjectKey};
 use floe::origin::{
-    CompleteRequest, DeleteCondition, OriginError, PartRequest, PutCondition, PutRequest,
-    UploadBody, UploadedPart,
+    CompleteRequest, DeleteCondition, OriginError, PartRequest, PutRequest, UploadBody,
+    UploadedPart,
 };
 use futures::StreamExt;
 use http::HeaderMap;
@@ -17,6 +17,7 @@ use s3s::{S3, S3Request, S3Response, S3Result};
 
 use super::changes::DELETES_MAX;
 use super::checksums;
+use super::condition::{etag_text, put_condition};
 use super::copy;
 use super::error::{invalid_argument, not_implemented, s3_error};
 use super::fields::{attributes, etag, part_number};
@@ -416,21 +417,8 @@ impl Writes {
         if asked.bucket.is_some() || asked.location.is_some() {
             return Err(not_implemented("kinds and locations of buckets"));
         }
-        match asked.location_constraint {
-            Some(region) if region.as_str() != self.region => {
-                let mut error = s3s::S3Error::with_message(
-                    s3s::S3ErrorCode::IllegalLocationConstraintException,
-                    format!(
-                        "This cache is in {}, not in {}",
-                        self.region,
-                        region.as_str()
-                    ),
-                );
-                error.set_status_code(http::StatusCode::BAD_REQUEST);
-                Err(error)
-            }
-            _ => Ok(()),
-        }
+        // Of any region: it is all the same here.
+        Ok(())
     }
 
     async fn require_bucket(&self, bucket: &str) -> S3Result<()> {
@@ -492,27 +480,4 @@ fn delete_condition(
         size: size.map_err(|_| invalid_argument("the size of an object is negative"))?,
         modified_unix_s: modified.map(|time| time::OffsetDateTime::from(time).unix_timestamp()),
     })
-}
-
-fn put_condition(
-    if_match: Option<IfMatch>,
-    if_none_match: Option<IfNoneMatch>,
-) -> S3Result<Option<PutCondition>> {
-    match (if_match, if_none_match) {
-        (None, None) => Ok(None),
-        (None, Some(ETagCondition::Any)) => Ok(Some(PutCondition::Absent)),
-        (None, Some(ETagCondition::ETag(tag))) => Ok(Some(PutCondition::Differs(etag_text(&tag)))),
-        (Some(ETagCondition::ETag(tag)), None) => Ok(Some(PutCondition::Matches(etag_text(&tag)))),
-        (Some(ETagCondition::Any), None) => Ok(Some(PutCondition::Exists)),
-        (Some(_), Some(_)) => Err(invalid_argument(
-            "If-Match and If-None-Match exclude each other",
-        )),
-    }
-}
-
-fn etag_text(etag: &ETag) -> String {
-    match etag {
-        ETag::Strong(value) => format!("\"{value}\""),
-        ETag::Weak(value) => format!("W/\"{value}\""),
-    }
 }

@@ -10,9 +10,9 @@ fn the_longest_idle_is_asked_and_a_busy_one_declines() {
     virtual_time::run(1, |clock| async move {
         let crowd = Crowd::new(clock.clone());
         let second = || clock.sleep(Duration::from_secs(1));
-        let first = crowd.join();
+        let first = crowd.join(None);
         second().await;
-        let other = crowd.join();
+        let other = crowd.join(None);
         second().await;
         // A request that begins after the other connection's.
         drop(first.activity.begin());
@@ -44,9 +44,9 @@ fn the_longest_idle_is_asked_and_a_busy_one_declines() {
 fn another_is_asked_for_the_thread_that_still_waits() {
     virtual_time::run(1, |clock| async move {
         let crowd = Crowd::new(clock.clone());
-        let first = crowd.join();
+        let first = crowd.join(None);
         clock.sleep(Duration::from_secs(1)).await;
-        let other = crowd.join();
+        let other = crowd.join(None);
         let mut waiting = Box::pin(crowd.evict());
         let mut still_waiting = Box::pin(crowd.evict());
         assert!(futures::poll!(&mut waiting).is_pending());
@@ -64,7 +64,7 @@ fn another_is_asked_for_the_thread_that_still_waits() {
 fn permits_are_kept_until_the_connection_is_idle() {
     virtual_time::run(1, |clock| async move {
         let crowd = Crowd::new(clock);
-        let member = crowd.join();
+        let member = crowd.join(None);
         let pages = Arc::new(tokio::sync::Semaphore::new(1));
         let busy = member.activity.begin();
         let page = Arc::clone(&pages).try_acquire_owned().unwrap();
@@ -74,5 +74,52 @@ fn permits_are_kept_until_the_connection_is_idle() {
         assert_eq!(pages.available_permits(), 0);
         member.activity.writing(false);
         assert_eq!(pages.available_permits(), 1);
+    });
+}
+
+#[test]
+fn a_client_has_a_limit_of_busy_connections() {
+    virtual_time::run(1, |clock| async move {
+        let crowd = Crowd::new(clock);
+        let of = |last| Some(IpAddr::from([10, 0, 0, last]));
+        let members = [(); 3].map(|()| crowd.join(of(1)));
+        let [first, second, third] = &members;
+        let begun = first.activity.begin();
+        second.activity.writing(true);
+        assert!(!first.activity.exceeds(2) && !second.activity.exceeds(2));
+        // A refused one keeps none from being served, however often it asks.
+        for _ in 0..3 {
+            let busy = third.activity.begin();
+            assert!(third.activity.exceeds(2));
+            drop(busy);
+        }
+        let other = crowd.join(of(2));
+        let busy = other.activity.begin();
+        assert!(!other.activity.exceeds(1), "another client");
+        drop((busy, begun));
+        let busy = third.activity.begin();
+        assert!(!third.activity.exceeds(2));
+        // A connection that ends while it is busy counts no longer.
+        drop(members);
+        drop(busy);
+        let again = crowd.join(of(1));
+        let busy = again.activity.begin();
+        assert!(!again.activity.exceeds(1));
+        drop(busy);
+    });
+}
+
+#[test]
+fn the_client_with_the_most_connections_makes_room() {
+    virtual_time::run(1, |clock| async move {
+        let crowd = Crowd::new(clock.clone());
+        let of = |last| Some(IpAddr::from([10, 0, 0, last]));
+        let alone = crowd.join(of(1));
+        clock.sleep(Duration::from_secs(1)).await;
+        let many = [(); 2].map(|()| crowd.join(of(2)));
+        let mut evict = Box::pin(crowd.evict());
+        assert!(futures::poll!(&mut evict).is_pending());
+        assert!(alone.activity.evicted().now_or_never().is_none());
+        assert!(many[0].activity.evicted().now_or_never().is_some());
     });
 }

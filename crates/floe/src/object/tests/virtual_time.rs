@@ -14,7 +14,7 @@ use super::origin::GatedOrigin;
 use super::*;
 use crate::latency::{LatencyPreset, LatencyRule};
 use crate::origin::emulated::{Content, EmulatedConfig, EmulatedOrigin, SizeRule};
-use crate::origin::{OriginError, PutRequest};
+use crate::origin::{OriginError, PutRequest, RequestConfig};
 use futures::StreamExt;
 
 const SEED: u64 = 3;
@@ -88,6 +88,43 @@ fn readers_share_validations_that_are_sent_after_them() {
         for reader in early {
             reader.await.unwrap();
         }
+    });
+}
+
+/// A cold read that waits for its turn at the origin was not sent before those who come meanwhile.
+#[test]
+fn readers_join_a_cold_read_that_waits_for_its_turn() {
+    virtual_time::run(SEED, |clock| async move {
+        let other = ObjectKey::new("bucket", "other");
+        let origin = GatedOrigin::with(&key(), Bytes::from_static(b"bytes"));
+        origin.set(&other, Bytes::from_static(b"other"));
+        let one_at_a_time = RequestConfig {
+            max_concurrent: 1,
+            ..requests()
+        };
+        let guarded =
+            Origin::from_backend(Arc::new(origin.clone()), one_at_a_time, clock.clone()).unwrap();
+        let store = virtual_store(&clock).await;
+        let config = config(Consistency::Etag);
+        let cache = ObjectCache::new(store, guarded, clock.clone(), config).unwrap();
+        let reader = |name: &ObjectKey| {
+            let (cache, name) = (cache.clone(), name.clone());
+            tokio::spawn(async move { cache.get(&name, None).await.unwrap().bytes().await })
+        };
+        let pause = Duration::from_secs(1);
+        origin.responses.close();
+        let holds_the_turn = reader(&other);
+        clock.sleep(pause).await;
+        let queued = reader(&key());
+        clock.sleep(pause).await;
+        let late: Vec<_> = (0..10).map(|_| reader(&key())).collect();
+        clock.sleep(pause).await;
+        origin.responses.reopen();
+        holds_the_turn.await.unwrap().unwrap();
+        for reader in late.into_iter().chain([queued]) {
+            assert_eq!(reader.await.unwrap().unwrap(), "bytes");
+        }
+        assert_eq!((origin.gets(), origin.heads.load(SeqCst)), (2, 0));
     });
 }
 

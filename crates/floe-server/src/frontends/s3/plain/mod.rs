@@ -28,6 +28,7 @@ use super::access_log::{AccessLog, Asked, Record};
 use super::answer::{Answered, Answers, Unread};
 use super::auth::Keys;
 use super::config::S3Config;
+use super::slowed::Slowed;
 use super::target::Domains;
 use crate::frontend::Host;
 use crate::metrics::{ConnectionCounters, FrontendStatistics, RequestCounters, RequestMeter};
@@ -45,6 +46,7 @@ pub(super) struct PlainReads {
     clock: Clock,
     requests: Arc<RequestCounters>,
     connections: Arc<ConnectionCounters>,
+    slowed: Arc<Slowed>,
 }
 
 impl PlainReads {
@@ -54,6 +56,7 @@ impl PlainReads {
         host: &Host,
         statistics: &FrontendStatistics,
         access_log: &Arc<AccessLog>,
+        slowed: &Arc<Slowed>,
     ) -> Self {
         PlainReads {
             answers: Answers::new(&host.objects),
@@ -71,6 +74,7 @@ impl PlainReads {
             clock: host.clock.clone(),
             requests: Arc::clone(&statistics.requests),
             connections: Arc::clone(&statistics.connections),
+            slowed: Arc::clone(slowed),
         }
     }
 }
@@ -161,11 +165,15 @@ impl PlainReads {
             let mut watch = self.watch(&read, client);
             let most = limits.max_header_bytes as usize;
             let answer = {
-                let mut answer = pin!(self.answers.answer(
-                    read.method == Method::HEAD,
-                    &read.key,
-                    &read.terms
-                ));
+                let answer = async {
+                    if let Some(error) = self.slowed.refusal(activity) {
+                        return Err(Unread::Refused(error));
+                    }
+                    let is_head = read.method == Method::HEAD;
+                    let answer = self.answers.answer(is_head, &read.key, &read.terms);
+                    answer.await
+                };
+                let mut answer = pin!(answer);
                 match answer.as_mut().now_or_never() {
                     Some(answer) => answer,
                     None => tokio::select! {
@@ -303,8 +311,10 @@ impl PlainReads {
             Err(error) => {
                 let is_head = read.method == Method::HEAD;
                 let code = error.code().as_str().to_owned();
+                let resource = format!("/{}/{}", read.key.bucket(), read.key.key());
+                let names = (&*resource, id);
                 let (status, body) =
-                    response::write_error(out, error, id, is_last, is_head).await?;
+                    response::write_error(out, error, names, is_last, is_head).await?;
                 tracing::debug!(request = %id, status = status.as_u16(), "responded");
                 watch.answered(status, id, None);
                 watch.failed(&code);

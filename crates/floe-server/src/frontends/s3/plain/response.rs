@@ -11,7 +11,7 @@ use http_body_util::BodyExt;
 use s3s::S3Error;
 
 use crate::frontends::s3::answer::{Head, describe};
-use crate::frontends::s3::error::error_response;
+use crate::frontends::s3::error::{completed, error_response};
 
 /// Writes the head of a response.
 pub(super) fn write(head: &Head, out: &mut BytesMut, request_id: &str, is_last: bool) {
@@ -41,7 +41,7 @@ pub(super) fn write(head: &Head, out: &mut BytesMut, request_id: &str, is_last: 
 pub(super) async fn write_error(
     out: &mut BytesMut,
     error: S3Error,
-    request_id: &str,
+    (resource, request_id): (&str, &str),
     is_last: bool,
     is_head: bool,
 ) -> io::Result<(StatusCode, Bytes)> {
@@ -50,7 +50,8 @@ pub(super) async fn write_error(
     let body = if is_head {
         Bytes::new()
     } else {
-        body.to_bytes()
+        let body = body.to_bytes();
+        completed(&body, resource, request_id).map_or(body, Bytes::from)
     };
     let status = parts.status;
     let reason = status.canonical_reason().unwrap_or_default();
