@@ -65,6 +65,9 @@ enum Task {
     /// The guest's part of `vm`.
     #[command(hide = true)]
     VmAgent,
+    /// Read the log of a disk's writes, in the guest of `vm`.
+    #[command(hide = true, subcommand)]
+    VmWrites(vm::writes::Task),
     /// Run every fuzz target for a short time
     FuzzSmoke(fuzz::Options),
     /// Run the benches and write docs/benchmarks.md.
@@ -121,6 +124,7 @@ fn run(task: Task) -> Result<()> {
         Task::Devices(options) => devices::run(&options),
         Task::Vm(options) => vm::run(&options),
         Task::VmAgent => vm::agent::run(),
+        Task::VmWrites(task) => vm::writes::run(&task),
         Task::FuzzSmoke(options) => fuzz::run(&options),
         Task::Bench(options) => bench::run(&options),
         Task::Figures(options) => figures::run(&options),

@@ -116,6 +116,22 @@ impl Sectors {
         }
     }
 
+    /// The newest version of each sector that survives a power loss.
+    pub(crate) fn flushed(&self) -> &[u64] {
+        &self.flushed
+    }
+
+    /// The same sectors after a power loss when `flushed` had been flushed, or later.
+    pub(crate) fn since(&self, flushed: &[u64]) -> Self {
+        let mut then = Sectors {
+            last: self.last,
+            flushed: flushed.to_vec(),
+            ..Sectors::new(self.all())
+        };
+        then.lose_power();
+        then
+    }
+
     /// Call before a read.
     pub(crate) fn begin_read(&self, sectors: Range<u64>) -> Vec<Allowed> {
         self.allowed[self.indexes(sectors)].to_vec()
@@ -260,6 +276,26 @@ mod tests {
         sectors.lose_power();
         assert!(judge(&sectors, &bytes[2]).is_ok(), "no flush followed");
         assert!(judge(&sectors, &[0; SECTOR_BYTES]).is_err());
+    }
+
+    #[test]
+    fn a_state_of_the_past_has_what_was_flushed_then() {
+        let mut sectors = Sectors::new(0..4);
+        let write = |sectors: &mut Sectors| {
+            let (version, bytes) = sectors.write(0..1);
+            sectors.acknowledge(0..1, version, true);
+            (sectors.flushed().to_vec(), bytes)
+        };
+        let states = [(); 3].map(|()| write(&mut sectors));
+        let mut past = sectors.since(&states[1].0);
+        assert!(past.settle(0..1, &states[0].1).is_err(), "replaced before");
+        assert!(past.settle(0..1, &states[2].1).is_ok(), "written later");
+        assert!(
+            sectors
+                .since(&states[2].0)
+                .settle(0..1, &states[1].1)
+                .is_err()
+        );
     }
 
     #[test]

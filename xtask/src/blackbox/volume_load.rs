@@ -43,6 +43,9 @@ pub(crate) struct Counts {
     pub(crate) errors: u64,
 }
 
+/// The flushed versions of a part's sectors at one moment.
+pub(crate) struct Moment(Vec<u64>);
+
 enum InFlight {
     Read(Range<u64>, Vec<Allowed>),
     Write(Range<u64>, u64, bool),
@@ -130,6 +133,19 @@ impl Part {
             self.settle(&mut client, sectors)?;
         }
         Ok(())
+    }
+
+    /// This part as it was `then` after a loss of power, or at any moment since. Another server has it.
+    pub(crate) fn since(&self, then: &Moment, server: Endpoint) -> Part {
+        Part {
+            sectors: self.sectors.since(&then.0),
+            ..Part::new(server, 0..0)
+        }
+    }
+
+    /// What is promised now if the power is lost.
+    pub(crate) fn moment(&self) -> Moment {
+        Moment(self.sectors.flushed().to_vec())
     }
 
     /// The power fails: only what was flushed is promised.

@@ -11,7 +11,7 @@ use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::kill::{self, Figures, RATIO_LOSS_MAX, Rounds};
-use super::ledger::{Ledger, Seen, State, Written};
+use super::ledger::{Ledger, Seen, Since, State, Written};
 use super::verdicts::Verdicts;
 use crate::blackbox::content;
 use crate::blackbox::memcached::Client;
@@ -64,6 +64,9 @@ pub(crate) struct World {
     /// A write may end in an error. Then either state is right.
     pub(crate) may_fail: bool,
 }
+
+/// The states of the changing items at one moment.
+pub(crate) struct Moment(Vec<Since>);
 
 /// Runs a crash each round on one cache.
 pub(super) fn one_cache(rounds: Rounds<'_>, figures: &mut Figures) -> Result<()> {
@@ -185,12 +188,33 @@ impl World {
         Ok(())
     }
 
+    /// The states of now.
+    pub(crate) fn moment(&self) -> Moment {
+        Moment(self.changing.iter().map(Ledger::begin_read).collect())
+    }
+
+    /// Reads and judges every changing item of a cache that has a state since `moment`.
+    pub(crate) fn judge_since(&self, address: SocketAddr, moment: &Moment) -> io::Result<()> {
+        self.hits_since(address, &self.changing, &moment.0)
+            .map(drop)
+    }
+
     /// Reads and judges every item of `ledgers`; returns the fraction found.
     pub(crate) fn hits(&self, address: SocketAddr, ledgers: &[Ledger]) -> io::Result<f64> {
+        let since: Vec<_> = ledgers.iter().map(Ledger::begin_read).collect();
+        self.hits_since(address, ledgers, &since)
+    }
+
+    fn hits_since(
+        &self,
+        address: SocketAddr,
+        ledgers: &[Ledger],
+        since: &[Since],
+    ) -> io::Result<f64> {
         let mut client = Client::open(address)?;
         let mut hits = 0;
-        for batch in ledgers.chunks(BATCH) {
-            match self.read_all(&mut client, batch) {
+        for (batch, since) in ledgers.chunks(BATCH).zip(since.chunks(BATCH)) {
+            match self.read_all(&mut client, batch, since) {
                 Ok(found) => hits += found,
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                     self.verdicts.lie(error.to_string());
@@ -211,11 +235,11 @@ impl World {
     fn step(&self, client: &mut Client, random: &mut Xoshiro256PlusPlus) -> io::Result<()> {
         let changing = &self.changing[random.random_range(0..self.changing.len())];
         match random.random_range(0..100) {
-            0..30 => self.read_all(client, slice::from_ref(changing)).map(drop),
-            30..40 => {
-                let fixed = &self.fixed[random.random_range(0..self.fixed.len())];
-                self.read_all(client, slice::from_ref(fixed)).map(drop)
-            }
+            0..30 => self.read(client, changing),
+            30..40 => self.read(
+                client,
+                &self.fixed[random.random_range(0..self.fixed.len())],
+            ),
             40..75 => self.store("set", client, changing, random_len(random)),
             75..80 => self.store("add", client, changing, random_len(random)),
             80..85 => self.store("replace", client, changing, random_len(random)),
@@ -224,15 +248,26 @@ impl World {
         }
     }
 
-    /// Reads items in one batch and judges the responses; returns how many were found.
-    fn read_all(&self, client: &mut Client, ledgers: &[Ledger]) -> io::Result<usize> {
-        let since: Vec<_> = ledgers.iter().map(Ledger::begin_read).collect();
+    fn read(&self, client: &mut Client, ledger: &Ledger) -> io::Result<()> {
+        let since = ledger.begin_read();
+        self.read_all(client, slice::from_ref(ledger), &[since])
+            .map(drop)
+    }
+
+    /// Reads items in one batch and judges the responses by their states `since` a moment;
+    /// returns how many were found.
+    fn read_all(
+        &self,
+        client: &mut Client,
+        ledgers: &[Ledger],
+        since: &[Since],
+    ) -> io::Result<usize> {
         let found = client.get_all(&keys(ledgers))?;
         let mut hits = 0;
         for ((ledger, since), item) in ledgers.iter().zip(since).zip(found) {
             if let Some(item) = item {
                 ledger
-                    .judge(since, None, &Seen::Bytes(item.bytes))
+                    .judge(*since, None, &Seen::Bytes(item.bytes))
                     .map_err(lied)?;
                 hits += 1;
             }

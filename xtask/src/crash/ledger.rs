@@ -36,7 +36,7 @@ struct History {
 
 /// Taken before a read: the oldest state that it may return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Since(usize);
+pub(crate) struct Since(usize);
 
 /// The server's response to a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

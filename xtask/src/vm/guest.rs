@@ -9,8 +9,11 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use super::agent::{GREETING, STATUS};
 
-/// An agent that runs greets at once; QEMU itself accepts the connection before.
-const GREETING_PATIENCE: Duration = Duration::from_secs(2);
+/// An agent that runs greets at once; before there is one, QEMU itself accepts the connection.
+const BOOT_GREETING_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The same of an agent that is there, and shares its processors with the tests.
+const GREETING_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Output shown by an error.
 const TAIL_BYTES: usize = 4000;
@@ -28,12 +31,13 @@ impl Guest {
 
     /// The kernel's release.
     pub(super) fn greeting(self) -> Result<String> {
-        self.connect().map(|(_, release)| release)
+        let greeted = self.connect(BOOT_GREETING_PATIENCE);
+        greeted.map(|(_, release)| release)
     }
 
-    fn connect(self) -> Result<(BufReader<TcpStream>, String)> {
-        let stream = TcpStream::connect_timeout(&self.agent, GREETING_PATIENCE)?;
-        stream.set_read_timeout(Some(GREETING_PATIENCE))?;
+    fn connect(self, patience: Duration) -> Result<(BufReader<TcpStream>, String)> {
+        let stream = TcpStream::connect_timeout(&self.agent, patience)?;
+        stream.set_read_timeout(Some(patience))?;
         let mut stream = BufReader::new(stream);
         let mut line = String::new();
         stream.read_line(&mut line)?;
@@ -62,7 +66,7 @@ impl Guest {
 
     /// Starts a command that runs beside others.
     pub(super) fn start(self, words: &[&str], patience: Duration, echo: Echo) -> Result<Running> {
-        let (mut stream, _) = self.connect()?;
+        let (mut stream, _) = self.connect(GREETING_PATIENCE)?;
         let line = format!("{}\n", serde_json::to_string(words)?);
         stream.get_mut().write_all(line.as_bytes())?;
         let connection = stream.get_ref().try_clone()?;

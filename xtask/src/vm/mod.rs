@@ -14,6 +14,7 @@ mod packages;
 mod qemu;
 mod tests;
 mod uml;
+pub mod writes;
 
 use std::path::Path;
 use std::time::Instant;

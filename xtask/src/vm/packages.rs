@@ -21,6 +21,7 @@ const QEMU: &str = "qemu-system-x86";
 /// Programs of the guest and of its initial file system.
 const TOOLS: &[&str] = &[
     BUSYBOX,
+    "dmsetup",
     "e2fsprogs",
     "kmod",
     "nbd-client",

@@ -106,6 +106,35 @@ export_disks zns-a zns-a
 export_disks zns-b zns-b
 export_disks conv conv1 conv2 conv3 conv4 conv5
 
+# A disk whose writes are logged, the disk of their log, and one for replays.
+for name in logged replayed; do disk $name 128 512; done
+disk writes 1024 512
+for name in logged replayed writes; do ln -s $(node $name) /dev/vm/$name; done
+
+# A disk that two hosts reach, and can reserve.
+disk shared 16 512
+mkdir /sys/kernel/config/nvmet/subsystems/shared
+cd /sys/kernel/config/nvmet/subsystems/shared
+echo 1 > attr_allow_any_host
+mkdir namespaces/1
+printf %s $(node shared) > namespaces/1/device_path
+echo 1 > namespaces/1/resv_enable
+echo 1 > namespaces/1/enable
+ln -s $PWD /sys/kernel/config/nvmet/ports/61/subsystems/shared
+for host in 1 2; do
+  id=0000000$host-0000-4000-8000-000000000000
+  printf %s nqn=shared,transport=loop,hostnqn=host-$host,hostid=$id > /dev/nvme-fabrics
+  for controller in /sys/class/nvme/nvme*; do
+    [ $(cat $controller/hostid) = $id ] || continue
+    tries=0
+    until namespace=$(ls -d $controller/nvme*n1); do
+      tries=$((tries + 1)); [ $tries = 100 ] && exit 1
+      sleep 0.1
+    done
+    ln -s /dev/${namespace##*/} /dev/vm/shared-of-$host
+  done
+done
+
 # Zones that are files.
 disk files 512 4096
 mkfs.ext4 -q $(node files)

@@ -28,8 +28,8 @@ const CHANGING_ITEMS: usize = 400;
 pub(super) const KEPT_MIN: f64 = 0.55;
 
 /// Together larger than the cache of the volume, which evicts and cleans under the load.
-const PARTS: u64 = 2;
-const PART_SECTORS: u64 = (6 << 20) / SECTOR_BYTES as u64;
+pub(super) const PARTS: u64 = 2;
+pub(super) const PART_SECTORS: u64 = (6 << 20) / SECTOR_BYTES as u64;
 
 /// The load of one site: items, and sectors if the site has a volume.
 pub(super) struct Load {

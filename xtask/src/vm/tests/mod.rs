@@ -6,11 +6,13 @@ mod experiments;
 mod faults;
 mod load;
 mod power;
+mod reservation;
 mod service;
 mod stage;
 mod tcp;
 mod user;
 mod volume;
+mod writes;
 
 use anyhow::Result;
 
@@ -72,6 +74,12 @@ pub(super) const TESTS: &[Test] = &[
         run: tcp::file_system,
     },
     Test {
+        name: "two machines before one reserved device",
+        is_quick: false,
+        rigs: &[Uml],
+        run: reservation::two_machines,
+    },
+    Test {
         name: "oracles of the engines on each kind of drive",
         is_quick: false,
         rigs: &[Qemu, Uml],
@@ -82,6 +90,12 @@ pub(super) const TESTS: &[Test] = &[
         is_quick: false,
         rigs: &[Uml],
         run: power::servers,
+    },
+    Test {
+        name: "crashes between any two writes, from the kernel's log of them",
+        is_quick: false,
+        rigs: &[Uml],
+        run: writes::replays,
     },
     Test {
         name: "experiments on each kind of drive, and on the simulated one",

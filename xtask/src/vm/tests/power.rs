@@ -12,7 +12,7 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::load::{self, KEPT_MIN, Load, fill_all, judge_all, totals, under_load};
-use super::service::{Service, Site};
+use super::service::{Service, Site, Volume};
 use super::stage::Stage;
 use crate::vm::machine::{Cut, Machine};
 
@@ -44,13 +44,14 @@ pub(super) const PLACEMENT: Site = Site {
     is_user: false,
 };
 
-/// Both engines by passthrough on conventional namespaces, and a write-back volume.
+/// Both engines by passthrough on conventional namespaces, and a write-back volume with its
+/// cache on another.
 const CONVENTIONAL: Site = Site {
     name: "conventional",
     number: 2,
     cache: "conv-1.char",
     tiny: Some("conv-4.char"),
-    volume: Some(("conv-2", "conv-3")),
+    volume: Some(Volume::new("conv-2.char", "conv-3")),
     is_user: false,
 };
 

@@ -34,10 +34,28 @@ pub(super) struct Site {
     pub(super) cache: &'static str,
     /// Of the tiny engine, if it is on.
     pub(super) tiny: Option<&'static str>,
-    /// The cache and the backing device of a volume.
-    pub(super) volume: Option<(&'static str, &'static str)>,
+    pub(super) volume: Option<Volume>,
     /// The server runs as the user `floe`, without capabilities.
     pub(super) is_user: bool,
+}
+
+/// A volume, by the names of its disks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Volume {
+    pub(super) cache: &'static str,
+    pub(super) backing: &'static str,
+    /// By default a file in the server's folder.
+    pub(super) witness: Option<&'static str>,
+}
+
+impl Volume {
+    pub(super) const fn new(cache: &'static str, backing: &'static str) -> Self {
+        Volume {
+            cache,
+            backing,
+            witness: None,
+        }
+    }
 }
 
 /// Runs a command as the systemd unit would.
@@ -64,7 +82,7 @@ enum Frontend {
 impl Site {
     /// Makes all disks empty.
     pub(super) fn prepare(self, machine: &Machine) -> Result<()> {
-        let volume = self.volume.map(|(cache, backing)| [cache, backing]);
+        let volume = self.volume.map(|volume| [volume.cache, volume.backing]);
         let own = [Some(self.cache), self.tiny].into_iter().flatten();
         for disk in own.chain(volume.into_iter().flatten()) {
             blank(machine, disk)?;
@@ -130,12 +148,15 @@ impl Site {
             Some(_) => flags.push("--tiny-zone-size=64KiB".to_owned()),
             None => {}
         }
-        if let Some((cache, backing)) = self.volume {
-            flags.extend(volume_flags(path(backing).as_ref(), "write-back", "8MiB"));
+        if let Some(volume) = self.volume {
+            let backing = path(volume.backing);
+            flags.extend(volume_flags(backing.as_ref(), "write-back", "8MiB"));
             flags.retain(|flag| flag != "--nbd-listen=off");
             flags.push(format!("--nbd-listen={}", listen(Frontend::Nbd)));
             flags.push("--nbd-anonymous=true".to_owned());
-            flags.push(format!("--volumes-path={}", path(cache)));
+            flags.push(format!("--volumes-path={}", path(volume.cache)));
+            let witness = volume.witness.map(path);
+            flags.extend(witness.map(|path| format!("--volumes-witness={path}")));
         }
         flags
     }
@@ -167,7 +188,12 @@ pub(super) struct Service {
 impl Service {
     /// Starts the server and waits until it is ready.
     pub(super) fn start(stage: &Stage, site: Site) -> Result<Self> {
-        let service = Service::spawn(stage, site)?;
+        Service::start_with(stage, site, "")
+    }
+
+    /// The same, with further `options` of its volume.
+    pub(super) fn start_with(stage: &Stage, site: Site, options: &str) -> Result<Self> {
+        let service = Service::spawn_with(stage, site, options)?;
         let began = Instant::now();
         let is_ready = || {
             let response = site.admin(&stage.machine, "/ready");
@@ -190,6 +216,10 @@ impl Service {
 
     /// Starts the server.
     pub(super) fn spawn(stage: &Stage, site: Site) -> Result<Self> {
+        Service::spawn_with(stage, site, "")
+    }
+
+    fn spawn_with(stage: &Stage, site: Site, options: &str) -> Result<Self> {
         let folder = site.folder();
         // Servers may start at once.
         let mount = format!(
@@ -198,7 +228,13 @@ impl Service {
         );
         let guest = stage.machine.guest();
         guest.shell(&mount, START_PATIENCE)?;
-        let flags = site.flags();
+        let mut flags = site.flags();
+        for flag in flags
+            .iter_mut()
+            .filter(|flag| flag.starts_with("--volume="))
+        {
+            flag.push_str(options);
+        }
         let mut words = Vec::new();
         if site.is_user {
             guest.shell(&format!("chown floe {folder}"), START_PATIENCE)?;
@@ -215,10 +251,10 @@ impl Service {
         self.running.has_ended()
     }
 
-    /// Ends the server by SIGTERM. Its status must be 0.
-    pub(super) fn stop(self, machine: &Machine) -> Result<()> {
+    /// Ends the server by SIGTERM. Its status must be 0. Returns its log.
+    pub(super) fn stop(self, machine: &Machine) -> Result<String> {
         self.signal(machine, "TERM")?;
-        self.running.wait().map(drop)
+        self.running.wait()
     }
 
     /// Kills the server.

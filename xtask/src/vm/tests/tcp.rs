@@ -71,5 +71,5 @@ pub(super) fn file_system(stage: &Stage) -> Result<()> {
     guest.shell(&[FIND, WRITE].concat(), PATIENCE)?;
     connect_volume(&stage.machine, SITE)?;
     guest.shell(COMPARE, PATIENCE)?;
-    service.stop(&stage.machine)
+    service.stop(&stage.machine).map(drop)
 }

@@ -76,7 +76,7 @@ pub(super) fn serves(stage: &Stage) -> Result<()> {
     let words = [stage.floe()?, "device", "info", "/dev/vm/fdp-1.char"];
     let info = guest.output(&[AS_USER, &words].concat(), PATIENCE)?;
     ensure!(info.contains("placement"), "{info}");
-    service.stop(&stage.machine)
+    service.stop(&stage.machine).map(drop)
 }
 
 /// The unit starts the server, starts it again after it was killed, and stops it.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::service::{Service, Site, connect_volume, prepare_folders};
+use super::service::{Service, Site, Volume, connect_volume, prepare_folders};
 use super::stage::Stage;
 use crate::vm::guest::Echo;
 use crate::vm::machine::Cut;
@@ -15,7 +15,7 @@ pub(super) const SITE: Site = Site {
     name: "volume",
     number: 0,
     cache: "conv-1",
-    volume: Some(("conv-2", "conv-3")),
+    volume: Some(Volume::new("conv-2", "conv-3")),
     tiny: None,
     is_user: false,
 };
@@ -63,7 +63,7 @@ pub(super) fn file_system(stage: &Stage) -> Result<()> {
         "{compared}"
     );
     guest.shell("nbd-client -d /dev/nbd0", PATIENCE)?;
-    service.stop(&stage.machine)
+    service.stop(&stage.machine).map(drop)
 }
 
 /// Writes files for ever. A line says that a file is on stable media.
@@ -113,5 +113,5 @@ pub(super) fn synced_files(stage: &Stage) -> Result<()> {
     let compared = guest.shell(&compare, PATIENCE);
     compared.context("synced files were lost")?;
     println!("vm:   {} files were synced, and are there", sums.len());
-    service.stop(&stage.machine)
+    service.stop(&stage.machine).map(drop)
 }
