@@ -16,8 +16,8 @@ use floe_core::chunk::{self, ChunkConfig};
 use floe_core::layout::ZoneLayout;
 use floe_core::policy::admission::AdmissionConfig;
 use floe_core::{ByteSize, Geometry};
-use floe_device::DeviceConfig;
 use floe_device::config::DeviceKind;
+use floe_device::{DeviceConfig, nvme};
 use floe_server::ServerConfig;
 
 use crate::failure::Failure;
@@ -390,7 +390,7 @@ pub(crate) fn tiny_device(
         .filter(|device| device.all_paths().any(Path::exists)))
 }
 
-/// The file or device of the cache of volumes. `None` if it does not exist, or if a flag
+/// The file or block device of the cache of volumes. `None` if it does not exist, or if a flag
 /// names only the device of chunks.
 pub(crate) fn volumes_path(
     request: &Request,
@@ -401,6 +401,13 @@ pub(crate) fn volumes_path(
         return Ok(None);
     }
     let path = path.unwrap_or_else(|| volumes::default_path(&request.places.data_dir));
+    let path = match nvme::is_namespace(&path) {
+        true => nvme::block_device(&path).ok_or_else(|| {
+            let what = format!("no NVMe namespace `{}` is there", path.display());
+            Failure::environment(what).cure("`floe device list` shows those of this machine")
+        })?,
+        false => path,
+    };
     Ok(Some(path).filter(|path| path.exists()))
 }
 

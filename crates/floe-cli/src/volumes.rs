@@ -13,7 +13,10 @@ use floe::config::{Effective, Overlay, Source, VolumeSettings, VolumesSettings};
 use floe::volume::{OpenVolumesError, VolumeCache, VolumeError};
 use floe_core::layout::volume::WITNESS_BYTES;
 use floe_device::block::file::{FileBlocks, FileBlocksConfig};
-use floe_device::{Clock, MemoryBlocks, SharedBlockDevice};
+use floe_device::block::flat::Flat;
+use floe_device::block::refuse_foreign;
+use floe_device::config::OpenDeviceError;
+use floe_device::{Clock, MemoryBlocks, SharedBlockDevice, nvme};
 
 use crate::device;
 use crate::failure::Failure;
@@ -76,7 +79,7 @@ pub(crate) struct Volume {
 pub(crate) fn parse(text: &str) -> Result<Volume, Failure> {
     let malformed = |why: &str| {
         Failure::usage(format!("the volume `{text}` {why}")).cure(
-            "write it as NAME=BACKING[,mode=write-back][,read-only][,allow-data-loss][,size=SIZE][,sizes=4KiB..1MiB][,cache=4GiB]",
+            "write it as NAME=BACKING[,mode=write-back][,read-only][,allow-data-loss][,reserve=auto][,take-from=KEY][,size=SIZE][,sizes=4KiB..1MiB][,cache=4GiB]",
         )
     };
     let (name, rest) = text
@@ -98,6 +101,16 @@ pub(crate) fn parse(text: &str) -> Result<Volume, Failure> {
                 settings.mode = mode
                     .parse()
                     .map_err(|error| malformed("has no such mode").because(error))?;
+            }
+            Some(("reserve", reserve)) => {
+                let reserve = reserve.parse();
+                settings.reserve =
+                    reserve.map_err(|error| malformed("has no such reservation").because(error))?;
+            }
+            Some(("take-from", key)) => {
+                let key = key.parse();
+                settings.take_from =
+                    Some(key.map_err(|error: String| malformed("has no such key").because(error))?);
             }
             Some(("sizes", sizes)) => of_cache.push(("volumes.sizes", sizes.to_owned())),
             Some(("size", size)) => {
@@ -223,8 +236,14 @@ async fn open_cache(
     settings: &VolumesSettings,
     clock: &Clock,
 ) -> Result<SharedBlockDevice, Failure> {
+    if nvme::is_namespace(path) {
+        refuse_foreign(path).map_err(|error| cannot_open(path, error))?;
+        let opened = device::patiently(clock, || ready(Flat::open_namespace(path))).await;
+        return Ok(Arc::new(opened.map_err(|error| cannot_open(path, error))?));
+    }
     let is_new = create(path, settings.size.bytes()).map_err(|error| cannot_create(path, error))?;
     let device = open_file(path, false, clock).await?;
+    refuse_foreign(path).map_err(|error| cannot_open(path, error))?;
     match device.fill_holes() {
         Ok(()) => {}
         Err(error) if is_new && error.kind() == ErrorKind::StorageFull => {
@@ -280,9 +299,11 @@ async fn open_file(path: &Path, read_only: bool, clock: &Clock) -> Result<FileBl
         ..FileBlocksConfig::new(path)
     };
     let opened = device::patiently(clock, || ready(FileBlocks::open(&config))).await;
-    opened.map_err(|error| {
-        Failure::environment(format!("`{}` cannot be opened", path.display())).because(error)
-    })
+    opened.map_err(|error| cannot_open(path, error))
+}
+
+fn cannot_open(path: &Path, error: OpenDeviceError) -> Failure {
+    Failure::environment(format!("`{}` cannot be opened", path.display())).because(error)
 }
 
 fn explain(path: &Path, error: OpenVolumesError) -> Failure {

@@ -32,6 +32,8 @@ pub enum Operation {
     Report,
     /// Changing the size.
     Resize,
+    /// Reserving it for this machine's writes.
+    Reserve,
 }
 
 floe_core::names! {
@@ -47,6 +49,7 @@ floe_core::names! {
         Flush => "flush",
         Report => "report",
         Resize => "resize",
+        Reserve => "reserve",
     }
 }
 

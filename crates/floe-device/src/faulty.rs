@@ -158,7 +158,9 @@ impl<D: ?Sized> Faulty<D> {
             Operation::Reset => (faults.reset_errors, 0.0),
             Operation::Finish => (faults.finish_errors, 0.0),
             Operation::Flush => (faults.flush_errors, 0.0),
-            Operation::Open | Operation::Report | Operation::Resize => (0.0, 0.0),
+            Operation::Open | Operation::Report | Operation::Resize | Operation::Reserve => {
+                (0.0, 0.0)
+            }
         };
         let doomed = faults.fail_after.is_some_and(|n| started >= n)
             || zone.is_some_and(|zone| faults.bad_zones.contains(&zone));

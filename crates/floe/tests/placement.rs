@@ -9,15 +9,19 @@ use std::sync::Arc;
 use bytes::Bytes;
 use common::{drive, in_place, memory, tiny_config};
 use floe::tiny::TinyConfig;
+use floe::volume::{VolumeCache, VolumeCacheConfig, VolumeConfig};
 use floe::{ChunkConfig, PutOptions, Store, StoreConfig, Tiny};
 use floe_core::chunk::{ClruLayout, Eviction, ZonePhase};
 use floe_core::ssd::Statistics;
+use floe_core::volume::mode::Mode;
 use floe_core::{ByteSize, Geometry, ZoneId};
+use floe_device::block::flat::Flat;
 use floe_device::config::DeviceKind;
 use floe_device::nvme::{Drive, Interface};
 use floe_device::{
-    Address, Clock, Counters, Device, DeviceConfig, IoBuf, IoData, OpFuture, Placement,
-    SharedDevice, SimConfig, SimDevice, SimModel, ZoneReport, open, virtual_time,
+    Address, Clock, Counters, Device, DeviceConfig, IoBuf, IoData, MemoryBlocks, OpFuture,
+    Placement, SharedBlockDevice, SharedDevice, SimConfig, SimDevice, SimModel, ZoneReport, open,
+    virtual_time,
 };
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
@@ -314,13 +318,12 @@ fn each_tiny_instance_has_its_handles() {
     });
 }
 
-/// What a simulated drive wrote for a cache of chunks and one of tiny objects.
-fn simulated(handles: (u16, u16)) -> Statistics {
-    const ZONE: ByteSize = ByteSize::kib(1536);
+/// A simulated drive with data placement.
+fn fdp_drive(size: ByteSize, zone_size: ByteSize, clock: &Clock) -> SimDevice {
     let config = DeviceConfig {
         kind: DeviceKind::Sim,
-        size: Some(ByteSize::mib(300)),
-        zone_size: Some(ZONE),
+        size: Some(size),
+        zone_size: Some(zone_size),
         sim: SimConfig {
             model: SimModel::Fdp,
             mapping_unit: Some(ByteSize::kib(4)),
@@ -329,8 +332,14 @@ fn simulated(handles: (u16, u16)) -> Statistics {
         },
         ..DeviceConfig::default()
     };
+    SimDevice::open(&config, clock).expect("opens")
+}
+
+/// What a simulated drive wrote for a cache of chunks and one of tiny objects.
+fn simulated(handles: (u16, u16)) -> Statistics {
+    const ZONE: ByteSize = ByteSize::kib(1536);
     virtual_time::run(1, |clock: Clock| async move {
-        let drive: SharedDevice = Arc::new(SimDevice::open(&config, &clock).expect("opens"));
+        let drive: SharedDevice = Arc::new(fdp_drive(ByteSize::mib(300), ZONE, &clock));
         let zones = drive.geometry().zone_count;
         let of_tiny = zones / 5;
         let chunks = Part::new(&drive, (0, zones - of_tiny), (0, handles.0));
@@ -377,6 +386,80 @@ fn placement_spares_a_simulated_drive_its_collection() {
         of_engines < 1.01 && of_streams < 1.01,
         "{of_engines} {of_streams}"
     );
+}
+
+/// What a simulated drive wrote for a cache of volumes of a quarter of its volume: half of the
+/// requests write to a fortieth of it, half read anywhere and fill clean blocks.
+fn simulated_volumes(handles: u16) -> (Statistics, Written) {
+    const ZONE: ByteSize = ByteSize::kib(1536);
+    const BLOCK: u64 = 16 << 10;
+    virtual_time::run(1, |clock: Clock| async move {
+        let drive: SharedDevice = Arc::new(fdp_drive(ByteSize::mib(60), ZONE, &clock));
+        let zones = drive.geometry().zone_count;
+        let part = Part::new(&drive, (0, zones), (0, handles));
+        let flat: SharedBlockDevice = Arc::new(Flat::new(Arc::<Part>::clone(&part)).expect("flat"));
+        let size = ByteSize(flat.size_bytes() * 4);
+        let config = VolumeCacheConfig {
+            sizes: "16KiB".parse().expect("a size"),
+            checksums: handles == 3,
+            ..VolumeCacheConfig::default()
+        };
+        let cache = VolumeCache::open(flat, clock.clone(), &config).await;
+        let cache = cache.expect("opens");
+        let backing = MemoryBlocks::new(size, 4096).expect("whole blocks");
+        let mode = VolumeConfig {
+            mode: Mode::WriteBack,
+            allow_data_loss: true,
+            ..VolumeConfig::default()
+        };
+        let volume = cache.attach("v", Arc::new(backing), &mode).await;
+        let volume = volume.expect("attaches");
+        let mut random = StdRng::seed_from_u64(1);
+        let blocks = size.bytes() / BLOCK;
+        let data = IoBuf::zeroed(BLOCK as usize).freeze();
+        let mut before = Statistics::default();
+        for request in 0..40_000_u64 {
+            if request == 20_000 {
+                before = drive.media_statistics().expect("a whole drive");
+            }
+            match random.random_ratio(1, 2) {
+                true => {
+                    let at = random.random_range(0..blocks / 40) * BLOCK;
+                    volume
+                        .write_at(at, data.clone(), false)
+                        .await
+                        .expect("writes");
+                }
+                false => {
+                    let at = random.random_range(0..blocks) * BLOCK;
+                    volume.read_at(at, BLOCK as usize).await.expect("reads");
+                }
+            }
+        }
+        cache.close().await.expect("closes");
+        let written = drive.media_statistics().expect("a whole drive");
+        (written.since(&before), part.written())
+    })
+}
+
+#[test]
+fn volumes_write_metadata_and_clean_and_dirty_data_apart() {
+    for (handles, used, most) in [
+        (0, vec![0], 2.0),
+        (2, vec![0, 1], 2.0),
+        (3, vec![0, 1, 2], 1.1),
+        (8, vec![0, 1, 2], 1.1),
+    ] {
+        let (statistics, written) = simulated_volumes(handles);
+        let handles_used: Vec<u16> = written.bytes.keys().copied().collect();
+        assert_eq!(handles_used, used);
+        let amplification = statistics.write_amplification().expect("it wrote");
+        assert!(amplification < most, "{handles} handles: {amplification}");
+        println!(
+            "volumes, {handles} handles: {amplification:.4}, {:?}",
+            written.bytes
+        );
+    }
 }
 
 #[test]

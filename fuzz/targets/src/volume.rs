@@ -83,6 +83,7 @@ pub(crate) fn superblock_seeds() -> Vec<Vec<u8>> {
                 name: format!("disk {number}"),
                 size_bytes: 1 << 40,
                 stamp: [1; 32],
+                is_reserved: number == 0,
             })
             .collect(),
     };

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use floe_core::ByteSize;
 use rustix::fs::FallocateFlags;
 
-use super::{BlockDevice, ZEROS, check_blocks, check_range, check_shape};
+use super::{BlockDevice, Reserved, ZEROS, check_blocks, check_range, check_shape, reservation};
 use crate::buffer::{IoBuf, IoData};
 use crate::config::{Direct, IoChoice, OpenDeviceError, RingChoice};
 use crate::contract::{Completer, OpFuture};
@@ -158,6 +158,21 @@ impl FileBlocks {
         }
     }
 
+    /// Runs what may wait on a thread of its own.
+    fn elsewhere<T: Send + 'static>(
+        &self,
+        operation: Operation,
+        act: impl FnOnce(&Blocks) -> Result<T, DeviceErrorKind> + Send + 'static,
+    ) -> OpFuture<T> {
+        let blocks = Arc::clone(&self.blocks);
+        let acting = tokio::task::spawn_blocking(move || act(&blocks));
+        OpFuture::new(async move {
+            let broke_off = |error| Err(DeviceErrorKind::Io(std::io::Error::other(error)));
+            let acted = acting.await.unwrap_or_else(broke_off);
+            acted.map_err(|kind| DeviceError::new(operation, None, kind))
+        })
+    }
+
     fn write_so(&self, at: u64, data: IoData, transfer: fn(IoData) -> Transfer) -> OpFuture<()> {
         let check = check_range(self, at, data.len()).and_then(|range| self.check_change(range));
         self.start(Operation::Write, check, |range, completer| {
@@ -244,12 +259,28 @@ impl BlockDevice for FileBlocks {
     }
 
     fn set_size(&self, size: u64, allocates: bool) -> OpFuture<()> {
-        let blocks = Arc::clone(&self.blocks);
-        let resizing = tokio::task::spawn_blocking(move || blocks.set_size(size, allocates));
-        OpFuture::new(async move {
-            let broke_off = |error| Err(DeviceErrorKind::Io(std::io::Error::other(error)));
-            let resized = resizing.await.unwrap_or_else(broke_off);
-            resized.map_err(|kind| DeviceError::new(Operation::Resize, None, kind))
+        self.elsewhere(Operation::Resize, move |blocks| {
+            blocks.set_size(size, allocates)
+        })
+    }
+
+    fn reserve(&self, key: u64, taken_from: Option<u64>) -> OpFuture<Reserved> {
+        if !self.blocks.open.is_block_device {
+            return OpFuture::ready(Ok(Reserved::Unsupported));
+        }
+        self.elsewhere(Operation::Reserve, move |blocks| {
+            let reserved = reservation::reserve(&blocks.open.file, key, taken_from);
+            reserved.map_err(DeviceErrorKind::from_io)
+        })
+    }
+
+    fn release(&self, key: u64) -> OpFuture<()> {
+        if !self.blocks.open.is_block_device {
+            return OpFuture::ready(Ok(()));
+        }
+        self.elsewhere(Operation::Reserve, move |blocks| {
+            let released = reservation::release(&blocks.open.file, key);
+            released.map_err(DeviceErrorKind::from_io)
         })
     }
 

@@ -1,20 +1,24 @@
 //! A device with zones as a flat range of blocks.
 
 use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
 
 use floe_core::{Address, ByteSize, ZoneId};
 
 use super::pages::pieces;
-use super::{BlockDevice, ZEROS, check_blocks, check_range, check_shape};
+use super::{BlockDevice, Content, ZEROS, check_blocks, check_range, check_shape};
 use crate::buffer::{IoBuf, IoData};
-use crate::config::OpenDeviceError;
+use crate::config::{DeviceConfig, OpenDeviceError};
 use crate::contract::{OpFuture, Placement, SharedDevice};
 use crate::counters::Counters;
 use crate::error::{DeviceError, DeviceErrorKind, Operation};
+use crate::nvme::{Drive, Interface, NvmeDevice};
 
 /// The writable bytes of all zones of a device with random writes, one after the other.
 ///
-/// It lets a simulated SSD in virtual time be the device of a cache of volumes.
+/// It lets an NVMe namespace by passthrough, or a simulated SSD in virtual time, be the
+/// device of a cache of volumes.
 /// Operations are split at the ends of zones. A discard has no effect: a reset rejects
 /// writes that start before it ends, and those of a block device must not fail.
 #[derive(Debug)]
@@ -36,6 +40,30 @@ impl Flat {
         let size = u64::from(geometry.zone_count) * geometry.zone_capacity;
         check_shape(&below.describe(), ByteSize(size), geometry.block_size)?;
         Ok(Flat { below, size })
+    }
+
+    /// The NVMe namespace at `path` by passthrough, for writing: its character device, or
+    /// `nvme:SERIAL`. Its blocks are the drive's own.
+    ///
+    /// # Errors
+    /// As [`NvmeDevice::open`] and [`new`](Self::new), except that any content is accepted.
+    /// Nothing was changed.
+    pub fn open_namespace(path: &Path) -> Result<Self, OpenDeviceError> {
+        let found = Drive::open(path)?;
+        let namespace = found.namespace();
+        let config = DeviceConfig {
+            path: Some(path.to_owned()),
+            // One zone, so that no transfer is split at the end of another.
+            zone_size: Some(ByteSize(namespace.bytes())),
+            block_size: ByteSize(namespace.block_bytes.into()),
+            accept_foreign: true,
+            ..DeviceConfig::default()
+        };
+        if matches!(found.interface(), Interface::Zoned(_)) {
+            return Err(OpenDeviceError::NoRandomWrites(path.display().to_string()));
+        }
+        drop(found);
+        Flat::new(Arc::new(NvmeDevice::open(&config)?))
     }
 
     /// The first `size` bytes of it.
@@ -76,6 +104,16 @@ impl Flat {
                 (part.start - start) as usize..(part.end - start) as usize,
             )
         })
+    }
+
+    /// The handle of a kind of content. All data shares one if there are two.
+    fn placement(&self, content: Content) -> Placement {
+        let of_data = self.below.geometry().placement_handles.saturating_sub(1);
+        match content {
+            Content::Metadata => Placement::METADATA,
+            Content::Clean => Placement(of_data.min(1)),
+            Content::Dirty => Placement(of_data.min(2)),
+        }
     }
 
     fn reject<T: Send + 'static>(
@@ -128,11 +166,16 @@ impl BlockDevice for Flat {
     }
 
     fn write(&self, at: u64, data: IoData) -> OpFuture<()> {
+        self.write_of(Content::Dirty, at, data)
+    }
+
+    fn write_of(&self, content: Content, at: u64, data: IoData) -> OpFuture<()> {
         let range = match check_range(self, at, data.len()) {
             Ok(range) => range,
             Err(kind) => return self.reject(Operation::Write, kind),
         };
-        let start = |(at, part)| self.below.write(at, data.slice(part), Placement(0));
+        let placement = self.placement(content);
+        let start = |(at, part)| self.below.write(at, data.slice(part), placement);
         OpFuture::all(self.parts(range, u64::MAX).map(start).collect())
     }
 
@@ -140,9 +183,10 @@ impl BlockDevice for Flat {
         if let Err(kind) = check_blocks(self, &range) {
             return self.reject(Operation::WriteZeroes, kind);
         }
+        let placement = self.placement(Content::Dirty);
         let start = |(at, part): (Address, Range<usize>)| {
-            self.below
-                .write(at, ZEROS.slice(0..part.len()), Placement(0))
+            let zeros = ZEROS.slice(0..part.len());
+            self.below.write(at, zeros, placement)
         };
         OpFuture::all(self.parts(range, ZEROS.len() as u64).map(start).collect())
     }

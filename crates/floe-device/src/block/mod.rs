@@ -11,21 +11,42 @@ pub mod history;
 pub mod memory;
 mod pages;
 pub mod power;
+mod reservation;
 
 use std::fmt;
+use std::fs::File;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
+pub use reservation::Reserved;
+
 use floe_core::ByteSize;
+use floe_core::layout::volume::VOLUME_SUPERBLOCK_BYTES;
 
 use crate::buffer::{IoBuf, IoData};
 use crate::config::OpenDeviceError;
 use crate::contract::OpFuture;
 use crate::counters::Counters;
 use crate::error::{DeviceError, DeviceErrorKind, Operation};
+use crate::file::contents::Medium;
+use crate::file::opening::io_error;
+use crate::nvme;
 
 /// A shared block device.
 pub type SharedBlockDevice = Arc<dyn BlockDevice>;
+
+/// The content of a write to the cache of volumes. Data of one kind is overwritten together, so a
+/// drive with data placement has a handle for each kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// The log, the table, superblocks.
+    Metadata,
+    /// Data that the backing device has, too.
+    Clean,
+    /// Data that only the cache has.
+    Dirty,
+}
 
 /// A flat range of bytes, read and written in blocks.
 ///
@@ -84,6 +105,12 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
     /// Writes `data` at `at`.
     fn write(&self, at: u64, data: IoData) -> OpFuture<()>;
 
+    /// As [`write`](Self::write), on a drive with data placement apart from other `content`.
+    fn write_of(&self, content: Content, at: u64, data: IoData) -> OpFuture<()> {
+        let _ = content;
+        self.write(at, data)
+    }
+
     /// Writes `data` at `at`; when it succeeds, that data is on stable media. `None` if the
     /// device can do so only by flushing all that it was given.
     fn write_durably(&self, at: u64, data: IoData) -> Option<OpFuture<()>> {
@@ -102,6 +129,20 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
     /// When it succeeds, every operation that had completed before the call is on
     /// stable media.
     fn flush(&self) -> OpFuture<()>;
+
+    /// Reserves the medium for writes of this machine, by a `key` that other machines do not
+    /// have, until it is [released](Self::release): also after the end of this process. If
+    /// the machine of the key `taken_from` holds it, it is refused from then on.
+    fn reserve(&self, key: u64, taken_from: Option<u64>) -> OpFuture<Reserved> {
+        let _ = (key, taken_from);
+        OpFuture::ready(Ok(Reserved::Unsupported))
+    }
+
+    /// Gives up what [`reserve`](Self::reserve) took by `key`.
+    fn release(&self, key: u64) -> OpFuture<()> {
+        let _ = key;
+        OpFuture::ready(Ok(()))
+    }
 
     /// Counts of bytes and operations. Writes of zeros count as writes.
     fn counters(&self) -> &Counters;
@@ -131,6 +172,14 @@ macro_rules! blocks_below {
         fn is_volatile(&self) -> bool {
             self.below.is_volatile()
         }
+
+        fn reserve(&self, key: u64, taken_from: Option<u64>) -> $crate::OpFuture<$crate::Reserved> {
+            self.below.reserve(key, taken_from)
+        }
+
+        fn release(&self, key: u64) -> $crate::OpFuture<()> {
+            self.below.release(key)
+        }
     };
 }
 
@@ -157,6 +206,29 @@ pub(crate) fn check_shape(
         });
     }
     Ok(())
+}
+
+/// Checks that the file, block device or NVMe namespace at `path` is empty or has something of
+/// Floe's, before a cache of volumes may be laid out there. Reads only.
+///
+/// # Errors
+/// It has something else, or cannot be read.
+pub fn refuse_foreign(path: &Path) -> Result<(), OpenDeviceError> {
+    let found = match nvme::is_namespace(path) {
+        true => nvme::block_device(path),
+        false => None,
+    };
+    let path = found.as_deref().unwrap_or(path);
+    let failed = |error| io_error(path, error);
+    let file = File::open(path).map_err(failed)?;
+    let medium = Medium::of(&file).map_err(failed)?;
+    // Either copy of the superblock.
+    for copy in [0, VOLUME_SUPERBLOCK_BYTES as u64] {
+        if medium.is_claimed(copy).map_err(failed)? {
+            return Ok(());
+        }
+    }
+    medium.contents(None).map_err(failed)?.cache(path).map(drop)
 }
 
 /// The range of `len` bytes at `at`, if [`check_blocks`] accepts it.

@@ -23,6 +23,8 @@ use super::handle::Volume;
 use super::layout;
 use super::limits::Cleaning;
 use super::loading::Loading;
+use super::reservation::{self, Standing};
+use super::reservation_key::ReservationKey;
 use super::shard::Shard;
 use super::stamp::{NO_STAMP, stamp_of};
 use super::state::{Shared, VolumeState};
@@ -49,6 +51,8 @@ pub struct VolumeCache {
     /// As in the superblock. Held while a volume is attached, detached or resized.
     pub(super) entries: Arc<tokio::sync::Mutex<Vec<VolumeEntry>>>,
     tasks: Arc<Mutex<Vec<JoinHandle<()>>>>,
+    /// Of its reservations of backing devices.
+    pub(super) key: ReservationKey,
 }
 
 /// The state of a cache of volumes.
@@ -260,6 +264,7 @@ impl VolumeCache {
             shared,
             entries: Arc::new(tokio::sync::Mutex::new(superblock.volumes)),
             tasks: Arc::new(Mutex::new(tasks)),
+            key: ReservationKey::of(superblock.cache_id),
         })
     }
 
@@ -298,9 +303,19 @@ impl VolumeCache {
             .check_mode(config.mode, config.allow_data_loss)?;
         let mut changed = entries.clone();
         let known = entries.iter().find(|entry| entry.name == name);
+        if known.is_some_and(|known| self.shared.volume(known.volume).is_some()) {
+            return Err(OpenVolumesError::InUse(name.to_owned()));
+        }
+        // Before the content is looked at, which nothing else changes from then on.
+        let standing = reservation::reserve(name, &backing, config, self.key).await?;
         let id = match known {
             Some(known) => {
-                self.check_backing(known, &backing).await?;
+                let is_lost = reservation::is_lost(known, standing, config, self.key);
+                let checked = self.check_backing(known, &backing, is_lost).await;
+                if let Err(OpenVolumesError::OtherBacking { .. }) = checked {
+                    reservation::release(name, &backing, self.key).await;
+                }
+                checked?;
                 known.volume
             }
             None => {
@@ -329,6 +344,7 @@ impl VolumeCache {
             name,
             size_bytes,
             stamp: NO_STAMP,
+            is_reserved: standing != Standing::NotReserved,
         });
         let noted = self.shared.table.set_volumes(changed.clone()).await;
         match &noted {
@@ -399,17 +415,25 @@ impl VolumeCache {
         &self,
         known: &VolumeEntry,
         backing: &SharedBlockDevice,
+        is_lost: bool,
     ) -> Result<(), OpenVolumesError> {
         let (shared, id) = (&self.shared, known.volume);
-        if shared.volume(id).is_some() {
-            return Err(OpenVolumesError::InUse(known.name.clone()));
-        }
-        let Some(difference) = self.difference(known, backing).await? else {
+        let difference = match is_lost {
+            true => Some("its reservation was lost".to_owned()),
+            false => self.difference(known, backing).await?,
+        };
+        let Some(difference) = difference else {
             return Ok(());
         };
         shared.loaded().await?;
         let mut shards = shared.shards.iter();
         if shards.any(|shard| shard.lock().cache.has_dirty(id)) {
+            if is_lost {
+                return Err(OpenVolumesError::ReservationLost {
+                    name: known.name.clone(),
+                    own: self.key,
+                });
+            }
             return Err(OpenVolumesError::OtherBacking {
                 name: known.name.clone(),
                 difference,
@@ -419,7 +443,7 @@ impl VolumeCache {
         Ok(shared.invalidate_volume(id).await?)
     }
 
-    /// What tells `backing` from the device that the volume `known` had.
+    /// What tells `backing` from the device that the volume `known` had, by its content.
     async fn difference(
         &self,
         known: &VolumeEntry,

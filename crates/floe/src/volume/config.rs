@@ -8,6 +8,8 @@ use floe_core::volume::sequential::{CutOff, SequentialConfig};
 use floe_core::volume::{BlockSizes, Config, Fill, Level, Replacement, WhenDirty};
 use serde::{Deserialize, Serialize};
 
+use super::reservation_key::{ReservationKey, Reserve};
+
 /// The part of the blocks that a thread keeps others from while it looks a request up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -122,6 +124,10 @@ pub struct VolumeConfig {
     pub read_only: bool,
     /// Allow modes that make data dirty on a cache device that a power loss erases.
     pub allow_data_loss: bool,
+    /// The reservation of the backing device for this machine's writes.
+    pub reserve: Reserve,
+    /// The key of the machine that loses its reservation of the backing device.
+    pub take_from: Option<ReservationKey>,
 }
 
 impl Default for VolumeConfig {
@@ -130,6 +136,8 @@ impl Default for VolumeConfig {
             mode: Mode::WriteThrough,
             read_only: false,
             allow_data_loss: false,
+            reserve: Reserve::Auto,
+            take_from: None,
         }
     }
 }

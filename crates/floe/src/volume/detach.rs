@@ -10,6 +10,7 @@ use floe_device::DeviceError;
 use super::cache::VolumeCache;
 use super::error::{DetachError, VolumeError};
 use super::finish::Finish;
+use super::reservation;
 use super::stamp::{NO_STAMP, Stamp, stamp_of};
 use super::state::{Shared, VolumeState};
 
@@ -69,6 +70,10 @@ impl VolumeCache {
                 false => changed.retain(|entry| entry.volume != volume.id),
             }
         }
+        let is_kept = dirty == DirtyData::Keep;
+        if let Some(entry) = entry_of(&mut changed, volume.id) {
+            entry.is_reserved &= is_kept;
+        }
         // No cleaning of it begins any more.
         shared.forget_volume(volume.id);
         shared.idle(&volume).await;
@@ -82,6 +87,9 @@ impl VolumeCache {
         *entries = changed;
         for shard in &shared.shards {
             shard.lock().cache.disown(volume.id);
+        }
+        if !is_kept {
+            reservation::release(name, &volume.backing, self.key).await;
         }
         std::mem::forget(reopen);
         volume.detached.cancel();
@@ -111,8 +119,12 @@ impl VolumeCache {
     }
 }
 
+fn entry_of(entries: &mut [VolumeEntry], id: VolumeId) -> Option<&mut VolumeEntry> {
+    entries.iter_mut().find(|entry| entry.volume == id)
+}
+
 fn set_stamp(entries: &mut [VolumeEntry], id: VolumeId, stamp: Stamp) {
-    if let Some(entry) = entries.iter_mut().find(|entry| entry.volume == id) {
+    if let Some(entry) = entry_of(entries, id) {
         entry.stamp = stamp;
     }
 }

@@ -7,6 +7,8 @@ use floe_core::volume::mode::Mode;
 use floe_core::volume::{ConfigError, RestoreError};
 use floe_device::DeviceError;
 
+use super::reservation_key::ReservationKey;
+
 /// Why a request of a volume failed. A clone tells every caller that waited.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum VolumeError {
@@ -156,6 +158,33 @@ pub enum OpenVolumesError {
         /// The difference.
         difference: String,
     },
+    /// Another machine has reserved the backing device.
+    #[error(
+        "the backing device of volume {name} is reserved by another machine, {holder}; this one's key is {own}. Detach the volume there first. If that machine is gone for good, and its dirty data with it, take the reservation away: take-from=KEY in the volume's settings"
+    )]
+    Reserved {
+        /// The volume.
+        name: String,
+        /// The other machine, as far as it is known.
+        holder: String,
+        /// The key of this cache.
+        own: ReservationKey,
+    },
+    /// The backing device was reserved, is no more, and the volume has dirty data.
+    #[error(
+        "the backing device of volume {name} has lost its reservation for this machine, so another one may have written to it, and the volume has dirty data. If no other machine has used it, because the device itself forgot its reservations, confirm that by take-from={own} in the volume's settings; if one has, wipe the cache device and format it anew"
+    )]
+    ReservationLost {
+        /// The volume.
+        name: String,
+        /// The key of this cache.
+        own: ReservationKey,
+    },
+    /// The backing device must be reserved, and has no reservations.
+    #[error(
+        "{0} has no reservations, or this process may not make them: reserve=auto goes on without"
+    )]
+    NoReservations(String),
     /// The cache has dirty data, and its witness is missing or another one.
     #[error(
         "the cache was not closed cleanly, and the witness that it was opened with is missing: dirty data may be older than what the backing device has; open the cache with that witness (`volumes.witness` in the data directory)"

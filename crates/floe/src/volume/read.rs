@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use floe_core::volume::{ByteRange, Cache, Extent, Operation, Piece, Request, Step};
-use floe_device::{IoBuf, IoData, OpFuture};
+use floe_device::{Content, IoBuf, IoData, OpFuture};
 
 use super::decide::{Decision, RangeLock, dirty_of};
 use super::error::VolumeError;
@@ -204,7 +204,8 @@ impl Shared {
                 debug_assert!(part.is_some(), "a fill follows the read that it needs");
                 if let Some(part) = part {
                     let data = within(part, range).1;
-                    writes.push(self.device.write(self.offset(piece.place), data));
+                    let at = self.offset(piece.place);
+                    writes.push(self.device.write_of(Content::Clean, at, data));
                 }
             }
         }

@@ -21,7 +21,8 @@ use std::sync::atomic::{
 use floe_core::layout::volume::{BlockRecord, NO_SUM, VolumeFormatPlan, unit_sum};
 use floe_device::block::BlockDevice;
 use floe_device::{
-    Counters, DeviceError, DeviceErrorKind, IoBuf, IoData, OpFuture, Operation, SharedBlockDevice,
+    Content, Counters, DeviceError, DeviceErrorKind, IoBuf, IoData, OpFuture, Operation,
+    SharedBlockDevice,
 };
 use parking_lot::RwLock;
 
@@ -269,8 +270,12 @@ impl BlockDevice for SummedBlocks {
     }
 
     fn write(&self, at: u64, data: IoData) -> OpFuture<()> {
+        self.write_of(Content::Dirty, at, data)
+    }
+
+    fn write_of(&self, content: Content, at: u64, data: IoData) -> OpFuture<()> {
         let written = data.clone();
-        let write = || self.below.write(at, data);
+        let write = || self.below.write_of(content, at, data);
         let range = at..at + written.len() as u64;
         self.change(range, write, move |sums, places| {
             sums.note(places.start, &written);

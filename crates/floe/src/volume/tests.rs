@@ -12,6 +12,7 @@ mod matrix;
 mod operation;
 mod oracle;
 mod parallelism;
+mod reservation;
 mod resize;
 mod seeds;
 mod workload;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use floe_core::volume::mode::Sector;
 use floe_core::volume::{ByteRange, Cache, Extent, Operation, Request, Step};
-use floe_device::{DeviceError, IoBuf, IoData, OpFuture};
+use floe_device::{Content, DeviceError, IoBuf, IoData, OpFuture};
 
 use super::decide::{Decision, RangeLock, dirty_of};
 use super::error::VolumeError;
@@ -91,7 +91,8 @@ impl Shared {
             return None;
         }
         let (piece, lock) = self.in_place(extent, Hold::Exclusive, Cache::overwrite)?;
-        let operation = self.device.write(self.offset(piece.place), data.clone());
+        let at = self.offset(piece.place);
+        let operation = self.device.write_of(Content::Dirty, at, data.clone());
         Some(Overwrite {
             operation,
             lock,
@@ -271,6 +272,11 @@ impl Shared {
         let mut to_cache: Vec<OpFuture<()>> = Vec::new();
         let mut to_backing: Vec<OpFuture<()>> = Vec::new();
         let mut reads: Vec<(ByteRange, OpFuture<IoBuf>)> = Vec::new();
+        let is_behind = |step: &Step| matches!(step, Step::WriteBacking(_));
+        let content = match steps.iter().any(is_behind) {
+            true => Content::Clean,
+            false => Content::Dirty,
+        };
         let data = |of: ByteRange| {
             let from = (of.start - range.start) as usize;
             match change {
@@ -285,7 +291,8 @@ impl Shared {
                 }
                 Step::WriteCache(piece) => {
                     if let Some(data) = data(piece.extent.range) {
-                        to_cache.push(self.device.write(self.offset(piece.place), data));
+                        let at = self.offset(piece.place);
+                        to_cache.push(self.device.write_of(content, at, data));
                     }
                 }
                 Step::ZeroCache(piece) => {

@@ -30,6 +30,10 @@ mod loss;
 mod read;
 #[path = "../../src/volume/reclaim.rs"]
 mod reclaim;
+#[path = "../../src/volume/reservation.rs"]
+pub mod reservation;
+#[path = "../../src/volume/reservation_key.rs"]
+pub mod reservation_key;
 #[path = "../../src/volume/shard.rs"]
 mod shard;
 #[path = "../../src/volume/state.rs"]

@@ -81,6 +81,7 @@ impl World {
             name: "disk".to_owned(),
             size_bytes: backing.size_bytes(),
             stamp: [0; 32],
+            is_reserved: false,
         }];
         block_on(opened.table.set_volumes(volumes)).expect("it is written");
         let plan = Plan::new(&settings.core(on_device.places_bytes, 1, 1)).expect("it fits");

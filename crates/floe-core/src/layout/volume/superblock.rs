@@ -35,7 +35,8 @@
 //! |---|---|---|
 //! | 0 | 2 | number |
 //! | 2 | 2 | length of the name |
-//! | 4 | 4 | zero |
+//! | 4 | 2 | 1 if its backing device was reserved |
+//! | 6 | 2 | zero |
 //! | 8 | 8 | bytes of its backing device |
 //! | 16 | 32 | stamp of its backing device |
 //! | 48 | 112 | name |
@@ -217,6 +218,8 @@ pub struct VolumeEntry {
     /// What tells its backing device from others: taken at a clean stop, and zeros while
     /// the volume is attached or after an unclean stop.
     pub stamp: [u8; 32],
+    /// Its backing device was reserved for this cache when the volume was attached last.
+    pub is_reserved: bool,
 }
 
 /// The identity, the plan and the volumes of a cache.
@@ -316,6 +319,7 @@ impl VolumeSuperblock {
             }
             put_u16(entry, 0, volume.volume.0);
             put_u16(entry, 2, name.len() as u16);
+            put_u16(entry, 4, u16::from(volume.is_reserved));
             put_u64(entry, 8, volume.size_bytes);
             entry[16..48].copy_from_slice(&volume.stamp);
             entry[48..48 + name.len()].copy_from_slice(name);
@@ -404,5 +408,6 @@ fn volume(entry: &[u8; VOLUME_ENTRY_BYTES]) -> Result<VolumeEntry, LayoutError> 
             .to_owned(),
         size_bytes: u64_at(entry, 8),
         stamp,
+        is_reserved: u16_at(entry, 4) == 1,
     })
 }

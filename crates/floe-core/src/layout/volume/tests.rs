@@ -43,6 +43,7 @@ fn superblock() -> VolumeSuperblock {
             name: "disk".into(),
             size_bytes: 1 << 40,
             stamp: [1; 32],
+            is_reserved: true,
         }],
     }
 }

@@ -12,7 +12,7 @@ use toml::{Table, Value};
 
 use crate::backing::{BackingAddress, NbdConfig};
 use crate::config::{Choice, Key, Kind, Limits, Section, Setting as _};
-use crate::volume::{VolumeCacheConfig, VolumeConfig};
+use crate::volume::{ReservationKey, Reserve, VolumeCacheConfig, VolumeConfig};
 
 const FILL: &[Choice] = &[
     Choice {
@@ -127,7 +127,7 @@ impl VolumesProfile {
 pub struct VolumesSettings {
     /// The kind of devices whose defaults the other settings have.
     pub profile: Option<VolumesProfile>,
-    /// File or block device of the cache.
+    /// File, block device or NVMe namespace of the cache.
     pub path: Option<PathBuf>,
     /// Size of a new cache file.
     pub size: ByteSize,
@@ -162,6 +162,12 @@ pub struct VolumeSettings {
     /// Allow modes that make data dirty on a cache device that a power loss erases.
     #[serde(default)]
     pub allow_data_loss: bool,
+    /// The reservation of the backing device for this machine's writes.
+    #[serde(default)]
+    pub reserve: Reserve,
+    /// The key of the machine that loses its reservation of the backing device.
+    #[serde(default)]
+    pub take_from: Option<ReservationKey>,
 }
 
 fn default_mode() -> Mode {
@@ -176,6 +182,8 @@ impl VolumeSettings {
             mode: default_mode(),
             read_only: false,
             allow_data_loss: false,
+            reserve: Reserve::Auto,
+            take_from: None,
             nbd: NbdConfig::default(),
             size: None,
         }
@@ -187,6 +195,8 @@ impl VolumeSettings {
             mode: self.mode,
             read_only: self.read_only,
             allow_data_loss: self.allow_data_loss,
+            reserve: self.reserve,
+            take_from: self.take_from,
         }
     }
 }
@@ -208,7 +218,7 @@ impl Default for VolumesSettings {
 pub(super) fn volume() -> Section {
     Section::of_entries(
         "volume",
-        "A volume behind the cache, by its name. `backing` is the path of a slow file or block device, which must exist, `nbd://HOST[:PORT]/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`, or `emulated:PRESET` with its `size`. The table `nbd` has `connections` (2), `timeout_seconds` (30), `retry_seconds` (60) and `fence_seconds` (2). `mode` is write-through (the default), write-back, write-around, write-invalidate, write-only or pass-through. `read_only = true` refuses writes. `allow_data_loss = true` allows write-back and write-only on a cache device that a power loss erases. As a flag: `--volume NAME=BACKING[,mode=MODE][,read-only][,allow-data-loss][,size=SIZE]`.",
+        "A volume behind the cache, by its name. `backing` is the path of a slow file or block device, which must exist, `nbd://HOST[:PORT]/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`, or `emulated:PRESET` with its `size`. The table `nbd` has `connections` (2), `timeout_seconds` (30), `retry_seconds` (60) and `fence_seconds` (2). `mode` is write-through (the default), write-back, write-around, write-invalidate, write-only or pass-through. `read_only = true` refuses writes. `allow_data_loss = true` allows write-back and write-only on a cache device that a power loss erases. `reserve` is auto (the default), required or off: whether a block device is reserved for this machine's writes; `take_from` is the key of a machine that loses its reservation. As a flag: `--volume NAME=BACKING[,mode=MODE][,read-only][,allow-data-loss][,reserve=WHEN][,take-from=KEY][,size=SIZE]`.",
     )
 }
 
@@ -242,7 +252,7 @@ pub(super) fn section() -> Result<Section, String> {
             Key::new(
                 "path",
                 Kind::Path,
-                "File or block device of the cache. When not set: `volumes.floe` in the data directory. A file that does not exist is created.",
+                "File or block device of the cache, or an NVMe namespace by passthrough (`nvme:SERIAL`). When not set: `volumes.floe` in the data directory. A file that does not exist is created.",
             ),
             Key::new("size", Kind::Size, "Size of a new cache file.")
                 .limits(Limits::at_least(8 << 20)),

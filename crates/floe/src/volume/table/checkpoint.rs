@@ -169,7 +169,7 @@ pub(super) async fn write_pages(disk: &Disk, mut pages: Vec<TablePage>) -> Resul
             debug_assert!(encoded.is_ok(), "the buffer has a page");
             let at = page_bytes(disk, page.number..page.number + 1).start;
             let at = at + copy * TABLE_PAGE_BYTES as u64;
-            disk.device.write(at, buf.freeze())
+            disk.write(at, buf.freeze())
         };
         let writes = stream::iter(pages.iter().map(write));
         writes

@@ -2,7 +2,7 @@
 
 use floe_core::layout::CacheId;
 use floe_core::layout::volume::{TableShape, VolumeFormatPlan, VolumeSuperblock};
-use floe_device::{DeviceError, IoBuf, IoData, SharedBlockDevice};
+use floe_device::{Content, DeviceError, IoBuf, IoData, OpFuture, SharedBlockDevice};
 
 /// The device, and the places of things on it.
 #[derive(Clone, Debug)]
@@ -31,12 +31,16 @@ impl Disk {
         self.device.allocate(len)
     }
 
+    pub(super) fn write(&self, at: u64, data: IoData) -> OpFuture<()> {
+        self.device.write_of(Content::Metadata, at, data)
+    }
+
     /// Writes `data` at `at`, on stable media.
     pub(super) async fn write_durably(&self, at: u64, data: IoData) -> Result<(), DeviceError> {
         match self.device.write_durably(at, data.clone()) {
             Some(written) => written.await,
             None => {
-                self.device.write(at, data).await?;
+                self.write(at, data).await?;
                 self.device.flush().await
             }
         }

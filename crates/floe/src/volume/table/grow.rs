@@ -45,7 +45,7 @@ async fn copy(old: &Disk, new: &Disk) -> Result<(), DeviceError> {
         let from = old.plan.table_offset + done;
         let table = old.device.read(from, old.allocate(len)).await?;
         let to = new.plan.table_offset + done;
-        new.device.write(to, table.freeze()).await?;
+        new.write(to, table.freeze()).await?;
         done += len as u64;
     }
     zero(new, new.plan.table_offset + bytes..new.plan.table_end()).await?;

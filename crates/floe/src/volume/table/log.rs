@@ -96,7 +96,7 @@ impl Log {
         let (at, data) = self.place(&batch);
         match commits {
             true => self.disk.write_durably(at, data).await?,
-            false => self.disk.device.write(at, data).await?,
+            false => self.disk.write(at, data).await?,
         }
         self.number += 1;
         self.stable = batch.stable;
@@ -168,7 +168,7 @@ pub(super) async fn write_superblock(
         let encoded = superblock.encode(&mut buf);
         debug_assert!(encoded.is_ok(), "the plan and the names were checked");
         let at = copy * VOLUME_SUPERBLOCK_BYTES as u64;
-        disk.device.write(at, buf.freeze()).await?;
+        disk.write(at, buf.freeze()).await?;
         disk.flush().await?;
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use floe::volume::{LockGranularity, VolumeCacheConfig, VolumeConfig};
+use floe::volume::{LockGranularity, Reserve, VolumeCacheConfig, VolumeConfig};
 use floe_core::ByteSize;
 use serde::Deserialize;
 
@@ -118,6 +118,8 @@ pub(super) fn driver_settings(
         read_only: false,
         // Benches may lose their data.
         allow_data_loss: true,
+        reserve: Reserve::Off,
+        take_from: None,
     };
     (cache, volume)
 }

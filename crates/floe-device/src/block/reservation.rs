@@ -1,0 +1,259 @@
+//! Persistent reservations: of several machines that a block device is attached to, one
+//! alone writes it (Linux, Documentation/block/pr.rst; NVMe and SCSI have them).
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// The answer to a request for a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reserved {
+    /// The medium refuses writes of other machines.
+    Held {
+        /// It has refused them since this key took it last: nothing else was written.
+        was_held: bool,
+    },
+    /// Another machine holds it, by this key if the kernel tells it.
+    Elsewhere(Option<u64>),
+    /// The medium, or the kernel for it, has no reservations.
+    Unsupported,
+}
+
+/// Others may read, and may not write.
+const WRITE_EXCLUSIVE: u32 = 1;
+
+/// Replaces whatever key this machine has registered.
+const IGNORE_KEY: u32 = 1;
+
+/// `struct pr_registration`.
+#[repr(C)]
+struct Registration {
+    old_key: u64,
+    new_key: u64,
+    flags: u32,
+    reserved: u32,
+}
+
+/// `struct pr_reservation`.
+#[repr(C)]
+struct Reservation {
+    key: u64,
+    kind: u32,
+    flags: u32,
+}
+
+/// `struct pr_preempt`. Its fields are `old_key` and `new_key`, which the drivers of NVMe and
+/// SCSI pass on as the key of this machine and the key to preempt.
+#[repr(C)]
+struct Preemption {
+    own_key: u64,
+    their_key: u64,
+    kind: u32,
+    flags: u32,
+}
+
+/// `struct pr_read_reservation`.
+#[repr(C)]
+#[derive(Default)]
+struct Found {
+    key: u64,
+    generation: u32,
+    kind: u32,
+}
+
+const WRITE: u32 = 1;
+const READ: u32 = 2;
+
+/// A request that takes a `T`, of `_IOW('p', …)` or `_IOR('p', …)`.
+const fn code<T>(direction: u32, number: u32) -> u32 {
+    direction << 30 | (size_of::<T>() as u32) << 16 | (b'p' as u32) << 8 | number
+}
+
+const REGISTER: u32 = code::<Registration>(WRITE, 200);
+const RESERVE: u32 = code::<Reservation>(WRITE, 201);
+const RELEASE: u32 = code::<Reservation>(WRITE, 202);
+const PREEMPT: u32 = code::<Preemption>(WRITE, 203);
+/// Linux 7.0; older kernels have no such request.
+const READ_RESERVATION: u32 = code::<Found>(READ, 207);
+
+/// The end of a request.
+#[derive(Debug, PartialEq, Eq)]
+enum Answer {
+    Done,
+    /// Another machine holds the reservation.
+    Conflict,
+    Unsupported,
+}
+
+/// Reserves a block device for this machine, by `key`. If the machine with the key
+/// `taken_from` holds it, it loses it, and the medium refuses its writes from then on.
+pub(super) fn reserve(file: &File, key: u64, taken_from: Option<u64>) -> io::Result<Reserved> {
+    // A machine that loses its reservation loses its registration with it.
+    let was_held = match register(file, key, key, 0)? {
+        Answer::Done => true,
+        Answer::Conflict => false,
+        Answer::Unsupported => return Ok(Reserved::Unsupported),
+    };
+    if !was_held
+        && register(file, 0, key, IGNORE_KEY)? != Answer::Done
+        // A host that is registered by another key must replace it. Linux leaves NVMe hosts
+        // registered by the key 0.
+        && register(file, key, key, IGNORE_KEY)? != Answer::Done
+    {
+        return Ok(Reserved::Unsupported);
+    }
+    let mut reservation = Reservation {
+        key,
+        kind: WRITE_EXCLUSIVE,
+        flags: 0,
+    };
+    let mut answer = request(file, RESERVE, &mut reservation)?;
+    if let (Answer::Conflict, Some(theirs)) = (&answer, taken_from) {
+        let mut preemption = Preemption {
+            own_key: key,
+            their_key: theirs,
+            kind: WRITE_EXCLUSIVE,
+            flags: 0,
+        };
+        // A key that nothing is registered by is a conflict, too.
+        answer = request(file, PREEMPT, &mut preemption)?;
+    }
+    match answer {
+        Answer::Done => return Ok(Reserved::Held { was_held }),
+        Answer::Unsupported => {}
+        Answer::Conflict => {
+            let holder = holder(file);
+            unregister(file, key)?;
+            return Ok(Reserved::Elsewhere(holder));
+        }
+    }
+    unregister(file, key)?;
+    Ok(Reserved::Unsupported)
+}
+
+/// Gives the reservation up, if this machine holds it by `key`.
+pub(super) fn release(file: &File, key: u64) -> io::Result<()> {
+    let mut reservation = Reservation {
+        key,
+        kind: WRITE_EXCLUSIVE,
+        flags: 0,
+    };
+    request(file, RELEASE, &mut reservation)?;
+    unregister(file, key)
+}
+
+fn unregister(file: &File, key: u64) -> io::Result<()> {
+    register(file, key, 0, 0).map(drop)
+}
+
+/// Replaces a registration.
+fn register(file: &File, old_key: u64, new_key: u64, flags: u32) -> io::Result<Answer> {
+    let mut registration = Registration {
+        old_key,
+        new_key,
+        flags,
+        reserved: 0,
+    };
+    request(file, REGISTER, &mut registration)
+}
+
+fn holder(file: &File) -> Option<u64> {
+    let mut found = Found::default();
+    let answer = request(file, READ_RESERVATION, &mut found);
+    (answer.ok()? == Answer::Done && found.key != 0).then_some(found.key)
+}
+
+fn request<T>(file: &File, code: u32, argument: &mut T) -> io::Result<Answer> {
+    // SAFETY: each code has the size of its argument, whose fields the kernel reads or
+    // writes during the call, and which is valid for every content.
+    let result = unsafe {
+        libc::ioctl(
+            file.as_raw_fd(),
+            code as libc::Ioctl,
+            std::ptr::from_mut(argument),
+        )
+    };
+    answer(result, io::Error::last_os_error)
+}
+
+/// Kernels return `enum pr_status`, or before 6.2 for NVMe the drive's own status.
+fn answer(result: i32, error: impl FnOnce() -> io::Error) -> io::Result<Answer> {
+    /// `PR_STS_RESERVATION_CONFLICT`, and a status of NVMe.
+    const CONFLICTS: [i32; 2] = [0x18, 0x83];
+    const NVME_INVALID_OPCODE: i32 = 0x01;
+    /// The status code and its type.
+    const NVME_STATUS: i32 = 0x7ff;
+    match result {
+        0 => Ok(Answer::Done),
+        1.. if CONFLICTS.contains(&(result & NVME_STATUS)) => Ok(Answer::Conflict),
+        1.. if result & NVME_STATUS == NVME_INVALID_OPCODE => Ok(Answer::Unsupported),
+        1.. => Err(io::Error::other(format!(
+            "a reservation ended with status {result:#x}"
+        ))),
+        ..0 => match error() {
+            error if error.raw_os_error() == Some(libc::EBADE) => Ok(Answer::Conflict),
+            // A partition is EPERM, and a file system's file ENOTTY.
+            error if is_unsupported(&error) => Ok(Answer::Unsupported),
+            error => Err(error),
+        },
+    }
+}
+
+fn is_unsupported(error: &io::Error) -> bool {
+    const KNOWN: [i32; 5] = [
+        libc::ENOTTY,
+        libc::EOPNOTSUPP,
+        libc::EINVAL,
+        libc::EPERM,
+        libc::EACCES,
+    ];
+    error
+        .raw_os_error()
+        .is_some_and(|code| KNOWN.contains(&code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_those_of_the_kernel() {
+        // <linux/pr.h>, on x86_64.
+        assert_eq!(
+            [REGISTER, RESERVE, RELEASE, PREEMPT, READ_RESERVATION],
+            [
+                0x4018_70c8,
+                0x4010_70c9,
+                0x4010_70ca,
+                0x4018_70cb,
+                0x8010_70cf
+            ]
+        );
+    }
+
+    #[test]
+    fn answers_of_old_and_new_kernels_are_understood() {
+        let known = |result| answer(result, io::Error::last_os_error).expect("an answer");
+        assert_eq!(known(0), Answer::Done);
+        assert_eq!(known(0x18), Answer::Conflict);
+        assert_eq!(known(0x4083), Answer::Conflict);
+        assert_eq!(known(0x4001), Answer::Unsupported);
+        assert!(answer(2, io::Error::last_os_error).is_err());
+        let failed = |code| answer(-1, || io::Error::from_raw_os_error(code));
+        assert_eq!(
+            failed(libc::ENOTTY).expect("an answer"),
+            Answer::Unsupported
+        );
+        assert_eq!(failed(libc::EBADE).expect("an answer"), Answer::Conflict);
+        assert!(failed(libc::EIO).is_err());
+    }
+
+    #[test]
+    fn a_file_has_no_reservations() {
+        let file = tempfile::tempfile().expect("a file");
+        assert_eq!(
+            reserve(&file, 7, None).expect("an answer"),
+            Reserved::Unsupported
+        );
+    }
+}
