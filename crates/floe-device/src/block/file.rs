@@ -111,6 +111,7 @@ impl FileBlocks {
             is_volatile: is_in_memory(&file, path, is_block_device),
             zeroes: AtomicBool::new(true),
             discards: AtomicBool::new(true),
+            is_fenced: AtomicBool::new(false),
             open: OpenFile::new(path, file, is_direct, arena),
         });
         Ok(FileBlocks {
@@ -173,6 +174,20 @@ impl FileBlocks {
         })
     }
 
+    /// Changes what this machine has reserved by `key`.
+    fn change_reservation(
+        &self,
+        key: u64,
+        change: fn(&File, u64) -> std::io::Result<()>,
+    ) -> OpFuture<()> {
+        if !self.blocks.open.is_block_device {
+            return OpFuture::ready(Ok(()));
+        }
+        self.elsewhere(Operation::Reserve, move |blocks| {
+            change(&blocks.open.file, key).map_err(DeviceErrorKind::from_io)
+        })
+    }
+
     fn write_so(&self, at: u64, data: IoData, transfer: fn(IoData) -> Transfer) -> OpFuture<()> {
         let check = check_range(self, at, data.len()).and_then(|range| self.check_change(range));
         self.start(Operation::Write, check, |range, completer| {
@@ -184,6 +199,10 @@ impl FileBlocks {
     /// Checks the range of a change.
     fn check_change(&self, range: Range<u64>) -> Result<Range<u64>, DeviceErrorKind> {
         check_blocks(self, &range)?;
+        if self.blocks.is_fenced.load(Relaxed) {
+            let why = "another machine has reserved the device, and may have written to it";
+            return Err(DeviceErrorKind::Io(std::io::Error::other(why)));
+        }
         match self.blocks.read_only {
             true => Err(DeviceErrorKind::Unsupported(
                 "it was opened for reading only",
@@ -274,14 +293,12 @@ impl BlockDevice for FileBlocks {
         })
     }
 
+    fn confirm(&self, key: u64) -> OpFuture<()> {
+        self.change_reservation(key, reservation::confirm)
+    }
+
     fn release(&self, key: u64) -> OpFuture<()> {
-        if !self.blocks.open.is_block_device {
-            return OpFuture::ready(Ok(()));
-        }
-        self.elsewhere(Operation::Reserve, move |blocks| {
-            let released = reservation::release(&blocks.open.file, key);
-            released.map_err(DeviceErrorKind::from_io)
-        })
+        self.change_reservation(key, reservation::release)
     }
 
     fn block_bytes(&self) -> u32 {
@@ -382,6 +399,8 @@ struct Blocks {
     zeroes: AtomicBool,
     /// Discards have an effect. Cleared if they have none.
     discards: AtomicBool,
+    /// A write has met the reservation of another machine.
+    is_fenced: AtomicBool,
     open: OpenFile,
 }
 
@@ -407,6 +426,7 @@ impl Owner for Blocks {
             }
             BlockJob::Write(completer) => {
                 open.note_durable_write(&transfer, &result);
+                self.note_conflict(&result);
                 let result = open.count(result, &counters.writes, Operation::Write, None);
                 Counters::add(&counters.write_bytes, done as u64);
                 completer.complete_quietly(result)
@@ -432,6 +452,20 @@ impl Owner for Blocks {
 }
 
 impl Blocks {
+    /// Learns that another machine has reserved the device: it may have written by now, and
+    /// nothing of this one may land later, when it has gone.
+    fn note_conflict(&self, result: &Result<(), DeviceErrorKind>) {
+        if let Err(DeviceErrorKind::Io(error)) = result
+            && error.raw_os_error() == Some(libc::EBADE)
+        {
+            tracing::error!(
+                device = %self.open.path.display(),
+                "another machine has reserved the device; this one writes no more"
+            );
+            self.is_fenced.store(true, Relaxed);
+        }
+    }
+
     fn set_size(&self, size: u64, allocates: bool) -> Result<(), DeviceErrorKind> {
         if self.open.is_block_device || self.read_only {
             return Err(DeviceErrorKind::Unsupported(

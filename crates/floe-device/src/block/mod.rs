@@ -29,7 +29,7 @@ use crate::config::OpenDeviceError;
 use crate::contract::OpFuture;
 use crate::counters::Counters;
 use crate::error::{DeviceError, DeviceErrorKind, Operation};
-use crate::file::contents::Medium;
+use crate::file::contents::{Contents, Medium};
 use crate::file::opening::io_error;
 use crate::nvme;
 
@@ -138,6 +138,13 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
         OpFuture::ready(Ok(Reserved::Unsupported))
     }
 
+    /// Notes that all that another machine may have changed before a [`reserve`](Self::reserve)
+    /// by `key` is known. Only then does the next one say that it was held meanwhile.
+    fn confirm(&self, key: u64) -> OpFuture<()> {
+        let _ = key;
+        OpFuture::ready(Ok(()))
+    }
+
     /// Gives up what [`reserve`](Self::reserve) took by `key`.
     fn release(&self, key: u64) -> OpFuture<()> {
         let _ = key;
@@ -175,6 +182,10 @@ macro_rules! blocks_below {
 
         fn reserve(&self, key: u64, taken_from: Option<u64>) -> $crate::OpFuture<$crate::Reserved> {
             self.below.reserve(key, taken_from)
+        }
+
+        fn confirm(&self, key: u64) -> $crate::OpFuture<()> {
+            self.below.confirm(key)
         }
 
         fn release(&self, key: u64) -> $crate::OpFuture<()> {
@@ -228,7 +239,14 @@ pub fn refuse_foreign(path: &Path) -> Result<(), OpenDeviceError> {
             return Ok(());
         }
     }
-    medium.contents(None).map_err(failed)?.cache(path).map(drop)
+    match medium.contents(None).map_err(failed)? {
+        Contents::Cache(_) => Err(OpenDeviceError::ForeignData {
+            path: path.to_owned(),
+            offset: 0,
+            what: "a part of a cache of Floe's",
+        }),
+        other => other.cache(path).map(drop),
+    }
 }
 
 /// The range of `len` bytes at `at`, if [`check_blocks`] accepts it.

@@ -85,65 +85,98 @@ enum Answer {
     Unsupported,
 }
 
+/// The key of a machine that has not [confirmed](confirm) its reservation yet.
+fn provisional(key: u64) -> u64 {
+    // A key is not 0.
+    if key == 1 { 2 } else { key ^ 1 }
+}
+
 /// Reserves a block device for this machine, by `key`. If the machine with the key
 /// `taken_from` holds it, it loses it, and the medium refuses its writes from then on.
+///
+/// A machine that loses its reservation loses its registration with it. So being registered by
+/// `key` shows that this machine has held it all the time, and it is so from [`confirm`] to
+/// [`release`] only: whatever breaks off before or after leaves the provisional key.
 pub(super) fn reserve(file: &File, key: u64, taken_from: Option<u64>) -> io::Result<Reserved> {
-    // A machine that loses its reservation loses its registration with it.
     let was_held = match register(file, key, key, 0)? {
         Answer::Done => true,
         Answer::Conflict => false,
         Answer::Unsupported => return Ok(Reserved::Unsupported),
     };
-    if !was_held
-        && register(file, 0, key, IGNORE_KEY)? != Answer::Done
-        // A host that is registered by another key must replace it. Linux leaves NVMe hosts
-        // registered by the key 0.
-        && register(file, key, key, IGNORE_KEY)? != Answer::Done
-    {
-        return Ok(Reserved::Unsupported);
-    }
-    let mut reservation = Reservation {
-        key,
-        kind: WRITE_EXCLUSIVE,
-        flags: 0,
+    let own = match was_held {
+        true => key,
+        false => provisional(key),
     };
-    let mut answer = request(file, RESERVE, &mut reservation)?;
+    if !was_held {
+        let mut answer = register(file, 0, own, IGNORE_KEY)?;
+        if answer == Answer::Conflict {
+            // A host that is registered by another key must replace it. Linux leaves NVMe hosts
+            // registered by the key 0.
+            answer = register(file, own, own, IGNORE_KEY)?;
+        }
+        match answer {
+            Answer::Done => {}
+            Answer::Conflict => return Ok(Reserved::Elsewhere(holder(file))),
+            Answer::Unsupported => return Ok(Reserved::Unsupported),
+        }
+    }
+    let mut answer = hold(file, own)?;
     if let (Answer::Conflict, Some(theirs)) = (&answer, taken_from) {
         let mut preemption = Preemption {
-            own_key: key,
+            own_key: own,
             their_key: theirs,
             kind: WRITE_EXCLUSIVE,
             flags: 0,
         };
-        // A key that nothing is registered by is a conflict, too.
-        answer = request(file, PREEMPT, &mut preemption)?;
-    }
-    match answer {
-        Answer::Done => return Ok(Reserved::Held { was_held }),
-        Answer::Unsupported => {}
-        Answer::Conflict => {
-            let holder = holder(file);
-            unregister(file, key)?;
-            return Ok(Reserved::Elsewhere(holder));
+        // A key that nothing is registered by is a conflict. If its machine is not the holder, it
+        // is done, and nothing is held.
+        if request(file, PREEMPT, &mut preemption)? == Answer::Done {
+            answer = hold(file, own)?;
         }
     }
-    unregister(file, key)?;
-    Ok(Reserved::Unsupported)
+    match answer {
+        Answer::Done => Ok(Reserved::Held { was_held }),
+        Answer::Conflict => {
+            let holder = holder(file);
+            register(file, own, 0, 0)?;
+            Ok(Reserved::Elsewhere(holder))
+        }
+        Answer::Unsupported => {
+            register(file, own, 0, 0)?;
+            Ok(Reserved::Unsupported)
+        }
+    }
+}
+
+/// From now on this machine is the holder that `key` shows.
+pub(super) fn confirm(file: &File, key: u64) -> io::Result<()> {
+    let confirmed = register(file, provisional(key), key, 0)?;
+    match confirmed == Answer::Done || register(file, key, key, 0)? == Answer::Done {
+        true => Ok(()),
+        false => Err(io::Error::other("the reservation was lost meanwhile")),
+    }
 }
 
 /// Gives the reservation up, if this machine holds it by `key`.
 pub(super) fn release(file: &File, key: u64) -> io::Result<()> {
+    let own = provisional(key);
+    register(file, key, own, 0)?;
+    let mut reservation = Reservation {
+        key: own,
+        kind: WRITE_EXCLUSIVE,
+        flags: 0,
+    };
+    request(file, RELEASE, &mut reservation)?;
+    register(file, own, 0, 0).map(drop)
+}
+
+fn hold(file: &File, key: u64) -> io::Result<Answer> {
     let mut reservation = Reservation {
         key,
         kind: WRITE_EXCLUSIVE,
         flags: 0,
     };
-    request(file, RELEASE, &mut reservation)?;
-    unregister(file, key)
-}
-
-fn unregister(file: &File, key: u64) -> io::Result<()> {
-    register(file, key, 0, 0).map(drop)
+    request(file, RESERVE, &mut reservation)
 }
 
 /// Replaces a registration.
@@ -246,6 +279,13 @@ mod tests {
         );
         assert_eq!(failed(libc::EBADE).expect("an answer"), Answer::Conflict);
         assert!(failed(libc::EIO).is_err());
+    }
+
+    #[test]
+    fn a_provisional_key_is_another_key() {
+        for key in [1, 2, 3, u64::MAX] {
+            assert!(provisional(key) != key && provisional(key) != 0);
+        }
     }
 
     #[test]

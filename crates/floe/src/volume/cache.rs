@@ -293,7 +293,6 @@ impl VolumeCache {
         backing: SharedBlockDevice,
         config: &VolumeConfig,
     ) -> Result<Volume, OpenVolumesError> {
-        let (size_bytes, block_bytes) = self.size_before(&backing);
         let mut entries = self.entries.lock().await;
         if self.shared.is_closing.load(SeqCst) {
             return Err(VolumeError::Closed.into());
@@ -301,21 +300,38 @@ impl VolumeCache {
         self.shared.loading.check()?;
         self.shared
             .check_mode(config.mode, config.allow_data_loss)?;
-        let mut changed = entries.clone();
-        let known = entries.iter().find(|entry| entry.name == name);
-        if known.is_some_and(|known| self.shared.volume(known.volume).is_some()) {
+        let known = entries.iter().find(|entry| entry.name == name).cloned();
+        let is_attached = |known: &VolumeEntry| self.shared.volume(known.volume).is_some();
+        if known.as_ref().is_some_and(is_attached) {
             return Err(OpenVolumesError::InUse(name.to_owned()));
         }
         // Before the content is looked at, which nothing else changes from then on.
-        let standing = reservation::reserve(name, &backing, config, self.key).await?;
-        let id = match known {
+        let was_reserved = known.as_ref().is_some_and(|known| known.is_reserved);
+        let reserved = reservation::reserve(name, &backing, config, self.key, was_reserved);
+        let standing = reserved.await?;
+        let attached = self.attach_as(name, &backing, config, (known, standing), &mut entries);
+        let attached = attached.await;
+        if attached.is_err() && standing == Standing::Taken {
+            reservation::release(name, &backing, self.key).await;
+        }
+        attached
+    }
+
+    /// Attaches a volume that was `known` before, or not, with its backing device reserved.
+    async fn attach_as(
+        &self,
+        name: &str,
+        backing: &SharedBlockDevice,
+        config: &VolumeConfig,
+        (known, standing): (Option<VolumeEntry>, Standing),
+        entries: &mut Vec<VolumeEntry>,
+    ) -> Result<Volume, OpenVolumesError> {
+        let (size_bytes, block_bytes) = self.size_before(backing);
+        let mut changed = entries.clone();
+        let id = match &known {
             Some(known) => {
                 let is_lost = reservation::is_lost(known, standing, config, self.key);
-                let checked = self.check_backing(known, &backing, is_lost).await;
-                if let Err(OpenVolumesError::OtherBacking { .. }) = checked {
-                    reservation::release(name, &backing, self.key).await;
-                }
-                checked?;
+                self.check_backing(known, backing, is_lost).await?;
                 known.volume
             }
             None => {
@@ -323,14 +339,21 @@ impl VolumeCache {
                 free_number(&changed, name)?
             }
         };
+        let was_reserved = known.as_ref().is_some_and(|known| known.is_reserved);
         let had = known.map(|known| known.size_bytes);
         let is_known = had.is_some();
         let name = name.to_owned();
-        let state = VolumeState::new(id, name.clone(), backing, (size_bytes, block_bytes), config);
+        let sizes = (size_bytes, block_bytes);
+        let state = VolumeState::new(id, name.clone(), Arc::clone(backing), sizes, config);
         // Blocks are filled from it that count as durable, and a flush covers what an earlier
-        // process has written.
+        // process has written. A device that another machine has reserved takes no flush.
         let flushed = state.backing.flush().await;
-        flushed.map_err(VolumeError::backing)?;
+        match flushed {
+            Err(error) if config.read_only => {
+                tracing::warn!(volume = %name, %error, "the backing device was not flushed");
+            }
+            flushed => flushed.map_err(VolumeError::backing)?,
+        }
         let state = Arc::new(state);
         if let Some(had) = had.filter(|had| *had != size_bytes) {
             self.shared
@@ -344,11 +367,14 @@ impl VolumeCache {
             name,
             size_bytes,
             stamp: NO_STAMP,
-            is_reserved: standing != Standing::NotReserved,
+            is_reserved: was_reserved || standing != Standing::NotReserved,
         });
         let noted = self.shared.table.set_volumes(changed.clone()).await;
         match &noted {
-            Ok(()) => *entries = changed,
+            Ok(()) => {
+                *entries = changed;
+                reservation::confirm(backing, standing, self.key).await?;
+            }
             // Reads of what it has in the cache go on.
             Err(_) if is_known => {}
             Err(_) => noted.clone()?,
@@ -418,22 +444,26 @@ impl VolumeCache {
         is_lost: bool,
     ) -> Result<(), OpenVolumesError> {
         let (shared, id) = (&self.shared, known.volume);
-        let difference = match is_lost {
-            true => Some("its reservation was lost".to_owned()),
-            false => self.difference(known, backing).await?,
-        };
+        let mut difference = self.difference(known, backing).await?;
+        if difference.is_none() && !is_lost {
+            return Ok(());
+        }
+        shared.loaded().await?;
+        let mut shards = shared.shards.iter();
+        let has_dirty = shards.any(|shard| shard.lock().cache.has_dirty(id));
+        if is_lost && has_dirty && known.is_reserved {
+            return Err(OpenVolumesError::ReservationLost {
+                name: known.name.clone(),
+                own: self.key,
+            });
+        }
+        if is_lost && !has_dirty {
+            difference = Some("another machine may have written to it".to_owned());
+        }
         let Some(difference) = difference else {
             return Ok(());
         };
-        shared.loaded().await?;
-        let mut shards = shared.shards.iter();
-        if shards.any(|shard| shard.lock().cache.has_dirty(id)) {
-            if is_lost {
-                return Err(OpenVolumesError::ReservationLost {
-                    name: known.name.clone(),
-                    own: self.key,
-                });
-            }
+        if has_dirty {
             return Err(OpenVolumesError::OtherBacking {
                 name: known.name.clone(),
                 difference,

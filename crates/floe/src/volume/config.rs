@@ -136,7 +136,7 @@ impl Default for VolumeConfig {
             mode: Mode::WriteThrough,
             read_only: false,
             allow_data_loss: false,
-            reserve: Reserve::Auto,
+            reserve: Reserve::Off,
             take_from: None,
         }
     }

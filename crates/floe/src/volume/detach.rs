@@ -55,7 +55,13 @@ impl VolumeCache {
         if !volume.is_lost() {
             shared.settle_volume(&volume, dirty).await?;
         }
-        volume.flush_backing().await?;
+        match volume.flush_backing().await {
+            // Another machine has reserved the device, perhaps: its data is given up.
+            Err(error) if dirty == DirtyData::Discard => {
+                tracing::warn!(volume = name, %error, "the backing device was not flushed");
+            }
+            flushed => flushed?,
+        }
         if !volume.is_lost() {
             shared.table.commit().await?;
             match shared.has_blocks(volume.id) {
@@ -70,7 +76,8 @@ impl VolumeCache {
                 false => changed.retain(|entry| entry.volume != volume.id),
             }
         }
-        let is_kept = dirty == DirtyData::Keep;
+        let mut shards = shared.shards.iter();
+        let is_kept = shards.any(|shard| shard.lock().cache.has_dirty(volume.id));
         if let Some(entry) = entry_of(&mut changed, volume.id) {
             entry.is_reserved &= is_kept;
         }

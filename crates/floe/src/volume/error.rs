@@ -172,7 +172,7 @@ pub enum OpenVolumesError {
     },
     /// The backing device was reserved, is no more, and the volume has dirty data.
     #[error(
-        "the backing device of volume {name} has lost its reservation for this machine, so another one may have written to it, and the volume has dirty data. If no other machine has used it, because the device itself forgot its reservations, confirm that by take-from={own} in the volume's settings; if one has, wipe the cache device and format it anew"
+        "the backing device of volume {name} has lost its reservation for this machine, so another one may have written to it, and the volume has dirty data. If no other machine has used it, because the device itself forgot its reservations, confirm that by take-from={own} in the volume's settings; if one has, empty the cache device by `blkdiscard --zeroout`"
     )]
     ReservationLost {
         /// The volume.

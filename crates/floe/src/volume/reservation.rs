@@ -28,8 +28,10 @@ pub(super) async fn reserve(
     backing: &SharedBlockDevice,
     config: &VolumeConfig,
     own: ReservationKey,
+    was_reserved: bool,
 ) -> Result<Standing, OpenVolumesError> {
-    if config.read_only || config.reserve == Reserve::Off {
+    let reserves_nothing = config.read_only && !was_reserved;
+    if reserves_nothing || config.reserve == Reserve::Off {
         return Ok(Standing::NotReserved);
     }
     let is_required = config.reserve == Reserve::Required;
@@ -57,24 +59,38 @@ pub(super) async fn reserve(
             Err(OpenVolumesError::NoReservations(backing.describe()))
         }
         Ok(Reserved::Unsupported) => Ok(Standing::NotReserved),
-        Err(error) if is_required => Err(VolumeError::backing(error).into()),
-        Err(error) => {
-            tracing::warn!(volume = name, %error, "the backing device could not be reserved");
-            Ok(Standing::NotReserved)
-        }
+        Err(error) => Err(VolumeError::backing(error).into()),
     }
 }
 
-/// True if another machine may have written to the backing device of `known`, which was
-/// reserved. Who turns reservations off, or names its own key, says that none has.
+/// True if another machine may have written to the backing device of `known`. Who turns
+/// reservations off, or names its own key, says that none has.
 pub(super) fn is_lost(
     known: &VolumeEntry,
     standing: Standing,
     config: &VolumeConfig,
     own: ReservationKey,
 ) -> bool {
+    let may_be = match standing {
+        Standing::Kept => false,
+        Standing::Taken => true,
+        Standing::NotReserved => known.is_reserved,
+    };
     let is_confirmed = config.reserve == Reserve::Off || config.take_from == Some(own);
-    known.is_reserved && standing != Standing::Kept && !is_confirmed
+    may_be && !is_confirmed
+}
+
+/// Notes that all that another machine may have changed is known: later, this reservation tells
+/// that none has.
+pub(super) async fn confirm(
+    backing: &SharedBlockDevice,
+    standing: Standing,
+    own: ReservationKey,
+) -> Result<(), OpenVolumesError> {
+    match standing {
+        Standing::NotReserved | Standing::Kept => Ok(()),
+        Standing::Taken => Ok(backing.confirm(own.0).await.map_err(VolumeError::backing)?),
+    }
 }
 
 /// Gives the reservation of a backing device up, whose data is all on it.

@@ -13,11 +13,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[serde(rename_all = "kebab-case")]
 pub enum Reserve {
     /// Where the device has reservations.
-    #[default]
     Auto,
     /// Always: a device without them is refused.
     Required,
     /// Never.
+    #[default]
     Off,
 }
 

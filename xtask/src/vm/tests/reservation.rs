@@ -32,6 +32,12 @@ const SECOND: Site = Site {
 /// Sectors of the volume that are written.
 const SECTORS: u64 = 4_096;
 
+const RESERVE: &str = ",reserve=required";
+
+fn start(stage: &Stage, site: Site) -> Result<Service> {
+    Service::start_with(stage, site, RESERVE)
+}
+
 /// True if the device takes a write of this host. It writes what is there.
 fn writes(stage: &Stage, host: u8) -> Result<bool> {
     let disk = format!("/dev/vm/shared-of-{host}");
@@ -70,7 +76,7 @@ pub(super) fn two_machines(stage: &Stage) -> Result<()> {
         writes(stage, 1)? && writes(stage, 2)?,
         "nothing is reserved yet"
     );
-    let first = Service::start(stage, FIRST)?;
+    let first = start(stage, FIRST)?;
     let mut part = Part::new(Endpoint::Tcp(FIRST.nbd(&stage.machine)), 0..SECTORS);
     let mut client = part.connect()?;
     part.fill(&mut client)?;
@@ -80,31 +86,28 @@ pub(super) fn two_machines(stage: &Stage) -> Result<()> {
         writes(stage, 1)? && !writes(stage, 2)?,
         "the first host has it"
     );
-    let key = holder(stage, Service::start(stage, SECOND))?;
+    let key = holder(stage, start(stage, SECOND))?;
 
     // The reservation outlives the server, whose cache has dirty data.
     first.kill(&stage.machine)?;
     ensure!(!writes(stage, 2)?, "the reservation ended with its server");
-    ensure!(
-        holder(stage, Service::start(stage, SECOND))? == key,
-        "another key"
-    );
-    let first = Service::start(stage, FIRST)?;
+    ensure!(holder(stage, start(stage, SECOND))? == key, "another key");
+    let first = start(stage, FIRST)?;
     part.verify().context("after the restart")?;
     ensure!(!writes(stage, 2)?, "the restart gave the reservation up");
 
     // The first host is declared lost.
-    let second = Service::start_with(stage, SECOND, &format!(",take-from={key}"))?;
+    let second = Service::start_with(stage, SECOND, &format!("{RESERVE},take-from={key}"))?;
     ensure!(
         !writes(stage, 1)? && writes(stage, 2)?,
         "the second host has it"
     );
     first.kill(&stage.machine)?;
-    let own = holder(stage, Service::start(stage, FIRST))?;
+    let own = holder(stage, start(stage, FIRST))?;
     ensure!(own != key, "both have one key");
     second.stop(&stage.machine)?;
     ensure!(
-        holder(stage, Service::start(stage, FIRST))? == own,
+        holder(stage, start(stage, FIRST))? == own,
         "a clean stop keeps it"
     );
     println!("vm:   the device refuses the host without the reservation; keys {key}, {own}");

@@ -182,7 +182,7 @@ impl VolumeSettings {
             mode: default_mode(),
             read_only: false,
             allow_data_loss: false,
-            reserve: Reserve::Auto,
+            reserve: Reserve::Off,
             take_from: None,
             nbd: NbdConfig::default(),
             size: None,
@@ -218,7 +218,7 @@ impl Default for VolumesSettings {
 pub(super) fn volume() -> Section {
     Section::of_entries(
         "volume",
-        "A volume behind the cache, by its name. `backing` is the path of a slow file or block device, which must exist, `nbd://HOST[:PORT]/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`, or `emulated:PRESET` with its `size`. The table `nbd` has `connections` (2), `timeout_seconds` (30), `retry_seconds` (60) and `fence_seconds` (2). `mode` is write-through (the default), write-back, write-around, write-invalidate, write-only or pass-through. `read_only = true` refuses writes. `allow_data_loss = true` allows write-back and write-only on a cache device that a power loss erases. `reserve` is auto (the default), required or off: whether a block device is reserved for this machine's writes; `take_from` is the key of a machine that loses its reservation. As a flag: `--volume NAME=BACKING[,mode=MODE][,read-only][,allow-data-loss][,reserve=WHEN][,take-from=KEY][,size=SIZE]`.",
+        "A volume behind the cache, by its name. `backing` is the path of a slow file or block device, which must exist, `nbd://HOST[:PORT]/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`, or `emulated:PRESET` with its `size`. The table `nbd` has `connections` (2), `timeout_seconds` (30), `retry_seconds` (60) and `fence_seconds` (2). `mode` is write-through (the default), write-back, write-around, write-invalidate, write-only or pass-through. `read_only = true` refuses writes. `allow_data_loss = true` allows write-back and write-only on a cache device that a power loss erases. `reserve` is off (the default), auto or required: whether a block device is reserved for this machine's writes; `take_from` is the key of a machine that loses its reservation. As a flag: `--volume NAME=BACKING[,mode=MODE][,read-only][,allow-data-loss][,reserve=WHEN][,take-from=KEY][,size=SIZE]`.",
     )
 }
 

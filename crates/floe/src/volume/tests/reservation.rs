@@ -8,8 +8,9 @@ use parking_lot::Mutex;
 
 use super::*;
 
-/// A device that several machines reach. It has the key that it is reserved by.
-type Medium = Arc<Mutex<Option<u64>>>;
+/// A device that several machines reach: the key that it is reserved by, and whether its holder
+/// has confirmed it.
+type Medium = Arc<Mutex<Option<(u64, bool)>>>;
 
 /// The device as one machine has it, which holds the reservation by its key or does not.
 #[derive(Debug)]
@@ -32,7 +33,7 @@ impl Attached {
     /// Starts a write, if no other machine has reserved the device.
     fn change(&self, start: impl FnOnce() -> OpFuture<()>) -> OpFuture<()> {
         let holder = *self.holder.lock();
-        match holder.is_none_or(|holder| holder == *self.key.lock()) {
+        match holder.is_none_or(|(holder, _)| holder == *self.key.lock()) {
             true => start(),
             false => {
                 let conflict = std::io::Error::other("reservation conflict");
@@ -83,21 +84,26 @@ impl BlockDevice for Attached {
     fn reserve(&self, key: u64, taken_from: Option<u64>) -> OpFuture<Reserved> {
         *self.key.lock() = key;
         let mut holder = self.holder.lock();
-        let was_held = *holder == Some(key);
+        let was_held = *holder == Some((key, true));
         OpFuture::ready(Ok(match *holder {
-            Some(other) if other != key && taken_from != Some(other) => {
+            Some((other, _)) if other != key && taken_from != Some(other) => {
                 Reserved::Elsewhere(Some(other))
             }
             _ => {
-                *holder = Some(key);
+                *holder = Some((key, was_held));
                 Reserved::Held { was_held }
             }
         }))
     }
 
+    fn confirm(&self, key: u64) -> OpFuture<()> {
+        *self.holder.lock() = Some((key, true));
+        OpFuture::ready(Ok(()))
+    }
+
     fn release(&self, key: u64) -> OpFuture<()> {
         let mut holder = self.holder.lock();
-        *holder = holder.filter(|holder| *holder != key);
+        *holder = holder.filter(|(holder, _)| *holder != key);
         OpFuture::ready(Ok(()))
     }
 }
@@ -121,7 +127,10 @@ impl Machine {
         cache: &VolumeCache,
         change: impl FnOnce(&mut VolumeConfig),
     ) -> Result<Volume, OpenVolumesError> {
-        let mut config = of_mode(Mode::WriteBack);
+        let mut config = VolumeConfig {
+            reserve: Reserve::Required,
+            ..of_mode(Mode::WriteBack)
+        };
         change(&mut config);
         let backing = Attached::to(&self.medium, &self.holder);
         cache.attach("disk", backing, &config).await
@@ -184,6 +193,12 @@ fn a_second_machine_is_told_who_has_the_device() {
         detached.expect("it detaches");
         let volume = two.attach(&second, |_| {}).await.expect("it attaches");
         assert_eq!(first_byte(&volume).await, 1);
+        // What was cached before a detach may have been overwritten since.
+        volume.write_at(0, block(2), true).await.expect("it writes");
+        let detached = second.detach("disk", DirtyData::WriteBack).await;
+        detached.expect("it detaches");
+        let volume = one.attach(&first, |_| {}).await.expect("it attaches");
+        assert_eq!(first_byte(&volume).await, 2);
     });
 }
 
@@ -215,12 +230,18 @@ fn a_machine_that_lost_its_reservation_serves_nothing_old() {
 
             // In both cases there is dirty data now: it is refused until it is given up.
             let first = one.open().await;
-            let refused = one.attach(&first, |_| {}).await;
-            let refused = refused.map(drop).expect_err("it has dirty data");
-            assert!(
-                matches!(refused, OpenVolumesError::ReservationLost { .. }),
-                "{refused}"
-            );
+            for _ in 0..2 {
+                let refused = one.attach(&first, |_| {}).await;
+                let refused = refused.map(drop).expect_err("it has dirty data");
+                assert!(
+                    matches!(refused, OpenVolumesError::ReservationLost { .. }),
+                    "{refused}"
+                );
+            }
+            // Its own key confirms that no other machine has written.
+            let key = Some(first.key);
+            let confirmed = one.attach(&first, |config| config.take_from = key).await;
+            confirmed.expect("it attaches");
         });
     }
 }
@@ -260,6 +281,6 @@ fn a_device_without_reservations_is_refused_where_they_are_required() {
         let attached = cache
             .attach("disk", memory(8), &of_mode(Mode::WriteBack))
             .await;
-        attached.expect("auto goes on without");
+        attached.expect("nothing is to be reserved");
     });
 }
