@@ -200,7 +200,7 @@ fn s3() -> Result<Section, String> {
             Key::new(
                 "max_connections_per_client",
                 Kind::Integer,
-                "Most connections of one client, an address or a public IPv6 network of 64 bits, that may be busy at once; requests on further ones get the error SlowDown. 0 is no limit. When not set: half of `max_connections`, so that one client cannot hold all places. All clients behind a proxy are one.",
+                "Most connections of one client, an address or a public IPv6 network of 64 bits, that may be busy at once; requests on further ones get the error SlowDown. 0 is no limit. When not set: half of `max_connections`, but at least 64, so that one client cannot hold all places. All clients behind a proxy are one.",
             ),
             count(
                 "max_streams_per_connection",

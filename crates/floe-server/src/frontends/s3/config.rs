@@ -51,8 +51,8 @@ pub struct S3Config {
     pub max_connections: u32,
     /// Most connections of one client, an address or a public IPv6 network of 64 bits, that
     /// may be busy at once; requests on further ones get the error SlowDown. 0 is no limit. By
-    /// default half of `max_connections`, so that one client cannot hold all places; all
-    /// clients behind a proxy are one.
+    /// default half of `max_connections`, but at least 64, so that one client cannot hold all
+    /// places; all clients behind a proxy are one.
     pub max_connections_per_client: Option<u32>,
     /// Most concurrent requests of one HTTP/2 connection.
     pub max_streams_per_connection: u32,

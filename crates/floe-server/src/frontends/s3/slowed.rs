@@ -9,6 +9,9 @@ use super::error::retriable;
 use crate::metrics::Counter;
 use crate::net::Activity;
 
+/// The least limit if none is set.
+const LEAST: usize = 64;
+
 /// The limit, and the requests that were refused for it.
 #[derive(Debug)]
 pub(super) struct Slowed {
@@ -50,7 +53,7 @@ impl Slowed {
 
 fn limit(config: &S3Config) -> usize {
     match config.max_connections_per_client {
-        None => (config.max_connections as usize).div_ceil(2),
+        None => (config.max_connections as usize / 2).max(LEAST),
         Some(0) => usize::MAX,
         Some(most) => most as usize,
     }
