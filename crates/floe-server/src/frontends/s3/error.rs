@@ -141,7 +141,6 @@ pub(crate) fn with(code: S3ErrorCode, message: String) -> S3Error {
     S3Error::with_message(code, message)
 }
 
-/// The response to a request that failed.
 /// Adds to the document of an error what S3's have besides code and message. `None` if it is no
 /// such document.
 pub(super) fn completed(document: &[u8], resource: &str, request_id: &str) -> Option<Vec<u8>> {
@@ -152,6 +151,7 @@ pub(super) fn completed(document: &[u8], resource: &str, request_id: &str) -> Op
     Some([head, more.as_bytes(), END].concat())
 }
 
+/// The response to a request that failed.
 pub(super) fn error_response(error: S3Error) -> Response<Body> {
     error.to_http_response().unwrap_or_else(|_| {
         let mut response = Response::new(Body::empty());

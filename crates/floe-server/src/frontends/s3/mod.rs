@@ -50,9 +50,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use floe::limit::Limit;
 use floe_device::Clock;
-use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, SERVER, USER_AGENT};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, HeaderValue, SERVER, USER_AGENT};
 use http::request::Parts;
-use http::{Method, Request, Response, StatusCode, Version};
+use http::{Method, Request, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use s3s::service::S3Service;
@@ -373,7 +373,8 @@ impl S3Frontend {
         pace: Arc<Pace>,
     ) -> PacedResponse {
         let is_head = request.method() == Method::HEAD;
-        let resource = self.resource(&request);
+        let uri = request.uri().clone();
+        let host = request.headers().get(HOST).cloned();
         let mut meter = RequestMeter::begin(
             Arc::clone(&self.statistics.requests),
             self.clock.clone(),
@@ -389,7 +390,7 @@ impl S3Frontend {
             None => self.response(request, record.as_ref()).await,
         };
         if !is_head {
-            complete(&mut response, &resource, &id);
+            complete(&mut response, || self.resource(&uri, host), &id);
         }
         let headers = response.headers_mut();
         // An answer of the origin has its own.
@@ -421,8 +422,9 @@ impl S3Frontend {
     }
 
     /// The bucket and the key of a request, as errors name them.
-    fn resource(&self, request: &Request<Incoming>) -> String {
-        let target = self.domains.target(request.uri(), request.headers());
+    fn resource(&self, uri: &Uri, host: Option<HeaderValue>) -> String {
+        let headers = host.map(|host| (HOST, host)).into_iter().collect();
+        let target = self.domains.target(uri, &headers);
         let (bucket, key) = target.map_or((None, None), |target| (target.bucket, target.key));
         match (bucket, key) {
             (Some(bucket), Some(key)) => format!("/{bucket}/{key}"),
@@ -475,12 +477,12 @@ impl S3Frontend {
         let version = head.version;
         let timed = |body| TimedBody::new(body, clock, pace).counted_in(received_bytes);
         let is_streamed = head.method != Method::POST || head::is_streaming(&head.headers);
-        let mut arrived = Arc::new(AtomicBool::new(true));
+        let mut arrived = None;
         let body = match body.is_end_stream() {
             true => Body::empty(),
             false if is_streamed => {
                 let body = timed(body);
-                arrived = body.arrived();
+                arrived = Some(body.arrived());
                 Body::http_body_unsync(body)
             }
             false => match document(&head, timed(body)).await {
@@ -494,7 +496,9 @@ impl S3Frontend {
         }
         match self.home.run(self.service.call(request)).await {
             // The rest of the body is not read.
-            Ok(response) if !arrived.load(Relaxed) => closing(response, version),
+            Ok(response) if arrived.is_some_and(|arrived| !arrived.load(Relaxed)) => {
+                closing(response, version)
+            }
             Ok(response) => response,
             Err(error) => {
                 let source: Box<dyn std::error::Error + Send + Sync> = error.into();
@@ -547,13 +551,13 @@ async fn document(head: &Parts, body: TimedBody<Incoming>) -> Result<Bytes, S3Er
 }
 
 /// Completes the document of an error that is no answer of the origin.
-fn complete(response: &mut Response<Body>, resource: &str, request_id: &str) {
+fn complete(response: &mut Response<Body>, resource: impl FnOnce() -> String, request_id: &str) {
     let is_own = response.extensions().get::<Forwarded>().is_none();
     if !is_own || response.status().as_u16() < 400 {
         return;
     }
     let document = response.body().bytes();
-    if let Some(document) = document.and_then(|body| completed(&body, resource, request_id)) {
+    if let Some(document) = document.and_then(|body| completed(&body, &resource(), request_id)) {
         response.headers_mut().remove(CONTENT_LENGTH);
         *response.body_mut() = Body::from(document);
     }
