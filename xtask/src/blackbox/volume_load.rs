@@ -143,7 +143,7 @@ impl Part {
         }
     }
 
-    /// What is promised now if the power is lost.
+    /// The versions that a loss of power leaves from now on.
     pub(crate) fn moment(&self) -> Moment {
         Moment(self.sectors.flushed().to_vec())
     }

@@ -219,8 +219,9 @@ pub(crate) fn check_shape(
     Ok(())
 }
 
-/// Checks that the file, block device or NVMe namespace at `path` is empty or has something of
-/// Floe's, before a cache of volumes may be laid out there. Reads only.
+/// Checks that the file, block device or NVMe namespace at `path` is empty, or has a structure of
+/// Floe's in the place of a volume superblock, before a cache of volumes is opened there. Reads
+/// only.
 ///
 /// # Errors
 /// It has something else, or cannot be read.

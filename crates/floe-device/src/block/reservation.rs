@@ -22,7 +22,7 @@ pub enum Reserved {
 /// Others may read, and may not write.
 const WRITE_EXCLUSIVE: u32 = 1;
 
-/// Replaces whatever key this machine has registered.
+/// A registration replaces any key that this machine has registered before.
 const IGNORE_KEY: u32 = 1;
 
 /// `struct pr_registration`.
@@ -95,8 +95,8 @@ fn provisional(key: u64) -> u64 {
 /// `taken_from` holds it, it loses it, and the medium refuses its writes from then on.
 ///
 /// A machine that loses its reservation loses its registration with it. So being registered by
-/// `key` shows that this machine has held it all the time, and it is so from [`confirm`] to
-/// [`release`] only: whatever breaks off before or after leaves the provisional key.
+/// `key` shows that this machine has held it all the time. It is registered so from [`confirm`]
+/// to [`release`] only: a process that ends before or after leaves the provisional key.
 pub(super) fn reserve(file: &File, key: u64, taken_from: Option<u64>) -> io::Result<Reserved> {
     let was_held = match register(file, key, key, 0)? {
         Answer::Done => true,
@@ -120,7 +120,7 @@ pub(super) fn reserve(file: &File, key: u64, taken_from: Option<u64>) -> io::Res
             Answer::Unsupported => return Ok(Reserved::Unsupported),
         }
     }
-    let mut answer = hold(file, own)?;
+    let mut answer = change(file, RESERVE, own)?;
     if let (Answer::Conflict, Some(theirs)) = (&answer, taken_from) {
         let mut preemption = Preemption {
             own_key: own,
@@ -131,7 +131,7 @@ pub(super) fn reserve(file: &File, key: u64, taken_from: Option<u64>) -> io::Res
         // A key that nothing is registered by is a conflict. If its machine is not the holder, it
         // is done, and nothing is held.
         if request(file, PREEMPT, &mut preemption)? == Answer::Done {
-            answer = hold(file, own)?;
+            answer = change(file, RESERVE, own)?;
         }
     }
     match answer {
@@ -161,22 +161,18 @@ pub(super) fn confirm(file: &File, key: u64) -> io::Result<()> {
 pub(super) fn release(file: &File, key: u64) -> io::Result<()> {
     let own = provisional(key);
     register(file, key, own, 0)?;
-    let mut reservation = Reservation {
-        key: own,
-        kind: WRITE_EXCLUSIVE,
-        flags: 0,
-    };
-    request(file, RELEASE, &mut reservation)?;
+    change(file, RELEASE, own)?;
     register(file, own, 0, 0).map(drop)
 }
 
-fn hold(file: &File, key: u64) -> io::Result<Answer> {
+/// Takes the reservation or gives it up.
+fn change(file: &File, code: u32, key: u64) -> io::Result<Answer> {
     let mut reservation = Reservation {
         key,
         kind: WRITE_EXCLUSIVE,
         flags: 0,
     };
-    request(file, RESERVE, &mut reservation)
+    request(file, code, &mut reservation)
 }
 
 /// Replaces a registration.

@@ -33,7 +33,7 @@ pub(super) struct Operations {
     pub(super) open: OpenFile,
 }
 
-/// Where the data of a write is when it ends.
+/// The place of a write's data when the write ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Store {
     /// At least in the drive's cache.

@@ -285,8 +285,9 @@ impl VolumeCache {
     ///
     /// # Errors
     /// The name is in use or too long; the volume has dirty data of another backing device;
-    /// the mode makes data dirty that a power loss would erase; a device failed; the blocks
-    /// of an earlier run cannot be read.
+    /// the mode makes data dirty that a power loss would erase; another machine has reserved
+    /// the backing device, or may have written to it; a device failed; the blocks of an
+    /// earlier run cannot be read.
     pub async fn attach(
         &self,
         name: &str,

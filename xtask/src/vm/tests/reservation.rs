@@ -24,9 +24,8 @@ const SECOND: Site = Site {
     name: "the second host",
     number: 1,
     cache: "conv-4",
-    tiny: None,
     volume: Some(Volume::new("conv-3", "shared-of-2")),
-    is_user: false,
+    ..FIRST
 };
 
 /// Sectors of the volume that are written.

@@ -97,7 +97,7 @@ struct Load {
     marks: Vec<Mark>,
 }
 
-/// What a crash after this moment must have.
+/// The states that a crash after this moment must leave.
 struct Mark {
     items: items::Moment,
     parts: Vec<volume_load::Moment>,
