@@ -196,6 +196,35 @@ fn an_append_that_the_kernel_refuses_is_repeated() {
     });
 }
 
+/// The kernel does not learn of a reset by passthrough, and fails what is written then.
+#[test]
+#[ignore = "needs a scratch zoned block device in FLOE_TEST_ZONED_DEVICE"]
+fn zones_that_were_reset_by_passthrough_take_appends() {
+    let Some(namespace) = std::env::var_os("FLOE_TEST_ZONED_NAMESPACE").map(PathBuf::from) else {
+        return eprintln!("skipped: no namespace behind the block device");
+    };
+    run(async || {
+        let device = opened(&config());
+        empty(&device).await;
+        for number in 0..3 {
+            append(&device, 0, number).await.unwrap();
+        }
+        drop(device);
+        empty(&opened(&DeviceConfig {
+            path: Some(namespace),
+            ..config()
+        }))
+        .await;
+        let device = opened(&config());
+        for number in 0..3 {
+            let at = append(&device, 0, number).await.expect("it is repeated");
+            let block = u64::from(device.geometry().block_size);
+            assert_eq!(at.offset, number * block);
+        }
+        empty(&device).await;
+    });
+}
+
 #[test]
 #[ignore = "needs zoned null_blk in FLOE_TEST_ZONED_DEVICE, and its folder in FLOE_TEST_ZONED_CONDITIONS"]
 fn zones_that_the_drive_withdraws_are_known() {

@@ -68,6 +68,7 @@ impl Owner for Operations {
                 | ZonedJob::Finish(..)
                 | ZonedJob::Inspect(_)
                 | ZonedJob::Recheck(_)
+                | ZonedJob::Realign(_)
                 | ZonedJob::Repeat(..),
                 _,
             ) => {

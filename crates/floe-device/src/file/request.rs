@@ -183,6 +183,8 @@ pub(crate) enum ZonedJob {
     Inspect(ZoneId),
     /// Reads the state of the zone of an append that the kernel refused.
     Recheck(Box<RefusedAppend>),
+    /// Resets the zone of an append that the kernel refused, which the drive reports as empty.
+    Realign(Box<RefusedAppend>),
     /// An append, once more.
     Repeat(Address, Completer<Address>),
 }

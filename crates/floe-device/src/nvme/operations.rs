@@ -129,7 +129,7 @@ impl Owner for Operations {
                 let next = self.writer_done(zone);
                 Aftermath { waker: None, next }
             }
-            ZonedJob::Recheck(_) | ZonedJob::Repeat(..) => {
+            ZonedJob::Recheck(_) | ZonedJob::Realign(_) | ZonedJob::Repeat(..) => {
                 unreachable!("the drive itself gives the place of an append")
             }
         }

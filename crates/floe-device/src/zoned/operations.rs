@@ -52,27 +52,10 @@ impl Owner for Operations {
                 (None, Some(self.recheck(at, write, error, completer)))
             }
             (ZonedJob::Recheck(refused), Transfer::ReportZone(found)) => {
-                let RefusedAppend {
-                    at,
-                    write,
-                    error,
-                    completer,
-                } = *refused;
-                let takes_it = found
-                    .as_deref()
-                    .is_some_and(|zone| zone.takes_write_at(at.offset));
-                if result.is_ok() && takes_it {
-                    tracing::warn!(
-                        device = %open.path.display(), zone = %at.zone, offset = at.offset, %error,
-                        "an append of which nothing was written is repeated"
-                    );
-                    let repeat = ZonedJob::Repeat(at, completer);
-                    (None, Some(self.write(at, write, repeat)))
-                } else {
-                    let error = not_taken(at, found.as_deref(), error);
-                    self.appended(at, 0, Err(error), completer)
-                }
+                self.rechecked(refused, found.filter(|_| result.is_ok()))
             }
+            // If it failed, the repetition fails too.
+            (ZonedJob::Realign(refused), _) => (None, Some(self.repeat(*refused))),
             (ZonedJob::Append(at, completer), _) => self.appended(at, bytes, result, completer),
             (ZonedJob::Repeat(at, completer), _) => {
                 let result = result.map_err(|error| {
@@ -136,8 +119,9 @@ impl Operations {
     }
 
     /// Looks whether the drive knows nothing of an append that failed. The kernel fails writes
-    /// itself where its own write pointer of the zone went wrong, and a report sets that right
-    /// (`block/blk-zoned.c`).
+    /// itself where its own write pointer of the zone went wrong (`block/blk-zoned.c`): after a
+    /// write that failed a report sets that right. A zone that was reset by passthrough needs a
+    /// reset by the kernel.
     fn recheck(
         &self,
         at: Address,
@@ -152,6 +136,46 @@ impl Operations {
             completer,
         };
         self.report(at.zone, ZonedJob::Recheck(Box::new(refused)))
+    }
+
+    /// Repeats an append if its zone takes it, as the drive reports.
+    fn rechecked(
+        &self,
+        refused: Box<RefusedAppend>,
+        found: Option<Box<KernelZone>>,
+    ) -> (Option<Waker>, Option<Request>) {
+        let RefusedAppend { at, ref error, .. } = *refused;
+        let takes_it = |zone: &KernelZone| zone.takes_write_at(at.offset);
+        if !found.as_deref().is_some_and(takes_it) {
+            let RefusedAppend {
+                at,
+                error,
+                completer,
+                ..
+            } = *refused;
+            let error = not_taken(at, found.as_deref(), error);
+            return self.appended(at, 0, Err(error), completer);
+        }
+        tracing::warn!(
+            device = %self.open.path.display(), zone = %at.zone, offset = at.offset, %error,
+            "an append of which nothing was written is repeated"
+        );
+        let is_empty = found.is_some_and(|zone| zone.state == Some(ZoneState::Empty));
+        let next = match is_empty {
+            true => self.change(at.zone, ZonedJob::Realign(refused)),
+            false => self.repeat(*refused),
+        };
+        (None, Some(next))
+    }
+
+    fn repeat(&self, refused: RefusedAppend) -> Request {
+        let RefusedAppend {
+            at,
+            write,
+            completer,
+            ..
+        } = refused;
+        self.write(at, write, ZonedJob::Repeat(at, completer))
     }
 
     fn report(&self, zone: ZoneId, job: ZonedJob) -> Request {

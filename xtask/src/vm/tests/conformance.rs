@@ -50,7 +50,10 @@ pub(super) fn zoned(stage: &Stage) -> Result<()> {
     )?;
     for disk in stage.disks(&["zns-b-1", "zns-a-1", "zloop"]) {
         let device = format!("FLOE_TEST_ZONED_DEVICE=/dev/vm/{disk}");
-        run(stage, "zoned", &[&device]).context(disk)?;
+        let namespace = format!("FLOE_TEST_ZONED_NAMESPACE=/dev/vm/{disk}.char");
+        let has_namespace = usize::from(disk != "zloop");
+        let variables = [device.as_str(), &namespace];
+        run(stage, "zoned", &variables[..=has_namespace]).context(disk)?;
     }
     Ok(())
 }
