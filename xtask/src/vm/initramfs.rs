@@ -14,7 +14,8 @@ use crate::project;
 /// The modules that the root file system needs.
 const MODULES: &[&str] = &["virtio_pci", "9pnet_virtio", "9p", "overlay"];
 
-/// The kernel's command line names the agent in `AGENT`.
+/// The kernel's command line names the agent in `AGENT`. Where the project lies in one of the
+/// folders for temporary files, the guest sees the host's.
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox --install -s /bin
 mount -t proc p /proc
@@ -29,8 +30,9 @@ mkdir -p /new/proc /new/sys /new/dev /new/tmp /new/run
 mount -t proc p /new/proc
 mount -t sysfs s /new/sys
 mount -t devtmpfs d /new/dev
-mount -t tmpfs t /new/run
-mount -t tmpfs t /new/tmp
+for folder in run tmp; do
+  case $AGENT in /$folder/*) ;; *) mount -t tmpfs t /new/$folder ;; esac
+done
 exec switch_root /new $AGENT vm-agent
 "#;
 

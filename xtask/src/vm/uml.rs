@@ -20,7 +20,8 @@ use crate::project;
 /// The guest's address.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
 
-/// Mounts the host's root under an overlay in memory and starts the agent there.
+/// Mounts the host's root under an overlay in memory and starts the agent there. Where the
+/// project lies in one of the folders for temporary files, the guest sees the host's.
 const INIT: &str = r#"
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 mount -t tmpfs t /mnt
@@ -31,8 +32,9 @@ mkdir -p proc sys dev tmp run old
 mount -t proc p proc
 mount -t sysfs s sys
 mount -t devtmpfs d dev
-mount -t tmpfs t run
-mount -t tmpfs t tmp
+for folder in run tmp; do
+  case $AGENT in /$folder/*) ;; *) mount -t tmpfs t $folder ;; esac
+done
 pivot_root . old
 exec chroot . $AGENT vm-agent <dev/console >dev/console 2>&1
 "#;
