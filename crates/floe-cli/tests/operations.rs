@@ -310,6 +310,10 @@ const PROOFS: &[(&str, &str)] = &[
         "floe/src/origin/directory/tests.rs:parts_become_an_object_in_order_or_not_at_all floe-server/tests/frontends/s3_directory.rs:checksums_of_parts_make_that_of_the_whole",
     ),
     (
+        "| `partNumber` in a GET or HEAD |",
+        "floe-server/tests/frontends/s3_directory.rs:parts_are_read_as_they_were_uploaded",
+    ),
+    (
         "| `x-amz-mp-object-size` |",
         "floe-server/tests/frontends/s3_cache_only.rs:uploads_in_parts_have_the_announced_size",
     ),

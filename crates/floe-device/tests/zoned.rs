@@ -14,8 +14,16 @@ use floe_device::{
 };
 
 fn path() -> PathBuf {
-    let named = std::env::var_os("FLOE_TEST_ZONED_DEVICE");
-    named.expect("names a scratch device").into()
+    named("FLOE_TEST_ZONED_DEVICE").expect("it names a scratch device")
+}
+
+/// The path in an environment variable, without which a test is skipped.
+fn named(variable: &str) -> Option<PathBuf> {
+    let path = std::env::var_os(variable).map(PathBuf::from);
+    if path.is_none() {
+        eprintln!("skipped: {variable} is not set");
+    }
+    path
 }
 
 fn config() -> DeviceConfig {
@@ -39,6 +47,16 @@ fn run(test: impl AsyncFnOnce()) {
         .build()
         .unwrap();
     runtime.block_on(test());
+}
+
+/// Runs a test of the device without data, and empties it again.
+fn run_on_empty(test: impl AsyncFnOnce(SharedDevice)) {
+    run(async || {
+        let device = opened(&config());
+        empty(&device).await;
+        test(device).await;
+        empty(&opened(&config())).await;
+    });
 }
 
 async fn empty(device: &SharedDevice) {
@@ -200,12 +218,10 @@ fn an_append_that_the_kernel_refuses_is_repeated() {
 #[test]
 #[ignore = "needs a scratch zoned block device in FLOE_TEST_ZONED_DEVICE"]
 fn zones_that_were_reset_by_passthrough_take_appends() {
-    let Some(namespace) = std::env::var_os("FLOE_TEST_ZONED_NAMESPACE").map(PathBuf::from) else {
-        return eprintln!("skipped: no namespace behind the block device");
+    let Some(namespace) = named("FLOE_TEST_ZONED_NAMESPACE") else {
+        return;
     };
-    run(async || {
-        let device = opened(&config());
-        empty(&device).await;
+    run_on_empty(async |device| {
         for number in 0..3 {
             append(&device, 0, number).await.unwrap();
         }
@@ -217,19 +233,18 @@ fn zones_that_were_reset_by_passthrough_take_appends() {
         .await;
         let device = opened(&config());
         for number in 0..3 {
-            let at = append(&device, 0, number).await.expect("it is repeated");
-            let block = u64::from(device.geometry().block_size);
-            assert_eq!(at.offset, number * block);
+            let at = append(&device, 0, number).await;
+            let place = number * u64::from(device.geometry().block_size);
+            assert_eq!(at.expect("it is repeated").offset, place);
         }
-        empty(&device).await;
     });
 }
 
 #[test]
 #[ignore = "needs zoned null_blk in FLOE_TEST_ZONED_DEVICE, and its folder in FLOE_TEST_ZONED_CONDITIONS"]
 fn zones_that_the_drive_withdraws_are_known() {
-    let Some(folder) = std::env::var_os("FLOE_TEST_ZONED_CONDITIONS").map(PathBuf::from) else {
-        return eprintln!("skipped: no drive that withdraws zones at command");
+    let Some(folder) = named("FLOE_TEST_ZONED_CONDITIONS") else {
+        return;
     };
     run(async || {
         let device = opened(&config());

@@ -102,6 +102,20 @@ async fn uploads_in_parts_have_the_announced_size() {
 }
 
 #[tokio::test]
+async fn uploads_in_parts_are_read_by_part() {
+    let (rig, _) = beside_s3().await;
+    let begun = rig.send("POST", "/kept/m?uploads", &[], "").await;
+    let id = begun.tags("UploadId")[0].to_owned();
+    let parts = ["ab".into(), "cde".into()];
+    let list = rig.upload_parts("/kept/m", &id, &parts);
+    let done = format!("/kept/m?uploadId={id}");
+    assert_eq!(rig.send("POST", &done, &[], list.await).await.status, 200);
+    let part = rig.get("/kept/m?partNumber=2", &[]).await;
+    assert_eq!((part.status, part.text()), (206, "cde"));
+    assert_eq!(part.header("x-amz-mp-parts-count"), "2");
+}
+
+#[tokio::test]
 async fn copies_go_into_them_out_of_them_and_between_them() {
     let root = tempfile::tempdir().unwrap();
     std::fs::create_dir(root.path().join("bucket")).unwrap();

@@ -1,5 +1,9 @@
 //! S3 in front of a directory.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use crc_fast::CrcAlgorithm;
 use floe::OriginConfig;
 
 use crate::origins::rig_over;
@@ -296,6 +300,171 @@ async fn checksums_of_parts_make_that_of_the_whole() {
     assert_eq!(asked.tags("PartsCount"), ["2"], "{}", asked.text());
     // The CRC32C of twice the four bytes of the part's.
     assert_eq!(got.header("x-amz-checksum-crc32c"), "X/LhIw==-2");
+}
+
+/// The checksum of `bytes` as S3 writes it.
+fn checksum(algorithm: CrcAlgorithm, bytes: &[u8]) -> String {
+    let width = match algorithm {
+        CrcAlgorithm::Crc64Nvme => 8,
+        _ => 4,
+    };
+    let sum = crc_fast::checksum(algorithm, bytes).to_be_bytes();
+    STANDARD.encode(&sum[8 - width..])
+}
+
+#[tokio::test]
+async fn the_checksum_of_all_bytes_is_made_of_those_of_the_parts() {
+    let Fixture { rig, root: _root } = fixture().await;
+    let parts = ["hello, ", "", "wide world"];
+    for (name, algorithm) in [
+        ("CRC32", CrcAlgorithm::Crc32IsoHdlc),
+        ("CRC32C", CrcAlgorithm::Crc32Iscsi),
+        ("CRC64NVME", CrcAlgorithm::Crc64Nvme),
+    ] {
+        let header = format!("x-amz-checksum-{}", name.to_lowercase());
+        let kind = [
+            ("x-amz-checksum-algorithm", name),
+            ("x-amz-checksum-type", "FULL_OBJECT"),
+        ];
+        let begun = rig.send("POST", "/bucket/key?uploads", &kind, "").await;
+        assert_eq!(begun.header("x-amz-checksum-type"), "FULL_OBJECT");
+        assert_eq!(begun.header("x-amz-checksum-algorithm"), name);
+        let id = begun.tags("UploadId")[0].to_owned();
+        let mut list = String::new();
+        for (number, part) in (1..).zip(parts) {
+            let path = format!("/bucket/key?partNumber={number}&uploadId={id}");
+            let sum = checksum(algorithm, part.as_bytes());
+            let sent = rig.send("PUT", &path, &[(&header, &sum)], part).await;
+            let tag = sent.header("etag");
+            list += &format!("<Part><PartNumber>{number}</PartNumber><ETag>{tag}</ETag></Part>");
+        }
+        let path = format!("/bucket/key?uploadId={id}");
+        let known = rig.get(&path, &[]).await;
+        assert_eq!(
+            known.tags("ChecksumType"),
+            ["FULL_OBJECT"],
+            "{}",
+            known.text()
+        );
+        let list = format!("<CompleteMultipartUpload>{list}</CompleteMultipartUpload>");
+        let wrong = checksum(algorithm, b"others");
+        let whole = checksum(algorithm, parts.concat().as_bytes());
+        for (announced, code) in [
+            ((&*header, &*wrong), "BadDigest"),
+            (("x-amz-checksum-type", "COMPOSITE"), "InvalidRequest"),
+            (("x-amz-checksum-sha256", "AAAA"), "InvalidRequest"),
+        ] {
+            let refused = rig.send("POST", &path, &[announced], list.clone()).await;
+            assert_eq!(refused.code(), code, "{}", refused.text());
+        }
+        let announced = [(&*header, &*whole), ("x-amz-checksum-type", "FULL_OBJECT")];
+        for _ in 0..2 {
+            let done = rig.send("POST", &path, &announced, list.clone()).await;
+            assert_eq!(done.status, 200, "{}", done.text());
+        }
+        let copy = [("x-amz-copy-source", "/bucket/key")];
+        rig.send("PUT", "/bucket/copy", &copy, "").await;
+        for key in ["key", "copy"] {
+            let mode = [("x-amz-checksum-mode", "ENABLED")];
+            let got = rig.get(&format!("/bucket/{key}"), &mode).await;
+            assert_eq!(got.text(), parts.concat());
+            assert_eq!(got.header(&header), whole, "{key}");
+            assert_eq!(got.header("x-amz-checksum-type"), "FULL_OBJECT");
+            assert!(!got.headers.contains_key("x-floe-parts"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn kinds_of_checksums_fit_their_algorithms() {
+    let Fixture { rig, root: _root } = fixture().await;
+    let begin =
+        async |headers: &[(&str, &str)]| rig.send("POST", "/bucket/key?uploads", headers, "").await;
+    const NAME: &str = "x-amz-checksum-algorithm";
+    const KIND: &str = "x-amz-checksum-type";
+    for refused in [
+        &[(KIND, "FULL_OBJECT")][..],
+        &[(NAME, "MD4")],
+        &[(NAME, "SHA256"), (KIND, "FULL_OBJECT")],
+        &[(NAME, "CRC64NVME"), (KIND, "COMPOSITE")],
+    ] {
+        let begun = begin(refused).await;
+        assert_eq!(begun.code(), "InvalidRequest", "{refused:?}");
+    }
+    for (name, kind) in [
+        ("CRC32", "COMPOSITE"),
+        ("SHA1", "COMPOSITE"),
+        ("CRC64NVME", "FULL_OBJECT"),
+    ] {
+        assert_eq!(begin(&[(NAME, name)]).await.header(KIND), kind, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn parts_are_read_as_they_were_uploaded() {
+    let Fixture { rig, root } = fixture().await;
+    let begun = rig.send("POST", "/bucket/key?uploads", &[], "").await;
+    let id = begun.tags("UploadId")[0].to_owned();
+    let sent = ["first", "again", "the end"].map(Bytes::from);
+    let list = rig.upload_parts("/bucket/key", &id, &sent).await;
+    let path = format!("/bucket/key?uploadId={id}");
+    assert_eq!(rig.send("POST", &path, &[], list).await.status, 200);
+    for (number, bytes, range) in [
+        (1, "first", "bytes 0-4/17"),
+        (2, "again", "bytes 5-9/17"),
+        (3, "the end", "bytes 10-16/17"),
+    ] {
+        let path = format!("/bucket/key?partNumber={number}");
+        for method in ["GET", "HEAD"] {
+            let got = rig.send(method, &path, &[], "").await;
+            assert_eq!(got.status, 206, "{}", got.text());
+            assert_eq!(got.header("x-amz-mp-parts-count"), "3");
+            assert_eq!(got.header("content-range"), range);
+            assert_eq!(got.header("content-length"), bytes.len().to_string());
+            let body = if method == "GET" { bytes } else { "" };
+            assert_eq!(got.text(), body);
+        }
+        let tag = rig.get("/bucket/key", &[]).await.header("etag").to_owned();
+        let got = rig.get(&path, &[("if-none-match", &tag)]).await;
+        assert_eq!(got.status, 304);
+    }
+    let got = rig.get("/bucket/key?partNumber=4", &[]).await;
+    assert_eq!((got.status, got.code()), (416, "InvalidPartNumber"));
+    for wrong in ["partNumber=0", "partNumber=x", "partNumber=1&partNumber=2"] {
+        let got = rig.get(&format!("/bucket/key?{wrong}"), &[]).await;
+        assert_eq!(got.code(), "InvalidArgument", "{wrong}");
+    }
+    let ranged = [("range", "bytes=0-1")];
+    let got = rig.get("/bucket/key?partNumber=1", &ranged).await;
+    assert_eq!(got.code(), "InvalidRequest");
+    let asked = [
+        ("x-amz-object-attributes", "ObjectParts"),
+        ("x-amz-max-parts", "1"),
+        ("x-amz-part-number-marker", "1"),
+    ];
+    let got = rig.get("/bucket/key?attributes", &asked).await;
+    let of = |tag: &str| got.tags(tag).join(" ");
+    assert_eq!(
+        (of("PartsCount"), of("Size"), of("PartNumber")),
+        ("3".into(), "5".into(), "2".into())
+    );
+    assert_eq!(
+        (of("IsTruncated"), of("NextPartNumberMarker")),
+        ("true".into(), "2".into())
+    );
+    // An object that was uploaded as a whole is one part.
+    for (key, text) in [("whole", "text"), ("empty", "")] {
+        rig.send("PUT", &format!("/bucket/{key}"), &[], text).await;
+        let got = rig.get(&format!("/bucket/{key}?partNumber=1"), &[]).await;
+        assert_eq!(got.text(), text);
+        assert!(!got.headers.contains_key("x-amz-mp-parts-count"));
+        let got = rig.get(&format!("/bucket/{key}?partNumber=2"), &[]).await;
+        assert_eq!(got.code(), "InvalidPartNumber", "{key}");
+    }
+    // Another program's bytes have no parts.
+    std::fs::write(root.path().join("bucket/key"), "seventeen  bytes!").unwrap();
+    let got = rig.get("/bucket/key?partNumber=1", &[]).await;
+    assert_eq!(got.text(), "seventeen  bytes!");
 }
 
 /// A copy is one piece.

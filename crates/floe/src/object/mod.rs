@@ -64,8 +64,8 @@ pub use warm::{Cached, Warmed};
 
 use crate::origin::{
     BucketInfo, CompleteRequest, DeleteCondition, ForwardAnswer, ForwardRequest, ListPage,
-    ListRequest, Origin, OriginError, PartInfo, PartRequest, PutRequest, PutResponse, UploadInfo,
-    UploadTurn,
+    ListRequest, Origin, OriginError, PartRequest, PendingParts, PutRequest, PutResponse,
+    UploadInfo, UploadTurn,
 };
 use crate::store::Store;
 use background::Background;
@@ -617,7 +617,7 @@ impl ObjectCache {
         &self,
         key: &ObjectKey,
         upload: &str,
-    ) -> Result<Vec<PartInfo>, ObjectError> {
+    ) -> Result<PendingParts, ObjectError> {
         Ok(self.origin_of(key.bucket()).list_parts(key, upload).await?)
     }
 

@@ -6,7 +6,8 @@ use super::error::OriginError;
 use super::forward::{ForwardAnswer, ForwardBody, ForwardHead};
 use super::types::{
     Attributes, BucketInfo, CompleteRequest, DeleteCondition, GetRequest, ListPage, ListRequest,
-    ObjectKey, ObjectMeta, OriginRead, PartInfo, PartRequest, PutRequest, PutResponse, UploadInfo,
+    ObjectKey, ObjectMeta, OriginRead, PartRequest, PendingParts, PutRequest, PutResponse,
+    UploadInfo,
 };
 
 /// One kind of origin: a single attempt of each operation, without the retries,
@@ -135,12 +136,8 @@ pub trait Backend: Send + Sync + 'static {
         ))
     }
 
-    /// Lists an upload's parts in ascending order of their numbers.
-    async fn list_parts(
-        &self,
-        key: &ObjectKey,
-        upload: &str,
-    ) -> Result<Vec<PartInfo>, OriginError> {
+    /// Lists an upload's parts.
+    async fn list_parts(&self, key: &ObjectKey, upload: &str) -> Result<PendingParts, OriginError> {
         let _ = (key, upload);
         Err(OriginError::Unsupported(
             "list the parts of uploads; the client that uploads keeps the list, or asks the origin itself".into(),

@@ -20,6 +20,7 @@ mod guard;
 mod hexadecimal;
 mod kind;
 pub(crate) mod page;
+mod parts;
 mod remote;
 mod stats;
 mod turn;
@@ -41,13 +42,14 @@ pub use forward::{
     remove_connection_headers,
 };
 pub use kind::OriginKind;
+pub use parts::PartSizes;
 pub use stats::{LATENCY_BOUNDS_MS, OperationStats, OriginOperation, OriginReason, OriginStats};
 pub use turn::UploadTurn;
 pub use types::{
     Attributes, BoxError, BucketInfo, ByteRange, CompleteRequest, DeleteCondition, GetRequest,
     Headers, LateHeaders, ListPage, ListRequest, ListedObject, ObjectKey, ObjectMeta, OriginBody,
-    OriginRead, PartInfo, PartRequest, PutCondition, PutRequest, PutResponse, UploadBody,
-    UploadInfo, UploadedPart,
+    OriginRead, PartInfo, PartRequest, PendingParts, PutCondition, PutRequest, PutResponse,
+    UploadBody, UploadInfo, UploadedPart,
 };
 pub(crate) use types::{debug_fields, require_bucket_name};
 
@@ -295,12 +297,12 @@ impl Origin {
             .await
     }
 
-    /// Lists an upload's parts in ascending order of their numbers.
+    /// Lists an upload's parts.
     pub async fn list_parts(
         &self,
         key: &ObjectKey,
         upload: &str,
-    ) -> Result<Vec<PartInfo>, OriginError> {
+    ) -> Result<PendingParts, OriginError> {
         self.guard
             .run(OriginOperation::List, || {
                 self.backend.list_parts(key, upload)

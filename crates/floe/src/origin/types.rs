@@ -451,6 +451,15 @@ pub struct PartInfo {
     pub headers: Headers,
 }
 
+/// The parts of a pending multipart upload.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PendingParts {
+    /// Headers that were stored with the upload, such as the checksum that its object is to get.
+    pub headers: Headers,
+    /// The parts, in ascending order of their numbers.
+    pub parts: Vec<PartInfo>,
+}
+
 /// A pending multipart upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UploadInfo {

@@ -4,7 +4,11 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::hexadecimal;
+use super::parts;
 use super::types::{Attributes, CompleteRequest, ObjectKey, PutResponse};
+
+/// Headers about checksums begin so.
+pub(crate) const OF_CHECKSUMS: &str = "x-amz-checksum-";
 
 /// A pending upload.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -31,6 +35,18 @@ impl PendingUpload {
             key: name.key().to_owned(),
             attributes,
         }
+    }
+
+    /// The headers of the object that it becomes, of parts of these sizes. The request has the
+    /// checksums.
+    pub(crate) fn completed(self, request: &CompleteRequest, sizes: &[u64]) -> Attributes {
+        let mut attributes = self.attributes;
+        let headers = &mut attributes.headers;
+        headers.retain(|(name, _)| !name.starts_with(OF_CHECKSUMS));
+        headers.extend(request.headers.iter().cloned());
+        let numbers = request.parts.iter().map(|part| part.number);
+        headers.extend(parts::header(numbers.zip(sizes.iter().copied())));
+        attributes
     }
 
     /// True if its object is in the bucket.

@@ -8,17 +8,20 @@ use floe::object::{
     ConditionalRead, Conditions, Consistency, ObjectBody, ObjectCache, ObjectError, ObjectHead,
     ObjectKey, ObjectMeta, ObjectRead, Outcome, Verdict,
 };
-use floe::origin::{ByteRange, OriginError};
-use http::header::{HeaderName, IF_MATCH, IF_NONE_MATCH, ORIGIN, RANGE};
-use http::{HeaderMap, StatusCode};
+use floe::origin::{ByteRange, OriginError, PartSizes};
+use http::header::{HeaderName, IF_MATCH, IF_NONE_MATCH, IF_RANGE, ORIGIN, RANGE};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use s3s::{S3Error, S3Result};
 
 use super::checksums;
 use super::condition::conditions;
-use super::error::{precondition_failed, range_not_satisfiable, s3_error};
+use super::error::{custom, precondition_failed, range_not_satisfiable, s3_error};
 use super::passable::is_stable;
 use super::range::requested_range;
 use crate::net::Home;
+
+/// Most versions of an object that a read of a part of it looks at.
+const PART_TRIES_MAX: usize = 4;
 
 /// Answers reads of objects.
 pub(crate) struct Answers {
@@ -59,6 +62,49 @@ impl Answers {
         answered.1 = answered.1.map(|body| self.home.stream(body));
         answered.0.leave_checksums_to(headers);
         Ok(answered)
+    }
+
+    /// Answers a read of a part of an object, with the number of parts if it was uploaded in
+    /// parts. Only an object that was not is one part.
+    ///
+    /// # Errors
+    /// There is no such part, or the object changes all the time.
+    pub(super) async fn part(
+        &self,
+        is_head: bool,
+        key: &ObjectKey,
+        number: u32,
+        headers: &HeaderMap,
+    ) -> S3Result<(Answered, Option<u64>)> {
+        for _ in 0..PART_TRIES_MAX {
+            let known = self.home.run(self.cache.head(key)).await;
+            let known = known.map_err(s3_error)?.meta;
+            let sizes = PartSizes::of(&known.attributes.headers, known.size);
+            let range = match &sizes {
+                Some(sizes) => sizes.range(number),
+                None => (number == 1).then_some(0..known.size),
+            };
+            let range = range.filter(|range| !range.is_empty() || known.size == 0);
+            let range = range.ok_or_else(no_such_part)?;
+            let mut headers = headers.clone();
+            headers.remove(IF_RANGE);
+            if !range.is_empty() {
+                let bytes = format!("bytes={}-{}", range.start, range.end - 1);
+                let bytes = HeaderValue::try_from(bytes).map_err(|_| no_such_part())?;
+                headers.insert(RANGE, bytes);
+            }
+            let answered = match self.answer(is_head, key, &headers).await {
+                Ok(answered) => answered,
+                Err(Unread::Refused(error)) => return Err(error),
+                // Unreachable: no origin of S3 is behind it.
+                Err(Unread::OfOrigin { .. }) => return Err(precondition_failed()),
+            };
+            // The parts of another version may be others.
+            if answered.0.meta.etag == known.etag {
+                return Ok((answered, sizes.map(|sizes| sizes.count())));
+            }
+        }
+        Err(s3_error(ObjectError::Changed))
     }
 
     async fn found(
@@ -136,6 +182,12 @@ pub(super) fn of_read(read: ObjectRead, is_partial: bool, headers: &HeaderMap) -
     let mut answered = Head::of_read(read, is_partial);
     answered.0.leave_checksums_to(headers);
     answered
+}
+
+fn no_such_part() -> S3Error {
+    let status = StatusCode::RANGE_NOT_SATISFIABLE;
+    let message = "The requested partnumber is not satisfiable";
+    custom("InvalidPartNumber", status, message)
 }
 
 fn wants_checksums(headers: &HeaderMap) -> bool {
@@ -266,11 +318,11 @@ pub(super) fn describe(meta: &ObjectMeta, has_object: bool, mut put: impl FnMut(
     }
     put_valid("accept-ranges", "bytes");
     for (name, value) in &attributes.headers {
-        let is_framing = matches!(
+        let is_own = matches!(
             &**name,
-            "content-length" | "transfer-encoding" | "connection"
+            "content-length" | "transfer-encoding" | "connection" | PartSizes::HEADER
         );
-        if !is_framing && HeaderName::try_from(name).is_ok() {
+        if !is_own && HeaderName::try_from(name).is_ok() {
             put_valid(name, value);
         }
     }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use floe::object::{ObjectCache, ObjectKey, ObjectMeta};
+use floe::origin::PartSizes;
 use http::header::{CONTENT_TYPE, HeaderValue, LAST_MODIFIED};
 use http::{HeaderMap, Method, Uri};
 use s3s::{Body, S3Request, S3Response, S3Result};
@@ -11,7 +12,7 @@ use super::checksums;
 use super::error::{invalid_argument, s3_error};
 use super::kept::reject_dropped;
 use super::query::Query;
-use super::read::reject_versions_and_parts;
+use super::read::reject_versions;
 use super::target::Domains;
 
 const NAMES: [&str; 5] = [
@@ -21,6 +22,9 @@ const NAMES: [&str; 5] = [
     "ObjectSize",
     "StorageClass",
 ];
+
+/// Most parts of a page, as in S3.
+const PAGE_PARTS_MAX: u32 = 1000;
 
 /// Answers requests for attributes of objects.
 pub(crate) struct ObjectAttributes {
@@ -38,13 +42,17 @@ impl ObjectAttributes {
     pub(super) async fn call(&self, request: &S3Request<Body>) -> S3Result<S3Response<Body>> {
         let query = Query::of(&request.uri);
         reject_dropped("GetObjectAttributes", &query, &request.headers)?;
-        reject_versions_and_parts(&query)?;
+        reject_versions(&query)?;
         let asked = asked(&request.headers)?;
         let object = self.domains.object(&request.uri, &request.headers);
         let (bucket, key) = object.ok_or_else(|| invalid_argument("no object is named"))?;
         let found = self.cache.head(&ObjectKey::new(bucket, key)).await;
         let meta = found.map_err(s3_error)?.meta;
-        let mut response = S3Response::new(Body::from(document(&meta, &asked)));
+        let page = match asked.contains(&"ObjectParts") {
+            true => Some(Page::asked(&request.headers)?),
+            false => None,
+        };
+        let mut response = S3Response::new(Body::from(document(&meta, &asked, page)));
         let xml = HeaderValue::from_static("application/xml");
         response.headers.insert(CONTENT_TYPE, xml);
         if let Some(time) = meta.last_modified
@@ -73,7 +81,69 @@ fn asked(headers: &HeaderMap) -> S3Result<Vec<&str>> {
     }
 }
 
-fn document(meta: &ObjectMeta, asked: &[&str]) -> String {
+/// A page of the list of parts.
+#[derive(Clone, Copy)]
+struct Page {
+    after: u32,
+    parts_max: u32,
+}
+
+impl Page {
+    fn asked(headers: &HeaderMap) -> S3Result<Self> {
+        let number = |name, default| match headers.get(name) {
+            None => Ok(default),
+            Some(value) => {
+                let number = value
+                    .to_str()
+                    .ok()
+                    .and_then(|text| text.trim().parse().ok());
+                number.ok_or_else(|| invalid_argument(format!("{name} is no number")))
+            }
+        };
+        Ok(Page {
+            after: number("x-amz-part-number-marker", 0)?,
+            parts_max: number("x-amz-max-parts", PAGE_PARTS_MAX)?.min(PAGE_PARTS_MAX),
+        })
+    }
+}
+
+/// The parts that the object was uploaded in. Of parts of too many sizes only the number is
+/// known, from the entity tag.
+fn parts(xml: &mut String, meta: &ObjectMeta, page: Page) {
+    let tag = meta.client_etag().unwrap_or_default().trim_matches('"');
+    let of_tag = tag.rsplit_once('-').filter(|_| meta.content_etag.is_some());
+    let Some(sizes) = PartSizes::of(&meta.attributes.headers, meta.size) else {
+        if let Some((_, count)) = of_tag {
+            xml.push_str("<ObjectParts>");
+            element(xml, "PartsCount", count);
+            xml.push_str("</ObjectParts>");
+        }
+        return;
+    };
+    let listed = (page.after.saturating_add(1)..)
+        .take(page.parts_max as usize)
+        .map_while(|number| Some((number, sizes.range(number)?)));
+    let mut last = page.after;
+    let mut rows = String::new();
+    for (number, range) in listed {
+        rows.push_str("<Part>");
+        element(&mut rows, "PartNumber", &number.to_string());
+        element(&mut rows, "Size", &(range.end - range.start).to_string());
+        rows.push_str("</Part>");
+        last = number;
+    }
+    let is_truncated = u64::from(last) < sizes.count() && page.parts_max > 0;
+    xml.push_str("<ObjectParts>");
+    element(xml, "IsTruncated", &is_truncated.to_string());
+    element(xml, "MaxParts", &page.parts_max.to_string());
+    element(xml, "NextPartNumberMarker", &last.to_string());
+    element(xml, "PartNumberMarker", &page.after.to_string());
+    xml.push_str(&rows);
+    element(xml, "PartsCount", &sizes.count().to_string());
+    xml.push_str("</ObjectParts>");
+}
+
+fn document(meta: &ObjectMeta, asked: &[&str], page: Option<Page>) -> String {
     let mut xml = String::from(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
          <GetObjectAttributesResponse xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">",
@@ -102,14 +172,8 @@ fn document(meta: &ObjectMeta, asked: &[&str]) -> String {
         }
         xml.push_str("</Checksum>");
     }
-    let parts = tag.rsplit_once('-').map(|(_, parts)| parts);
-    if asked.contains(&"ObjectParts")
-        && meta.content_etag.is_some()
-        && let Some(parts) = parts
-    {
-        xml.push_str("<ObjectParts>");
-        element(&mut xml, "PartsCount", parts);
-        xml.push_str("</ObjectParts>");
+    if let Some(page) = page {
+        parts(&mut xml, meta, page);
     }
     if asked.contains(&"StorageClass") {
         let class = meta.attributes.storage_class.as_deref();

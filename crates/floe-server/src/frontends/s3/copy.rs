@@ -2,7 +2,7 @@
 
 use floe::object::{ConditionalRead, ObjectCache, ObjectKey, ObjectRead};
 use floe::origin::{
-    Attributes, BoxError, ByteRange, LateHeaders, PutRequest, PutResponse, UploadTurn,
+    Attributes, BoxError, ByteRange, LateHeaders, PartSizes, PutRequest, PutResponse, UploadTurn,
 };
 use futures::StreamExt;
 use http::HeaderMap;
@@ -36,6 +36,7 @@ pub(crate) async fn copy_object(
     let condition = replace_condition(&request.headers)?;
     let (turn, read) = open_source(cache, (&source, &target), None, &request.headers).await?;
     let mut kept = read.meta.attributes.clone();
+    kept.headers.retain(|(name, _)| name != PartSizes::HEADER);
     // The copy has no parts, and an S3 origin computes its own.
     if checksums::are_of_parts(&kept.headers) || cache.forwards(Some(target.bucket())) {
         checksums::remove(&mut kept.headers);

@@ -57,8 +57,8 @@ fn honoured(operation: &str) -> &'static [&'static [&'static str]] {
     match operation {
         "PutObject" => &[CHECKSUMS, FRAMES, OBJECT],
         "UploadPart" => &[CHECKSUMS, FRAMES],
-        "CreateMultipartUpload" => &[OBJECT, &["x-amz-checksum-algorithm"]],
-        "CompleteMultipartUpload" => &[&[OBJECT_SIZE]],
+        "CreateMultipartUpload" => &[OBJECT, &["x-amz-checksum-algorithm", "x-amz-checksum-type"]],
+        "CompleteMultipartUpload" => &[CHECKSUMS, &["x-amz-checksum-type", OBJECT_SIZE]],
         "CopyObject" => &[
             SOURCE,
             OBJECT,

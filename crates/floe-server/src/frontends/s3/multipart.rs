@@ -1,10 +1,10 @@
 //! Multipart uploads, without the uploads of bytes: lists parts and uploads,
 //! and copies parts from other objects.
 
-use floe::object::{ObjectCache, ObjectKey};
+use floe::object::{ObjectCache, ObjectError, ObjectKey};
 use floe::origin::{
-    BoxError, ByteRange, Headers, LateHeaders, PartInfo, PartRequest, PutResponse, UploadInfo,
-    UploadedPart,
+    BoxError, ByteRange, Headers, LateHeaders, OriginError, PartInfo, PartRequest, PendingParts,
+    PutResponse, UploadInfo, UploadedPart,
 };
 use futures::StreamExt;
 use http::HeaderMap;
@@ -17,7 +17,7 @@ use s3s::{S3Error, S3ErrorCode, S3Request, S3Result};
 
 use super::checksums;
 use super::copy::{open_source, source_key};
-use super::error::{invalid_argument, s3_error, with};
+use super::error::{invalid_argument, not_implemented, s3_error, with};
 use super::fields::{etag, part_number};
 use super::kept::OBJECT_SIZE;
 use super::list::{Text, owner, timestamp};
@@ -36,10 +36,9 @@ pub(crate) async fn list_parts(
         None => 0,
     };
     let most = page_size("max-parts", input.max_parts)?;
-    let mut parts: Vec<PartInfo> = cache
-        .list_parts(&key, &input.upload_id)
-        .await
-        .map_err(s3_error)?;
+    let found = cache.list_parts(&key, &input.upload_id).await;
+    let PendingParts { headers, mut parts } = found.map_err(s3_error)?;
+    let (checksum_algorithm, checksum_type) = checksums::promised(&headers);
     parts.retain(|part| part.number > after);
     let is_truncated = parts.len() > most;
     parts.truncate(most);
@@ -53,6 +52,8 @@ pub(crate) async fn list_parts(
         max_parts: Some(most as i32),
         is_truncated: Some(is_truncated),
         parts: Some(parts.into_iter().map(part).collect()),
+        checksum_algorithm,
+        checksum_type,
         ..ListPartsOutput::default()
     })
 }
@@ -94,15 +95,51 @@ pub(super) fn announced_size(headers: &HeaderMap) -> S3Result<Option<u64>> {
         .ok_or_else(|| invalid_argument(format!("{OBJECT_SIZE} is no number of bytes")))
 }
 
+/// What the completion of an upload says of the object.
+pub(super) struct Announced {
+    /// Of the parts, in their order.
+    pub(super) parts: Vec<Checksum>,
+    pub(super) whole: Checksum,
+    pub(super) size: Option<u64>,
+}
+
+/// The headers of the object that an upload becomes, but for those with which it began.
+///
+/// # Errors
+/// What is announced differs from what the origin has, or cannot be compared.
+pub(super) async fn completed(
+    cache: &ObjectCache,
+    (key, upload): (&ObjectKey, &str),
+    parts: &[UploadedPart],
+    announced: &Announced,
+) -> S3Result<Headers> {
+    let kept = match cache.list_parts(key, upload).await {
+        Ok(kept) => kept,
+        // Not every origin lists parts.
+        Err(ObjectError::Origin(OriginError::Unsupported(_))) => {
+            return match (&announced.whole, announced.size) {
+                (_, Some(_)) => Err(not_implemented(OBJECT_SIZE)),
+                (whole, _) if *whole != Checksum::default() => {
+                    Err(not_implemented("checksums of objects in parts"))
+                }
+                _ => Ok(Headers::new()),
+            };
+        }
+        // It may be completed, and then gets its answer again.
+        Err(ObjectError::Origin(OriginError::NoSuchUpload(_))) => return Ok(Headers::new()),
+        Err(error) => return Err(s3_error(error)),
+    };
+    check_size(&kept.parts, parts, announced.size)?;
+    let headers = checksums_of(&kept, parts, &announced.parts)?;
+    checksums::compare(&headers, &announced.whole)?;
+    Ok(headers)
+}
+
 /// Compares the announced size with that of the parts.
 ///
 /// # Errors
 /// They differ. A part that the origin does not have is left to the completion.
-pub(super) fn check_size(
-    kept: &[PartInfo],
-    parts: &[UploadedPart],
-    announced: Option<u64>,
-) -> S3Result<()> {
+fn check_size(kept: &[PartInfo], parts: &[UploadedPart], announced: Option<u64>) -> S3Result<()> {
     let sizes = parts.iter().map(|part| {
         let mut kept = kept.iter();
         kept.find(|kept| kept.number == part.number)
@@ -122,19 +159,21 @@ pub(super) fn check_size(
 ///
 /// # Errors
 /// A part that the origin has does not have the announced checksum.
-pub(super) fn checksums_of(
-    kept: &[PartInfo],
+fn checksums_of(
+    kept: &PendingParts,
     parts: &[UploadedPart],
     announced: &[Checksum],
 ) -> S3Result<Headers> {
     let stored = |number: u32| {
-        let part = kept.iter().find(|part| part.number == number)?;
-        checksums::of(&part.headers)
+        let mut kept = kept.parts.iter();
+        let part = kept.find(|part| part.number == number)?;
+        Some((checksums::of(&part.headers)?, part.size))
     };
+    let (_, kind) = checksums::promised(&kept.headers);
     let mut found = Vec::with_capacity(parts.len());
     let mut is_complete = true;
     for (part, announced) in parts.iter().zip(announced) {
-        let Some(stored) = stored(part.number) else {
+        let Some((stored, size)) = stored(part.number) else {
             // The object gets no checksum; those of other parts are compared all the same.
             is_complete = false;
             continue;
@@ -151,10 +190,10 @@ pub(super) fn checksums_of(
             let message = format!("part {} has another checksum", part.number);
             return Err(with(S3ErrorCode::InvalidPart, message));
         }
-        found.push(stored);
+        found.push((stored, size));
     }
     match is_complete {
-        true => Ok(checksums::of_parts(&found)),
+        true => Ok(checksums::of_parts(&found, kind.as_ref())),
         false => Ok(Headers::new()),
     }
 }
@@ -338,7 +377,10 @@ mod tests {
             headers,
         };
         let header = ("x-amz-checksum-crc32".to_owned(), "AAAAAA==".to_owned());
-        let kept = [kept(1, Headers::new()), kept(2, vec![header])];
+        let kept = PendingParts {
+            headers: Headers::new(),
+            parts: vec![kept(1, Headers::new()), kept(2, vec![header])],
+        };
         let parts = [1, 2].map(|number| UploadedPart {
             number,
             etag: String::new(),

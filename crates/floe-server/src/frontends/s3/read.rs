@@ -7,18 +7,21 @@ use std::ops::Range;
 
 use floe::object::ObjectKey;
 use futures::StreamExt;
-use http::header::{self, HeaderName};
+use http::header::{self, HeaderName, RANGE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use http_body::Frame;
 use http_body_util::StreamBody;
-use s3s::{Body, S3Request, S3Response, S3Result};
+use s3s::{Body, S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::answer::{Answered, Answers, Unread, describe};
-use super::error::{invalid_argument, not_implemented, precondition_failed};
+use super::error::{invalid_argument, not_implemented, precondition_failed, with};
+use super::fields::part_number;
 use super::kept::{is_everywhere, reject_dropped};
 use super::query::Query;
 use super::target::Domains;
 
+/// The number of parts, in the answer to a read of one.
+const MP_PARTS_COUNT: HeaderName = HeaderName::from_static("x-amz-mp-parts-count");
 pub(super) const X_FLOE_CACHE: HeaderName = HeaderName::from_static("x-floe-cache");
 
 /// Parameters of an object's URL that request something other than its bytes.
@@ -61,13 +64,37 @@ impl Reads {
             false => "GetObject",
         };
         reject_dropped(operation, &query, &request.headers)?;
-        reject_versions_and_parts(&query)?;
+        reject_versions(&query)?;
+        if let Some(number) = asked_part(&query)? {
+            return self.part(request, number).await;
+        }
         match self.answer(request).await {
             Ok(response) => Ok(response),
             Err(Unread::Refused(error)) => Err(error),
             // Unreachable: no origin of S3 is behind it.
             Err(Unread::OfOrigin { .. }) => Err(precondition_failed()),
         }
+    }
+
+    /// Answers a read of a part of an object, as it was uploaded.
+    async fn part(&self, request: &S3Request<Body>, number: u32) -> S3Result<S3Response<Body>> {
+        let (uri, headers) = (&request.uri, &request.headers);
+        if headers.contains_key(RANGE) {
+            let message = "Cannot specify both Range header and partNumber query parameter";
+            return Err(with(S3ErrorCode::InvalidRequest, message.into()));
+        }
+        let object = self.domains.object(uri, headers);
+        let (bucket, key) = object.ok_or_else(|| invalid_argument("no object is named"))?;
+        let key = ObjectKey::new(bucket, key);
+        let overrides = overridden_headers(&Query::of(uri), request.credentials.is_some())?;
+        let is_head = request.method == Method::HEAD;
+        let (answer, count) = self.answers.part(is_head, &key, number, headers).await?;
+        let mut response = answer_of(answer);
+        response.headers.extend(overrides);
+        if let Some(count) = count {
+            response.headers.insert(MP_PARTS_COUNT, count.into());
+        }
+        Ok(response)
     }
 
     /// Answers a read of an object.
@@ -143,19 +170,23 @@ fn is_of_any_read(name: &str) -> bool {
     name == "x-id" || name.starts_with("response-") || is_everywhere(&name.to_ascii_lowercase())
 }
 
-/// Rejects parameters for versions or parts, which a cache of whole objects can
-/// neither honour nor ignore.
-pub(super) fn reject_versions_and_parts(query: &Query) -> S3Result<()> {
-    for (name, value) in query.iter() {
-        match name {
-            "versionId" if value != "null" => {
-                return Err(not_implemented("versions of objects (versionId)"));
-            }
-            "partNumber" => return Err(not_implemented("reading by part (partNumber)")),
-            _ => {}
-        }
+/// Rejects a parameter for versions, which a cache of whole objects can neither honour nor
+/// ignore.
+pub(super) fn reject_versions(query: &Query) -> S3Result<()> {
+    let mut names = query.iter();
+    match names.any(|(name, value)| name == "versionId" && value != "null") {
+        true => Err(not_implemented("versions of objects (versionId)")),
+        false => Ok(()),
     }
-    Ok(())
+}
+
+/// The part of the object that is asked for.
+fn asked_part(query: &Query) -> S3Result<Option<u32>> {
+    if !query.has("partNumber") {
+        return Ok(None);
+    }
+    let number = query.only("partNumber").and_then(|text| text.parse().ok());
+    part_number(number.unwrap_or_default()).map(Some)
 }
 
 /// The `response-…` parameters, by which a signed request sets headers of its response.

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::SystemTime;
 
-use floe::object::{ObjectCache, ObjectError, ObjectKey};
+use floe::object::{ObjectCache, ObjectKey};
 use floe::origin::{
-    CompleteRequest, DeleteCondition, OriginError, PartRequest, PutRequest, UploadBody,
-    UploadedPart,
+    CompleteRequest, DeleteCondition, PartRequest, PutRequest, UploadBody, UploadedPart,
 };
 use futures::StreamExt;
 use http::HeaderMap;
@@ -21,7 +20,6 @@ use super::condition::{etag_text, put_condition};
 use super::copy;
 use super::error::{invalid_argument, not_implemented, s3_error};
 use super::fields::{attributes, etag, part_number};
-use super::kept::OBJECT_SIZE;
 use super::list;
 use super::multipart;
 use super::policy::Rights;
@@ -220,7 +218,10 @@ impl S3 for Writes {
         request: S3Request<CreateMultipartUploadInput>,
     ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
         let input = request.input;
-        let attributes = attributes(&request.headers)?;
+        let mut attributes = attributes(&request.headers)?;
+        let sums = checksums::asked(&request.headers)?;
+        let (checksum_algorithm, checksum_type) = checksums::promised(&sums);
+        attributes.headers.extend(sums);
         let key = ObjectKey::new(input.bucket.as_str(), input.key.as_str());
         let upload_id = self
             .cache
@@ -231,6 +232,8 @@ impl S3 for Writes {
             bucket: Some(input.bucket),
             key: Some(input.key),
             upload_id: Some(upload_id),
+            checksum_algorithm,
+            checksum_type,
             ..CreateMultipartUploadOutput::default()
         }))
     }
@@ -261,12 +264,22 @@ impl S3 for Writes {
         &self,
         request: S3Request<CompleteMultipartUploadInput>,
     ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
-        let size = multipart::announced_size(&request.headers)?;
         let input = request.input;
         let condition = put_condition(input.if_match, input.if_none_match)?;
         let named = input.multipart_upload.and_then(|upload| upload.parts);
         let named = named.unwrap_or_default();
-        let announced: Vec<Checksum> = named.iter().map(multipart::announced).collect();
+        let announced = multipart::Announced {
+            parts: named.iter().map(multipart::announced).collect(),
+            whole: Checksum {
+                checksum_crc32: input.checksum_crc32,
+                checksum_crc32c: input.checksum_crc32c,
+                checksum_crc64nvme: input.checksum_crc64nvme,
+                checksum_sha1: input.checksum_sha1,
+                checksum_sha256: input.checksum_sha256,
+                checksum_type: input.checksum_type,
+            },
+            size: multipart::announced_size(&request.headers)?,
+        };
         let parts = named
             .into_iter()
             .map(|part| {
@@ -281,23 +294,8 @@ impl S3 for Writes {
             })
             .collect::<S3Result<Vec<_>>>()?;
         let key = ObjectKey::new(input.bucket.as_str(), input.key.as_str());
-        let has_sums = announced.iter().any(|sums| *sums != Checksum::default());
-        let kept = match has_sums || size.is_some() {
-            true => match self.cache.list_parts(&key, &input.upload_id).await {
-                Ok(kept) => kept,
-                Err(ObjectError::Origin(OriginError::Unsupported(_))) if size.is_some() => {
-                    return Err(not_implemented(OBJECT_SIZE));
-                }
-                // Not every origin lists parts, and a completed upload has none.
-                Err(ObjectError::Origin(
-                    OriginError::Unsupported(_) | OriginError::NoSuchUpload(_),
-                )) => Vec::new(),
-                Err(error) => return Err(s3_error(error)),
-            },
-            false => Vec::new(),
-        };
-        multipart::check_size(&kept, &parts, size)?;
-        let headers = multipart::checksums_of(&kept, &parts, &announced)?;
+        let upload = (&key, &*input.upload_id);
+        let headers = multipart::completed(&self.cache, upload, &parts, &announced).await?;
         let checksums = checksums::of(&headers).unwrap_or_default();
         let complete = CompleteRequest {
             upload: input.upload_id,
@@ -314,6 +312,7 @@ impl S3 for Writes {
             e_tag: stored.etag.as_deref().and_then(etag),
             checksum_crc32: checksums.checksum_crc32,
             checksum_crc32c: checksums.checksum_crc32c,
+            checksum_crc64nvme: checksums.checksum_crc64nvme,
             checksum_sha1: checksums.checksum_sha1,
             checksum_sha256: checksums.checksum_sha256,
             checksum_type: checksums.checksum_type,

@@ -14,7 +14,7 @@ use crate::origin::uploads::PendingUpload;
 use crate::origin::{
     Attributes, Backend, BucketInfo, CompleteRequest, DeleteCondition, GetRequest, ListPage,
     ListRequest, ObjectKey, ObjectMeta, OriginBody, OriginError, OriginRead, PartInfo, PartRequest,
-    PutRequest, PutResponse, UploadInfo, check_conditions, clip,
+    PendingParts, PutRequest, PutResponse, UploadInfo, check_conditions, clip,
 };
 
 impl Shared {
@@ -56,9 +56,9 @@ fn length_of(length: Option<u64>) -> Result<u64, OriginError> {
 fn part_infos(
     name: ObjectKey,
     id: String,
-) -> impl FnOnce(&Shared) -> Result<Vec<PartInfo>, OriginError> {
+) -> impl FnOnce(&Shared) -> Result<PendingParts, OriginError> {
     move |shared| {
-        shared.upload(&name, &id)?;
+        let upload = shared.upload(&name, &id)?;
         let parts = shared.names.parts(&id)?.into_iter();
         let kept = parts.filter(|(_, row)| !shared.names.is_gone(&name, row));
         let info = |(number, row): (u32, Row)| PartInfo {
@@ -68,7 +68,10 @@ fn part_infos(
             last_modified: row.meta.last_modified,
             headers: row.meta.attributes.headers,
         };
-        Ok(kept.map(info).collect())
+        Ok(PendingParts {
+            headers: upload.attributes.headers,
+            parts: kept.map(info).collect(),
+        })
     }
 }
 
@@ -159,11 +162,7 @@ impl Backend for CacheOnly {
         ))
     }
 
-    async fn list_parts(
-        &self,
-        key: &ObjectKey,
-        upload: &str,
-    ) -> Result<Vec<PartInfo>, OriginError> {
+    async fn list_parts(&self, key: &ObjectKey, upload: &str) -> Result<PendingParts, OriginError> {
         let infos = part_infos(key.clone(), upload.to_owned());
         self.shared.blocking(infos).await
     }

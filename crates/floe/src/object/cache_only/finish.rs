@@ -135,13 +135,12 @@ impl Shared {
         };
         let tags = request.parts.iter().map(|part| part.etag.as_str());
         let etag = digest::of_parts(tags);
-        let mut attributes = upload.attributes;
-        attributes.headers.extend(request.headers.iter().cloned());
+        let sizes: Vec<u64> = parts.iter().map(|part| part.meta.size).collect();
+        let attributes = upload.completed(request, &sizes);
         let mut written = match &*parts {
             [only] => self.adopted(name, only, attributes),
             parts => {
-                let sizes = parts.iter().map(|part| part.meta.size);
-                let row = self.new_row(name, sizes.sum(), attributes)?;
+                let row = self.new_row(name, sizes.iter().sum(), attributes)?;
                 let lost = OriginError::InvalidPart("a part was evicted; upload it again".into());
                 let whole = |part: &Row| 0..part.meta.size;
                 let sources = parts

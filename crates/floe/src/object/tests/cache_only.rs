@@ -336,7 +336,7 @@ async fn uploads_in_parts_become_objects() {
             parts.push(upload_part(&cache, "a", &upload, number, bytes).await);
         }
         let known = cache.list_parts(&name("a"), &upload).await.unwrap();
-        let known: Vec<_> = known.iter().map(|part| part.size as usize).collect();
+        let known: Vec<_> = known.parts.iter().map(|part| part.size as usize).collect();
         assert_eq!(known, sizes);
         let request = CompleteRequest {
             upload: upload.clone(),

@@ -9,7 +9,9 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::origin::error::OriginError;
+use crate::origin::parts::PartSizes;
 use crate::origin::types::{Attributes, ObjectMeta};
+use crate::origin::uploads::OF_CHECKSUMS;
 
 /// The extended attribute that holds headers, as JSON.
 const XATTR: &str = "user.floe.attributes";
@@ -20,8 +22,10 @@ const XATTR_BYTES_MAX: usize = 64 * 1024;
 /// write of another program the same time.
 const TIME_DROPPED_MAX: Duration = Duration::from_micros(1);
 
-/// Headers that are true only of the bytes with which they were stored.
-const OF_BYTES: &str = "x-amz-checksum-";
+/// True for headers that hold only of the bytes with which they were stored.
+fn is_of_bytes(name: &str) -> bool {
+    name.starts_with(OF_CHECKSUMS) || name == PartSizes::HEADER
+}
 
 /// The content of the extended attribute.
 #[derive(Default, Serialize, Deserialize)]
@@ -41,7 +45,7 @@ impl Stored {
     fn drop_what_bytes_imply(&mut self) {
         (self.etag, self.stamp) = (None, None);
         let headers = &mut self.attributes.headers;
-        headers.retain(|(name, _)| !name.starts_with(OF_BYTES));
+        headers.retain(|(name, _)| !is_of_bytes(name));
     }
 }
 
@@ -177,7 +181,7 @@ fn is_implied(attributes: &Attributes) -> bool {
         ..Attributes::default()
     };
     let mut headers = attributes.headers.iter();
-    *attributes == implied && headers.all(|(name, _)| name.starts_with(OF_BYTES))
+    *attributes == implied && headers.all(|(name, _)| is_of_bytes(name))
 }
 
 /// Sets a file's modification time in nanoseconds. The kernel's own timestamps

@@ -36,8 +36,8 @@ use super::config_error::{OriginConfigError, invalid};
 use super::error::OriginError;
 use super::types::{
     Attributes, BucketInfo, CompleteRequest, DeleteCondition, GetRequest, ListPage, ListRequest,
-    ObjectKey, ObjectMeta, OriginBody, OriginRead, PartInfo, PartRequest, PutCondition, PutRequest,
-    PutResponse, UploadBody, UploadInfo,
+    ObjectKey, ObjectMeta, OriginBody, OriginRead, PartRequest, PendingParts, PutCondition,
+    PutRequest, PutResponse, UploadBody, UploadInfo,
 };
 use super::{check_conditions, clip};
 use bucket::Bucket;
@@ -223,9 +223,7 @@ impl Shared {
         request: &CompleteRequest,
         change: &Change,
     ) -> Result<Staged, OriginError> {
-        let CompleteRequest { upload, parts, .. } = request;
-        let (whole, mut attributes) = self.staging.complete(key, upload, parts, change)?;
-        attributes.headers.extend(request.headers.iter().cloned());
+        let (whole, attributes) = self.staging.complete(key, request, change)?;
         whole.finish(key.key(), &attributes)?;
         Ok(whole)
     }
@@ -428,11 +426,7 @@ impl Backend for DirectoryOrigin {
             .await
     }
 
-    async fn list_parts(
-        &self,
-        key: &ObjectKey,
-        upload: &str,
-    ) -> Result<Vec<PartInfo>, OriginError> {
+    async fn list_parts(&self, key: &ObjectKey, upload: &str) -> Result<PendingParts, OriginError> {
         let (name, id) = (key.clone(), upload.to_owned());
         self.blocking(move |shared| {
             shared.bucket(name.bucket())?;

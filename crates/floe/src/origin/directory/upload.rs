@@ -17,8 +17,8 @@ use super::path::forgive_missing;
 use crate::origin::digest;
 use crate::origin::error::OriginError;
 use crate::origin::types::{
-    Attributes, Headers, ObjectKey, ObjectMeta, PartInfo, PutCondition, PutResponse, UploadInfo,
-    UploadedPart,
+    Attributes, CompleteRequest, Headers, ObjectKey, ObjectMeta, PartInfo, PendingParts,
+    PutCondition, PutResponse, UploadInfo,
 };
 use crate::origin::uploads::{PendingUpload, is_upload_id};
 
@@ -108,14 +108,14 @@ impl Staging {
     pub(super) fn complete(
         &self,
         key: &ObjectKey,
-        upload: &str,
-        parts: &[UploadedPart],
+        request: &CompleteRequest,
         change: &Change,
     ) -> Result<(Staged, Attributes), OriginError> {
-        let (directory, about) = self.about(key, upload)?;
+        let (directory, about) = self.about(key, &request.upload)?;
         let mut whole = self.begin()?;
         let mut is_in_md5 = true;
-        for part in parts {
+        let mut sizes = Vec::with_capacity(request.parts.len());
+        for part in &request.parts {
             change.check()?;
             let wrong =
                 |reason: &str| OriginError::InvalidPart(format!("part {} {reason}", part.number));
@@ -126,20 +126,16 @@ impl Staging {
                 return Err(wrong("has another entity tag"));
             }
             is_in_md5 &= meta.content_etag.is_some();
-            std::io::copy(&mut file, &mut whole.file)?;
+            sizes.push(std::io::copy(&mut file, &mut whole.file)?);
         }
-        let tags = parts.iter().map(|part| part.etag.as_str());
+        let tags = request.parts.iter().map(|part| part.etag.as_str());
         whole.of_parts = Some(digest::of_parts(tags).filter(|_| is_in_md5));
-        Ok((whole, about.attributes))
+        Ok((whole, about.completed(request, &sizes)))
     }
 
-    /// Lists the kept parts in ascending order of their numbers.
-    pub(super) fn parts(
-        &self,
-        key: &ObjectKey,
-        upload: &str,
-    ) -> Result<Vec<PartInfo>, OriginError> {
-        let (directory, _) = self.about(key, upload)?;
+    /// Lists the kept parts.
+    pub(super) fn parts(&self, key: &ObjectKey, upload: &str) -> Result<PendingParts, OriginError> {
+        let (directory, about) = self.about(key, upload)?;
         let mut parts = Vec::new();
         for entry in std::fs::read_dir(directory)? {
             let entry = entry?;
@@ -161,7 +157,10 @@ impl Staging {
             });
         }
         parts.sort_unstable_by_key(|part| part.number);
-        Ok(parts)
+        Ok(PendingParts {
+            headers: about.attributes.headers,
+            parts,
+        })
     }
 
     /// Lists the pending uploads of a bucket in byte order of key and id.
