@@ -128,6 +128,10 @@ pub(crate) struct StatusArgs {
     /// Addresses of the nodes' admin frontends; without them `admin.listen`
     #[arg(long, value_name = "ADDRESS,…", value_delimiter = ',')]
     pub(crate) nodes: Vec<String>,
+
+    /// A PEM file with the authorities of nodes that are named by https://HOST:PORT
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) ca: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Subcommand)]

@@ -241,11 +241,7 @@ fn s3() -> Result<Section, String> {
                 Kind::Path,
                 "A PEM file with a certificate chain, to serve S3 over TLS. Empty serves plain HTTP.",
             ),
-            Key::new(
-                "tls_key",
-                Kind::Path,
-                "A PEM file with the private key of `s3.tls_certificate`.",
-            ),
+            private_key("A PEM file with the private key of `s3.tls_certificate`."),
         ],
     )?;
     // Without a value, `config` derives it.
@@ -376,11 +372,7 @@ fn memcached() -> Result<Section, String> {
                 Kind::Path,
                 "A PEM file with a certificate chain, to serve TCP over TLS. Empty serves plain TCP.",
             ),
-            Key::new(
-                "tls_key",
-                Kind::Path,
-                "A PEM file with the private key of `memcached.tls_certificate`.",
-            ),
+            private_key("A PEM file with the private key of `memcached.tls_certificate`."),
         ],
     )
 }
@@ -446,11 +438,7 @@ fn nbd() -> Result<Section, String> {
                 Kind::Path,
                 "A PEM file with the server's certificate chain.",
             ),
-            Key::new(
-                "tls_key",
-                Kind::Path,
-                "A PEM file with the private key of `nbd.tls_certificate`.",
-            ),
+            private_key("A PEM file with the private key of `nbd.tls_certificate`."),
             Key::new(
                 "tls_client_ca",
                 Kind::Path,
@@ -537,6 +525,8 @@ fn events() -> Result<Section, String> {
                 "The secret of senders, which they send in `Authorization: Bearer …`. Only a loopback address can do without.",
             )
             .secret(),
+            certificate(),
+            private_key("A PEM file with the private key of `events.tls_certificate`."),
             count(
                 "max_connections",
                 "Most open connections. A further one replaces the connection that has been idle longest; if none is idle, it waits.",
@@ -571,6 +561,8 @@ fn admin() -> Result<Section, String> {
                 Kind::Address,
                 "Address and port; port 0 selects a free one, `off` disables the frontend.",
             ),
+            certificate(),
+            private_key("A PEM file with the private key of `admin.tls_certificate`."),
             count(
                 "max_connections",
                 "Most open connections. A further one replaces the connection that has been idle longest; if none is idle, it waits. Four more serve only small pages such as `/health` and `/ready`.",
@@ -597,6 +589,19 @@ fn tcp_address() -> Key {
         Kind::Address,
         "Address and port; port 0 selects a free one, `off` disables TCP.",
     )
+}
+
+/// The key `tls_certificate`.
+fn certificate() -> Key {
+    Key::new(
+        "tls_certificate",
+        Kind::Path,
+        "A PEM file with the server's certificate chain. It turns TLS on. A reload reads it again.",
+    )
+}
+
+fn private_key(doc: &'static str) -> Key {
+    Key::new("tls_key", Kind::Path, doc)
 }
 
 fn count(name: &'static str, doc: &'static str) -> Key {

@@ -37,6 +37,30 @@ fn the_state_of_nodes_is_shown_and_disagreement_is_found() {
 }
 
 #[test]
+fn the_state_of_a_node_is_read_over_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let (certificate, key) = (folder.path().join("c.pem"), folder.path().join("k.pem"));
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let mut command = floe(folder.path());
+    command.env("FLOE_ADMIN_TLS_CERTIFICATE", &certificate);
+    let node = Serving::spawn(command.env("FLOE_ADMIN_TLS_KEY", &key));
+    let url = format!("https://{}", node.admin);
+    let ask = |arguments: &[&str]| {
+        run(
+            folder.path(),
+            &[&["status", "--nodes", &url][..], arguments].concat(),
+        )
+    };
+    ask(&["--ca", certificate.to_str().unwrap()]).expect(0, &["confirmed"]);
+    ask(&[]).expect(1, &["--ca names no authorities"]);
+    ask(&["--ca", key.to_str().unwrap()]).expect(2, &["it has no certificate"]);
+    let plain = node.admin.to_string();
+    run(folder.path(), &["status", "--nodes", &plain]).expect(1, &["does not answer"]);
+}
+
+#[test]
 fn a_node_that_is_not_in_its_ring_does_not_start() {
     let folder = tempfile::tempdir().unwrap();
     let ring = [

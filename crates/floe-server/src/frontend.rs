@@ -23,6 +23,7 @@ use crate::config::{Section, ServerConfigError};
 use crate::metrics::Collect;
 use crate::net::{BindError, Service, Shutdown};
 use crate::node::Node;
+use crate::reload::Reload;
 
 pub use crate::net::Address;
 
@@ -64,9 +65,6 @@ pub(crate) trait Frontend: Collect + Sized + 'static {
         Ok(Box::new(Vec::new))
     }
 }
-
-/// Applies a reload, and returns the names of the applied settings.
-pub(crate) type Reload = Box<dyn FnOnce() -> Vec<&'static str>>;
 
 /// A frontend with bound addresses.
 pub(crate) struct Bound<F: Frontend> {

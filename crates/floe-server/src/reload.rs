@@ -5,6 +5,9 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
+/// Applies a reload, and returns the names of the applied settings.
+pub(crate) type Reload = Box<dyn FnOnce() -> Vec<&'static str>>;
+
 /// A value that a reload replaces; users see the new one at their next [`get`](Self::get).
 pub(crate) struct Reloadable<T>(Arc<RwLock<Arc<T>>>);
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
 
 use floe::object::Consistency;
 use floe::origin::OriginKind;
@@ -207,12 +208,14 @@ impl Announcement<'_> {
                 Row::new("NBD", uri).hint(hint)
             }
             ("admin", Address::Tcp(address)) => {
-                let url = reachable(*address);
+                let admin = self.plan.server.admin.as_ref();
+                let scheme = scheme(admin.map(|admin| admin.tls_certificate.as_path()));
+                let local = local(*address);
                 return vec![
-                    Row::new("metrics", format!("http://{address}"))
-                        .hint(format!("curl {url}/metrics")),
-                    Row::new("health", format!("http://{address}/health"))
-                        .hint(format!("curl {url}/health")),
+                    Row::new("metrics", format!("{scheme}://{address}"))
+                        .hint(format!("curl {scheme}://{local}/metrics")),
+                    Row::new("health", format!("{scheme}://{address}/health"))
+                        .hint(format!("curl {scheme}://{local}/health")),
                 ];
             }
             (name, address) => Row::new(name, address.to_string()),
@@ -273,10 +276,7 @@ impl Announcement<'_> {
 
     fn s3_scheme(&self) -> &'static str {
         let s3 = self.plan.server.s3.as_ref();
-        match s3.is_some_and(|s3| !s3.tls_certificate.as_os_str().is_empty()) {
-            true => "https",
-            false => "http",
-        }
+        scheme(s3.map(|s3| s3.tls_certificate.as_path()))
     }
 
     fn try_s3(&self, address: SocketAddr) -> String {
@@ -354,9 +354,12 @@ impl Announcement<'_> {
     }
 }
 
-/// The URL for a client on this machine.
-fn reachable(address: SocketAddr) -> String {
-    format!("http://{}", local(address))
+/// The scheme of a frontend with this certificate.
+fn scheme(certificate: Option<&Path>) -> &'static str {
+    match certificate.is_some_and(|path| !path.as_os_str().is_empty()) {
+        true => "https",
+        false => "http",
+    }
 }
 
 fn local(address: SocketAddr) -> SocketAddr {

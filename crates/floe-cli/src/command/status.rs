@@ -1,15 +1,21 @@
 //! `floe status`: reads the state of several nodes, and finds what is wrong between them.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read as _, Write as _};
+use std::error::Error;
+use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs as _};
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ArgMatches;
 use floe::config::Schema;
 use floe_server::NodeStatus;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, ServerName};
 use serde::Serialize;
+use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::args::StatusArgs;
 use crate::failure::{Exit, Failure};
@@ -33,10 +39,12 @@ pub(crate) fn run(
         [] => vec![own_address(schema, matches)?],
         nodes => nodes.to_vec(),
     };
+    let authorities = args.ca.as_deref().map(authorities).transpose()?;
+    let authorities = authorities.as_ref();
     let asked: Vec<_> = std::thread::scope(|scope| {
         let addresses = addresses.iter();
         let asking: Vec<_> = addresses
-            .map(|address| scope.spawn(move || Node::ask(address)))
+            .map(|address| scope.spawn(move || Node::ask(address, authorities)))
             .collect();
         let answered = asking.into_iter().map(std::thread::ScopedJoinHandle::join);
         answered.filter_map(Result::ok).collect()
@@ -56,11 +64,36 @@ pub(crate) fn run(
 fn own_address(schema: &Schema, matches: &ArgMatches) -> Result<String, Failure> {
     let request = Request::new(schema, matches)?;
     let plan = Plan::new(&request, &request.load(schema)?)?;
-    let admin = plan.server.admin.map(|admin| admin.listen.to_string());
-    admin.ok_or_else(|| {
-        Failure::usage("admin.listen is off, so that no server can be asked")
-            .cure("name nodes with --nodes")
-    })
+    match plan.server.admin {
+        None => Err(
+            Failure::usage("admin.listen is off, so that no server can be asked")
+                .cure("name nodes with --nodes"),
+        ),
+        Some(admin) if !admin.tls_certificate.as_os_str().is_empty() => {
+            Err(
+                Failure::usage("admin.listen speaks TLS, and its certificate is for a name").cure(
+                    format!("--nodes https://NAME:{} --ca FILE", admin.listen.port()),
+                ),
+            )
+        }
+        Some(admin) => Ok(admin.listen.to_string()),
+    }
+}
+
+/// Trusts the certificates in a file.
+fn authorities(path: &Path) -> Result<Arc<ClientConfig>, Failure> {
+    let read = || -> Result<Arc<ClientConfig>, Box<dyn Error>> {
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_file_iter(path)? {
+            roots.add(certificate?)?;
+        }
+        if roots.is_empty() {
+            return Err("it has no certificate".into());
+        }
+        let config = ClientConfig::builder().with_root_certificates(roots);
+        Ok(Arc::new(config.with_no_client_auth()))
+    };
+    read().map_err(|error| Failure::usage(format!("--ca {}: {error}", path.display())))
 }
 
 /// A node, or why it did not answer.
@@ -74,8 +107,8 @@ struct Node {
 }
 
 impl Node {
-    fn ask(address: &str) -> Self {
-        let (status, error) = match ask(address) {
+    fn ask(address: &str, authorities: Option<&Arc<ClientConfig>>) -> Self {
+        let (status, error) = match ask(address, authorities) {
             Ok(status) => (Some(status), None),
             Err(error) => (None, Some(error.to_string())),
         };
@@ -87,12 +120,30 @@ impl Node {
     }
 }
 
-fn ask(address: &str) -> io::Result<NodeStatus> {
+fn ask(address: &str, authorities: Option<&Arc<ClientConfig>>) -> io::Result<NodeStatus> {
+    let (is_tls, address) = match address.strip_prefix("https://") {
+        Some(rest) => (true, rest),
+        None => (false, address.strip_prefix("http://").unwrap_or(address)),
+    };
+    let address = address.trim_end_matches('/');
     let mut addresses = address.to_socket_addrs()?;
     let first = addresses.next().ok_or(io::ErrorKind::AddrNotAvailable)?;
-    let mut stream = TcpStream::connect_timeout(&first, PATIENCE)?;
+    let stream = TcpStream::connect_timeout(&first, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
+    if !is_tls {
+        return asked(stream);
+    }
+    let missing = || io::Error::other("--ca names no authorities to trust");
+    let authorities = authorities.ok_or_else(missing)?;
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
+    let name = name.map_err(io::Error::other)?;
+    let session = ClientConnection::new(Arc::clone(authorities), name);
+    asked(StreamOwned::new(session.map_err(io::Error::other)?, stream))
+}
+
+fn asked(mut stream: impl Read + Write) -> io::Result<NodeStatus> {
     let request = "GET /v1/node HTTP/1.1\r\nHost: floe\r\nConnection: close\r\n\r\n";
     stream.write_all(request.as_bytes())?;
     let mut answer = String::new();

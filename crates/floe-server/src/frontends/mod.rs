@@ -17,10 +17,11 @@ use futures::future::{BoxFuture, FutureExt as _};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Exposed, Section, ServerConfigError, positive, problem};
-use crate::frontend::{Address, Bound, Frontend, Host, Reload, Serving, StartError};
+use crate::frontend::{Address, Bound, Frontend, Host, Serving, StartError};
 use crate::metrics::Collect;
 use crate::net::Service;
 use crate::node::NodeConfig;
+use crate::reload::Reload;
 use admin::{AdminConfig, AdminFrontend};
 use control::{ControlConfig, ControlFrontend};
 use events::{EventsConfig, EventsFrontend};

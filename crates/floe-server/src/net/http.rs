@@ -18,9 +18,10 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 
 use super::accept::{Places, accept};
+use super::tls::{Greeting, Tls, greet};
 use super::{Activity, Busy, Pace, Service, Shutdown, StallGuard};
 use crate::metrics::ConnectionCounters;
 
@@ -96,27 +97,58 @@ pub(crate) async fn serve_http<T, S, B>(
     }
 }
 
-/// Accepts connections and serves the pages of `router`, at most `max_connections` at a time.
-pub(crate) fn serve_router(
-    listener: TcpListener,
-    router: Router,
-    max_connections: u32,
-    idle_timeout: Duration,
-    clock: Clock,
-    shutdown: Shutdown,
-) -> Service {
-    let counters = Arc::new(ConnectionCounters::default());
-    let places = Limit::new(max_connections as usize);
-    let places = Places::new(&places, &clock);
-    let (ending, counted) = (shutdown.clone(), Arc::clone(&counters));
-    let serve = move |stream, _, activity| {
-        let service = TowerToHyperService::new(router.clone());
-        let limits = HttpLimits::for_small_requests(idle_timeout);
-        let pace = Pace::new(clock.clone(), limits.stall_timeout);
-        let (shutdown, counters) = (shutdown.clone(), Arc::clone(&counters));
-        serve_http(stream, service, limits, pace, shutdown, counters, activity)
-    };
-    Service::shared(accept(listener, places, ending, counted, serve))
+/// Pages over HTTP, for a few clients.
+#[derive(Clone)]
+pub(crate) struct Pages {
+    pub(crate) router: Router,
+    /// Most connections at a time.
+    pub(crate) max_connections: u32,
+    pub(crate) idle_timeout: Duration,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) clock: Clock,
+}
+
+impl Pages {
+    /// Accepts connections and serves them.
+    pub(crate) fn serve(self, listener: TcpListener, shutdown: Shutdown) -> Service {
+        let counters = Arc::new(ConnectionCounters::default());
+        let places = Limit::new(self.max_connections as usize);
+        let places = Places::new(&places, &self.clock);
+        let (ending, counted) = (shutdown.clone(), Arc::clone(&counters));
+        let serve = move |stream, _, activity| {
+            let (shutdown, counters) = (shutdown.clone(), Arc::clone(&counters));
+            self.clone()
+                .connection(stream, shutdown, counters, activity)
+        };
+        Service::shared(accept(listener, places, ending, counted, serve))
+    }
+
+    async fn connection(
+        self,
+        stream: TcpStream,
+        shutdown: Shutdown,
+        counters: Arc<ConnectionCounters>,
+        activity: Arc<Activity>,
+    ) {
+        let limits = HttpLimits::for_small_requests(self.idle_timeout);
+        let pace = Pace::new(self.clock.clone(), limits.stall_timeout);
+        let service = TowerToHyperService::new(self.router);
+        let Some(tls) = self.tls else {
+            return serve_http(stream, service, limits, pace, shutdown, counters, activity).await;
+        };
+        let (opening, limit) = (tls.accept(stream), limits.stall_timeout);
+        match greet(opening, &self.clock, limit, &shutdown.drain).await {
+            Greeting::Done(stream) => {
+                serve_http(stream, service, limits, pace, shutdown, counters, activity).await;
+            }
+            Greeting::Drained => {}
+            Greeting::Late => counters.stalled.add(1),
+            Greeting::Failed(error) => {
+                tracing::debug!(%error, "a TLS handshake failed");
+                counters.broken.add(1);
+            }
+        }
+    }
 }
 
 /// A service that counts requests as their connection's activity, and adds the

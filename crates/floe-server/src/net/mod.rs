@@ -19,7 +19,7 @@ pub(crate) use accept::{Acceptor, Places, Shutdown, accept, next_connection};
 pub(crate) use activity::{Activity, Busy};
 pub(crate) use bind::{BACKLOG, UnixSocket, bind_tcp};
 pub(crate) use home::Home;
-pub(crate) use http::{HttpLimits, serve_http, serve_router};
+pub(crate) use http::{HttpLimits, Pages, serve_http};
 pub(crate) use kept::{Part, SendKept, send_kept};
 pub(crate) use listeners::{Listeners, ThreadListeners};
 pub(crate) use pace::{Pace, PacedBody};

@@ -20,7 +20,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::ServerConfigError;
-use crate::reload::Reloadable;
+use crate::reload::{Reload, Reloadable};
 
 /// Accepts TLS connections. A reload replaces its certificate.
 #[derive(Clone, Debug)]
@@ -102,9 +102,32 @@ impl Tls {
         self.0.get().accept(stream)
     }
 
-    /// Replaces the certificate for later connections.
-    pub(crate) fn replace_with(&self, other: &Self) {
-        self.0.replace_with(&other.0);
+    /// The reload of an HTTP frontend that can change its certificate only: from files by
+    /// `settings`, `SECTION.tls_certificate` and `SECTION.tls_key`.
+    pub(crate) fn reload(
+        own: &Option<Self>,
+        (certificate, key): (&Path, &Path),
+        settings: [&'static str; 2],
+    ) -> Result<Reload, ServerConfigError> {
+        let section = settings[0].split('.').next().unwrap_or_default();
+        let (own, new) = (own.clone(), Self::for_http(section, certificate, key)?);
+        Ok(Box::new(move || {
+            Self::replace(own.as_ref(), new.as_ref(), settings).collect()
+        }))
+    }
+
+    /// Replaces the certificate for later connections, of a frontend that has one before and
+    /// after: turning TLS on or off requires a restart. Returns `settings` if it does.
+    pub(crate) fn replace<const N: usize>(
+        own: Option<&Self>,
+        new: Option<&Self>,
+        settings: [&'static str; N],
+    ) -> impl Iterator<Item = &'static str> + use<N> {
+        let both = own.zip(new);
+        if let Some((own, new)) = both {
+            own.0.replace_with(&new.0);
+        }
+        both.is_some().then_some(settings).into_iter().flatten()
     }
 }
 

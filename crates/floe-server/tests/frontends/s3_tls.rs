@@ -1,9 +1,10 @@
 //! S3 over TLS, with generated certificates.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use floe_server::{Drained, S3Config, ServerConfig};
+use floe_server::{Drained, EventsConfig, S3Config, ServerConfig};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use object_store::aws::AmazonS3Builder;
@@ -16,7 +17,9 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::robustness::wait_for;
-use crate::support::{ACCESS_KEY, Rig, SECRET_KEY, pattern, reply, request, rig_with, send};
+use crate::support::{
+    ACCESS_KEY, Reply, Rig, SECRET_KEY, loopback, pattern, reply, request, rig_with, send,
+};
 
 /// A self-signed certificate for `127.0.0.1`, as PEM files.
 struct Identity {
@@ -52,13 +55,13 @@ impl Identity {
 
     /// A connection of a client that trusts only this certificate.
     async fn connect(&self, rig: &Rig) -> std::io::Result<TlsStream<TcpStream>> {
-        self.connect_for(rig, &[]).await
+        self.connect_for(rig.s3(), &[]).await
     }
 
     /// The same, of a client that offers these protocols.
     async fn connect_for(
         &self,
-        rig: &Rig,
+        address: SocketAddr,
         protocols: &[&str],
     ) -> std::io::Result<TlsStream<TcpStream>> {
         let mut roots = RootCertStore::empty();
@@ -70,7 +73,7 @@ impl Identity {
             .iter()
             .map(|name| name.as_bytes().to_vec())
             .collect();
-        let stream = TcpStream::connect(rig.s3()).await.unwrap();
+        let stream = TcpStream::connect(address).await.unwrap();
         let name = ServerName::try_from("127.0.0.1").unwrap();
         TlsConnector::from(Arc::new(config))
             .connect(name, stream)
@@ -78,7 +81,7 @@ impl Identity {
     }
 }
 
-async fn get(rig: &Rig, stream: TlsStream<TcpStream>, path: &str) -> crate::support::Reply {
+async fn get(rig: &Rig, stream: TlsStream<TcpStream>, path: &str) -> Reply {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
     let request = request(rig.s3(), "GET", path, &[], "");
@@ -95,7 +98,7 @@ async fn http2_is_for_clients_that_ask_for_nothing_else() {
         (&["h2", "http/1.1"], Some("http/1.1")),
         (&[], None),
     ] {
-        let stream = identity.connect_for(&rig, offered).await.unwrap();
+        let stream = identity.connect_for(rig.s3(), offered).await.unwrap();
         let negotiated = stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec);
         assert_eq!(negotiated.as_deref(), chosen.map(str::as_bytes));
         if chosen == Some("h2") {
@@ -112,7 +115,7 @@ async fn http2_is_for_clients_that_ask_for_nothing_else() {
             assert_eq!(get(&rig, stream, "/bucket/key").await.text(), "bytes");
         }
     }
-    assert!(identity.connect_for(&rig, &["smtp"]).await.is_err());
+    assert!(identity.connect_for(rig.s3(), &["smtp"]).await.is_err());
 }
 
 #[tokio::test]
@@ -200,6 +203,66 @@ async fn a_reload_applies_a_new_certificate() {
     let error = rig.server.reload(&config).unwrap_err().to_string();
     assert!(error.contains("s3.tls_key"), "{error}");
     assert!(second.connect(&rig).await.is_ok());
+}
+
+/// An answer of a frontend at `address` to a client that trusts only `identity`.
+async fn answer(identity: &Identity, address: SocketAddr, method: &str, path: &str) -> Reply {
+    let stream = identity.connect_for(address, &[]).await.unwrap();
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let request = request(address, method, path, &[], "{}");
+    reply(sender.send_request(request).await.unwrap()).await
+}
+
+#[tokio::test]
+async fn pages_for_operators_and_for_senders_speak_tls() {
+    let (first, second) = (Identity::new(), Identity::new());
+    let mut config = ServerConfig::default();
+    let give = |identity: &Identity, config: &mut ServerConfig| {
+        let (certificate, key) = (identity.path("certificate.pem"), identity.path("key.pem"));
+        let admin = config.admin.as_mut().unwrap();
+        (admin.tls_certificate, admin.tls_key) = (certificate.clone(), key.clone());
+        config.events = Some(EventsConfig {
+            listen: Some(loopback()),
+            tls_certificate: certificate,
+            tls_key: key,
+            ..EventsConfig::default()
+        });
+    };
+    let rig = rig_with(|started| {
+        give(&first, started);
+        config = started.clone();
+    })
+    .await;
+    let addresses = rig.server.addresses();
+    let events = addresses.tcp("events").unwrap();
+    assert_eq!(
+        answer(&first, rig.admin(), "GET", "/health").await.text(),
+        "ok\n"
+    );
+    assert_eq!(answer(&first, events, "POST", "/").await.status, 200);
+    for address in [rig.admin(), events] {
+        let mut plain = TcpStream::connect(address).await.unwrap();
+        let head = b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n";
+        plain.write_all(head).await.unwrap();
+        let mut response = Vec::new();
+        let _ = plain.read_to_end(&mut response).await;
+        assert!(!response.starts_with(b"HTTP"), "answered in the clear");
+    }
+    give(&second, &mut config);
+    let taken = rig.server.reload(&config).unwrap();
+    for setting in [
+        "admin.tls_certificate",
+        "admin.tls_key",
+        "events.tls_certificate",
+    ] {
+        assert!(taken.contains(&setting), "{taken:?}");
+    }
+    assert_eq!(
+        answer(&second, rig.admin(), "GET", "/health").await.text(),
+        "ok\n"
+    );
+    assert_eq!(answer(&second, events, "POST", "/").await.status, 200);
 }
 
 #[test]

@@ -2,10 +2,13 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Exposed, Section, ServerConfigError, is_loopback, positive, problem};
+use crate::config::{
+    Exposed, Section, ServerConfigError, both_or_none, is_loopback, positive, problem,
+};
 
 /// Metrics, health and statistics over HTTP.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,6 +16,10 @@ use crate::config::{Exposed, Section, ServerConfigError, is_loopback, positive, 
 pub struct AdminConfig {
     /// Address and port; port 0 selects a free one.
     pub listen: SocketAddr,
+    /// A PEM file with the certificate chain of TLS. Empty: without TLS.
+    pub tls_certificate: PathBuf,
+    /// A PEM file with its private key.
+    pub tls_key: PathBuf,
     /// Most open connections. A further one replaces the connection that has
     /// been idle longest; if none is idle, it waits. Four more serve only small
     /// pages such as `/health` and `/ready`.
@@ -36,6 +43,8 @@ impl Default for AdminConfig {
     fn default() -> Self {
         AdminConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 9100)),
+            tls_certificate: PathBuf::new(),
+            tls_key: PathBuf::new(),
             max_connections: 64,
             public: false,
             token: String::new(),
@@ -46,6 +55,7 @@ impl Default for AdminConfig {
 impl Section for AdminConfig {
     fn validate(&self) -> Result<(), ServerConfigError> {
         positive("admin.max_connections", self.max_connections)?;
+        both_or_none("admin.tls", &self.tls_certificate, &self.tls_key)?;
         if !self.public && !is_loopback(self.listen) {
             return Err(problem(
                 "admin.listen",

@@ -18,9 +18,11 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
+use crate::config::ServerConfigError;
 use crate::frontend::{Bound, Frontend, Host, Serving, StartError};
 use crate::metrics::{Collect, Samples, collect_volumes};
-use crate::net::{self, Activity, Service, bind_tcp};
+use crate::net::{Activity, Pages, Service, Tls, bind_tcp};
+use crate::reload::Reload;
 
 use commands::Commands;
 
@@ -51,6 +53,7 @@ const HELP: &str = "Floe\n\n\
 /// The frontend for operators.
 pub(crate) struct AdminFrontend {
     config: AdminConfig,
+    tls: Option<Tls>,
     host: Host,
     started: Tick,
 }
@@ -65,6 +68,7 @@ impl Frontend for AdminFrontend {
         let listener = bind_tcp(Self::NAME, config.listen).await?;
         let frontend = AdminFrontend {
             config: config.clone(),
+            tls: Tls::for_http(Self::NAME, &config.tls_certificate, &config.tls_key)?,
             host: host.clone(),
             started: host.clock.now(),
         };
@@ -79,8 +83,20 @@ impl Frontend for AdminFrontend {
         let host = self.host.clone();
         let commands = Commands::new(&host, &self.config.token);
         let router = router(Arc::new(MetricsState { metrics, host }), pages, commands);
-        let places = connections.saturating_add(HEALTH_CONNECTIONS);
-        net::serve_router(listener, router, places, IDLE_TIMEOUT, clock, shutdown)
+        let pages = Pages {
+            router,
+            max_connections: connections.saturating_add(HEALTH_CONNECTIONS),
+            idle_timeout: IDLE_TIMEOUT,
+            tls: self.tls.clone(),
+            clock,
+        };
+        pages.serve(listener, shutdown)
+    }
+
+    /// Replaces the certificate for later connections.
+    fn reload(self: Arc<Self>, config: &AdminConfig) -> Result<Reload, ServerConfigError> {
+        let files = (&*config.tls_certificate, &*config.tls_key);
+        Tls::reload(&self.tls, files, ["admin.tls_certificate", "admin.tls_key"])
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Section, ServerConfigError, guarded, positive};
+use crate::config::{Section, ServerConfigError, both_or_none, guarded, positive};
 
 /// Notifications of changes at the origin, over HTTP.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +18,10 @@ pub struct EventsConfig {
     /// The secret of senders, in `Authorization: Bearer …`. Only a loopback address can do
     /// without.
     pub token: String,
+    /// A PEM file with the certificate chain of TLS. Empty: without TLS.
+    pub tls_certificate: PathBuf,
+    /// A PEM file with its private key.
+    pub tls_key: PathBuf,
     /// Most open connections. A further one replaces the connection that has been idle
     /// longest; if none is idle, it waits.
     pub max_connections: u32,
@@ -34,6 +39,8 @@ impl Default for EventsConfig {
         EventsConfig {
             listen: None,
             token: String::new(),
+            tls_certificate: PathBuf::new(),
+            tls_key: PathBuf::new(),
             max_connections: 64,
         }
     }
@@ -42,6 +49,7 @@ impl Default for EventsConfig {
 impl Section for EventsConfig {
     fn validate(&self) -> Result<(), ServerConfigError> {
         positive("events.max_connections", self.max_connections)?;
+        both_or_none("events.tls", &self.tls_certificate, &self.tls_key)?;
         let token = ("token", self.token.as_str());
         guarded("events", self.listen, token, "empty the cache")
     }

@@ -21,9 +21,11 @@ use floe_device::Clock;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
+use crate::config::ServerConfigError;
 use crate::frontend::{Bound, Frontend, Host, Serving, StartError};
 use crate::metrics::{Collect, Counter, Samples};
-use crate::net::{self, Service, bind_tcp};
+use crate::net::{self, Pages, Service, Tls, bind_tcp};
+use crate::reload::Reload;
 
 pub use config::EventsConfig;
 
@@ -42,6 +44,7 @@ const MESSAGE_TIME: Duration = Duration::from_secs(10);
 /// The frontend of notifications.
 pub(crate) struct EventsFrontend {
     config: EventsConfig,
+    tls: Option<Tls>,
     state: Arc<Receiver>,
 }
 
@@ -69,6 +72,7 @@ impl Frontend for EventsFrontend {
         let listener = bind_tcp(Self::NAME, address).await?;
         let frontend = EventsFrontend {
             config: config.clone(),
+            tls: Tls::for_http(Self::NAME, &config.tls_certificate, &config.tls_key)?,
             state: Arc::new(Receiver {
                 cache: host.objects.clone(),
                 clock: host.clock.clone(),
@@ -86,13 +90,23 @@ impl Frontend for EventsFrontend {
         let router = Router::new()
             .fallback(post(receive))
             .with_state(Arc::clone(&self.state));
-        net::serve_router(
-            listener,
+        let pages = Pages {
             router,
-            self.config.max_connections,
-            IDLE_TIMEOUT,
-            self.state.clock.clone(),
-            serving.shutdown,
+            max_connections: self.config.max_connections,
+            idle_timeout: IDLE_TIMEOUT,
+            tls: self.tls.clone(),
+            clock: self.state.clock.clone(),
+        };
+        pages.serve(listener, serving.shutdown)
+    }
+
+    /// Replaces the certificate for later connections.
+    fn reload(self: Arc<Self>, config: &EventsConfig) -> Result<Reload, ServerConfigError> {
+        let files = (&*config.tls_certificate, &*config.tls_key);
+        Tls::reload(
+            &self.tls,
+            files,
+            ["events.tls_certificate", "events.tls_key"],
         )
     }
 }

@@ -32,8 +32,9 @@ use std::sync::Arc;
 use floe::ItemCache;
 
 use crate::config::ServerConfigError;
-use crate::frontend::{Bound, Frontend, Host, Reload, Serving, StartError};
+use crate::frontend::{Bound, Frontend, Host, Serving, StartError};
 use crate::net::{Listeners, Service};
+use crate::reload::Reload;
 pub use config::MemcachedConfig;
 pub(crate) use frontend::MemcachedFrontend;
 use reload::Reloaded;

@@ -66,10 +66,8 @@ impl MemcachedFrontend {
             users.replace_with(new);
             taken.push("memcached.auth_file");
         }
-        if let (Some(tls), Some(new)) = (&self.tls, &new.tls) {
-            tls.replace_with(new);
-            taken.extend(["memcached.tls_certificate", "memcached.tls_key"]);
-        }
+        let settings = ["memcached.tls_certificate", "memcached.tls_key"];
+        taken.extend(Tls::replace(self.tls.as_ref(), new.tls.as_ref(), settings));
         taken
     }
 }

@@ -77,10 +77,8 @@ impl NbdFrontend {
             "nbd.handshake_timeout_seconds",
             "nbd.stall_timeout_seconds",
         ];
-        if let (Some(own), Some(new)) = (&self.tls, tls) {
-            own.replace_with(new);
-            taken.extend(["nbd.tls_certificate", "nbd.tls_key", "nbd.tls_client_ca"]);
-        }
+        let settings = ["nbd.tls_certificate", "nbd.tls_key", "nbd.tls_client_ca"];
+        taken.extend(Tls::replace(self.tls.as_ref(), tls, settings));
         taken
     }
 }

@@ -32,8 +32,9 @@ use std::sync::Arc;
 use floe::volume::{Volume, VolumeCache};
 
 use crate::config::ServerConfigError;
-use crate::frontend::{Bound, Frontend, Host, Reload, Serving, StartError};
+use crate::frontend::{Bound, Frontend, Host, Serving, StartError};
 use crate::net::{Listeners, Service};
+use crate::reload::Reload;
 use exports::Exports;
 use listen::Thread;
 

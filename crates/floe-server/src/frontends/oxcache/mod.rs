@@ -12,9 +12,10 @@ mod frontend;
 use std::sync::Arc;
 
 use crate::config::ServerConfigError;
-use crate::frontend::{Address, Bound, Frontend, Host, Reload, Serving, StartError};
+use crate::frontend::{Address, Bound, Frontend, Host, Serving, StartError};
 use crate::metrics::{Collect, Samples};
 use crate::net::{self, Places, Service, UnixSocket};
+use crate::reload::Reload;
 
 pub use config::OxCacheConfig;
 pub(crate) use frontend::OxCacheFrontend;

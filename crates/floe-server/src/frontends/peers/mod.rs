@@ -27,7 +27,7 @@ use tokio::net::TcpListener;
 
 use crate::frontend::{Bound, Frontend, Host, Serving, StartError};
 use crate::metrics::{Collect, Counter, Samples};
-use crate::net::{self, Service, bind_tcp};
+use crate::net::{self, Pages, Service, bind_tcp};
 use client::Client;
 use group::{Group, Spread};
 use protocol::{BYTES, HOLDS, Holds, Wanted, X_FLOE_FROM};
@@ -104,16 +104,14 @@ impl Frontend for PeersFrontend {
     }
 
     fn serve(self: Arc<Self>, listener: TcpListener, serving: Serving) -> Service {
-        let (router, clock) = (self.router.clone(), self.clock.clone());
-        let most = self.max_connections;
-        net::serve_router(
-            listener,
-            router,
-            most,
-            IDLE_TIMEOUT,
-            clock,
-            serving.shutdown,
-        )
+        let pages = Pages {
+            router: self.router.clone(),
+            max_connections: self.max_connections,
+            idle_timeout: IDLE_TIMEOUT,
+            tls: None,
+            clock: self.clock.clone(),
+        };
+        pages.serve(listener, serving.shutdown)
     }
 }
 

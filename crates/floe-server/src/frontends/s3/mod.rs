@@ -62,13 +62,13 @@ use tokio::net::TcpStream;
 use tokio_util::task::TaskTracker;
 
 use crate::config::{ServerConfigError, problem, thread_count};
-use crate::frontend::{Bound, Frontend, Host, Reload, Serving, StartError};
+use crate::frontend::{Bound, Frontend, Host, Serving, StartError};
 use crate::metrics::{Collect, FrontendStatistics, RequestMeter, Samples};
 use crate::net::{
     self, Activity, Greeting, Home, HttpLimits, Listeners, Pace, PacedBody, Places, SendKept,
     Service, Shutdown, ThreadListeners, TimedBody, Tls, UploadPace,
 };
-use crate::reload::Reloadable;
+use crate::reload::{Reload, Reloadable};
 use access_log::{AccessLog, Asked, Opened, Record, RecordedBody};
 use auth::Keys;
 use client::ClientRequests;
@@ -219,10 +219,8 @@ impl Frontend for S3Frontend {
                 "s3.min_upload_rate",
                 "s3.max_upload_size",
             ];
-            if let (Some(tls), Some(new)) = (&self.tls, &new_tls) {
-                tls.replace_with(new);
-                taken.extend(["s3.tls_certificate", "s3.tls_key"]);
-            }
+            let settings = ["s3.tls_certificate", "s3.tls_key"];
+            taken.extend(Tls::replace(self.tls.as_ref(), new_tls.as_ref(), settings));
             taken
         }))
     }
