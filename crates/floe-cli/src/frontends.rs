@@ -174,7 +174,7 @@ fn s3() -> Result<Section, String> {
             Key::new(
                 "keys",
                 Kind::KeyPairs,
-                "Keys that may sign requests: pairs of access key and secret key.",
+                "Keys that may sign requests: pairs of access key and secret key. In a file, a pair may also have `origin`, a pair of keys of an S3 origin by which Floe signs what it sends on of this key's requests.",
             )
             .secret(),
             Key::new(

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use floe::object::{Consistency, ObjectConfig};
 use floe::origin::{
     Attributes, Backend, ForwardAnswer, ForwardBody, ForwardHead, GetRequest, ObjectKey,
-    ObjectMeta, Origin, OriginError, OriginRead, RequestConfig,
+    ObjectMeta, Origin, OriginError, OriginRead, RequestConfig, Signing,
 };
 use floe_device::Clock;
 use floe_server::{AccessKey, Anonymous, S3Config, Server, ServerConfig, SignedBy};
@@ -244,7 +244,9 @@ async fn requests_reach_the_origin_as_their_clients_signed_them() {
         received == framed,
         "the signed chunks are not those that were sent"
     );
-    let target = head.signed.as_ref().unwrap();
+    let Signing::Client(target) = &head.signing else {
+        panic!("signed by another: {:?}", head.signing);
+    };
     assert_eq!(
         (&*target.host, &*target.path_and_query),
         (&*setup.host(), path)

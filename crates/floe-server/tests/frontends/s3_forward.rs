@@ -8,10 +8,10 @@ use bytes::Bytes;
 use floe::object::{Consistency, ObjectConfig};
 use floe::origin::{
     Backend, BucketInfo, ForwardAnswer, ForwardBody, ForwardHead, GetRequest, ObjectKey,
-    ObjectMeta, Origin, OriginError, OriginRead, PayloadHash, RequestConfig,
+    ObjectMeta, Origin, OriginError, OriginKeys, OriginRead, PayloadHash, RequestConfig, Signing,
 };
 use floe_device::Clock;
-use floe_server::{AccessKey, Anonymous, KeyAccess, KeyPolicy, ServerConfig};
+use floe_server::{AccessKey, Anonymous, KeyAccess, KeyPolicy, S3Config, ServerConfig};
 use futures::StreamExt;
 use http::{HeaderMap, StatusCode};
 use parking_lot::Mutex;
@@ -407,6 +407,47 @@ fn restrict(config: &mut ServerConfig) {
         policy("mixed", &["in/"], KeyAccess::Write),
         policy("open", &[], KeyAccess::Read),
     ];
+}
+
+fn theirs(secret: &str) -> OriginKeys {
+    OriginKeys {
+        access_key: "THEIRS".into(),
+        secret_key: secret.into(),
+    }
+}
+
+#[tokio::test]
+async fn a_key_may_have_keys_of_its_own_at_the_origin() {
+    let setup = setup_with(false, |config| {
+        restrict(config);
+        config.s3.as_mut().unwrap().keys[0].origin = Some(theirs("a secret at the origin"));
+    })
+    .await;
+    let origin = setup.rig.s3().to_string();
+    let free = Signer::new("FREE", "a secret without policy");
+    for (signer, expected) in [(Signer::known(), Some("THEIRS")), (free, None)] {
+        let request = signer.sign("PUT", &origin, "/mixed/in/k", &[], b"x", Payload::Signed);
+        let put = send(setup.rig.s3(), request).await;
+        assert_eq!(put.status, 202, "{}", put.text());
+        let found = match setup.last().0.signing {
+            Signing::Keys(keys) => Some(keys.access_key.clone()),
+            Signing::Origin => None,
+            Signing::Client(target) => panic!("{target:?}"),
+        };
+        assert_eq!(found.as_deref(), expected);
+    }
+    let mut config = ServerConfig {
+        s3: Some(S3Config {
+            keys: vec![AccessKey::new("KEY", "long enough")],
+            ..S3Config::default()
+        }),
+        ..ServerConfig::default()
+    };
+    for (secret, problem) in [("", "half of its keys"), ("long enough", "no policy")] {
+        config.s3.as_mut().unwrap().keys[0].origin = Some(theirs(secret));
+        let refused = config.validate().unwrap_err().to_string();
+        assert!(refused.contains(problem), "{refused}");
+    }
 }
 
 #[tokio::test]

@@ -1,7 +1,10 @@
 //! A client's own request on its way to an S3 origin, and the origin's own answer.
 
+use std::sync::Arc;
+
 use http::header::{CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName, Method, StatusCode};
+use serde::{Deserialize, Serialize};
 
 use super::error::OriginError;
 use super::stats::OriginOperation;
@@ -45,11 +48,35 @@ pub struct ForwardHead {
     pub headers: HeaderMap,
     /// The hash of the body that the signature covers.
     pub payload: PayloadHash,
-    /// The target of a request that the client signed for the origin. Such a request is sent
-    /// with all its headers and without another signature; the client gets every answer, those
-    /// about credentials included.
-    pub signed: Option<SignedTarget>,
+    /// Whose signature the origin sees.
+    pub signing: Signing,
 }
+
+/// Whose signature a request has at the origin.
+#[derive(Clone, Debug, Default)]
+pub enum Signing {
+    /// That of the origin's settings.
+    #[default]
+    Origin,
+    /// One by these keys of the origin.
+    Keys(Arc<OriginKeys>),
+    /// The client's own, for this target. The request is sent with all its headers, and the
+    /// client gets every answer, those about credentials included.
+    Client(SignedTarget),
+}
+
+/// A pair of keys of an S3 origin.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OriginKeys {
+    /// The public half.
+    pub access_key: String,
+    /// The secret half.
+    pub secret_key: String,
+}
+
+// Not the secret.
+debug_fields!(OriginKeys: access_key);
 
 // Not the headers and the query: they may have signatures.
 debug_fields!(ForwardHead: method, bucket, key);

@@ -38,8 +38,8 @@ pub use config::{OriginConfig, RequestConfig, Secret};
 pub use config_error::OriginConfigError;
 pub use error::OriginError;
 pub use forward::{
-    ForwardAnswer, ForwardBody, ForwardHead, ForwardRequest, PayloadHash, SignedTarget,
-    remove_connection_headers,
+    ForwardAnswer, ForwardBody, ForwardHead, ForwardRequest, OriginKeys, PayloadHash, SignedTarget,
+    Signing, remove_connection_headers,
 };
 pub use kind::OriginKind;
 pub use parts::PartSizes;

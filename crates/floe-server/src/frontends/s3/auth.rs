@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use floe::origin::{OriginKeys, Signing};
 use http::{Extensions, HeaderMap, Method, Uri};
 use parking_lot::RwLock;
 use s3s::access::{S3Access, S3AccessContext};
@@ -37,6 +38,8 @@ pub(crate) struct Keys {
 #[derive(Default)]
 struct KeySet {
     secrets: HashMap<String, SecretKey>,
+    /// The keys of the origin that sign what is sent on, by access key.
+    origins: HashMap<String, Arc<OriginKeys>>,
     /// By access key.
     policies: HashMap<String, Arc<[KeyPolicy]>>,
     /// Of requests without a signature.
@@ -51,6 +54,10 @@ impl Keys {
             let secret = SecretKey::from(key.secret_key.as_str());
             (key.access_key.clone(), secret)
         });
+        let origins = config.keys.iter().filter_map(|key| {
+            let origin = Arc::new(key.origin.clone()?);
+            Some((key.access_key.clone(), origin))
+        });
         let mut policies = policy::by_key(&config.policies);
         // The listener may still serve such requests: a reload does not change that.
         let unsigned = match config.anonymous.is_served() {
@@ -60,6 +67,7 @@ impl Keys {
         Keys {
             set: Reloadable::new(KeySet {
                 secrets: keys.collect(),
+                origins: origins.collect(),
                 policies,
                 unsigned,
                 ..KeySet::default()
@@ -89,6 +97,24 @@ impl Keys {
             None => true,
             Some(rules) => policy::allow_object(&rules, KeyAccess::Read, bucket, key),
         }
+    }
+
+    /// Whose signature the origin sees of a request by this key.
+    ///
+    /// # Errors
+    /// A reload has removed the key since its signature was verified.
+    pub(super) fn signing(&self, access_key: Option<&str>) -> S3Result<Signing> {
+        let set = self.set.get();
+        let Some(key) = access_key else {
+            return Ok(Signing::Origin);
+        };
+        if !set.secrets.contains_key(key) {
+            return Err(denied(
+                "the access key is no longer one of this cache's keys",
+            ));
+        }
+        let origin = set.origins.get(key);
+        Ok(origin.map_or(Signing::Origin, |keys| Signing::Keys(Arc::clone(keys))))
     }
 
     fn rights(&self, access_key: Option<&str>) -> Rights {

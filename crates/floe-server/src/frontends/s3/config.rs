@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use floe::origin::OriginKeys;
 use floe_core::ByteSize;
 use serde::{Deserialize, Serialize};
 
@@ -222,6 +223,7 @@ impl S3Config {
                     "use a longer one",
                 ));
             }
+            key.validate_origin(&setting, &self.policies)?;
             if self.keys[..index]
                 .iter()
                 .any(|other| other.access_key == key.access_key)
@@ -264,6 +266,10 @@ pub struct AccessKey {
     pub access_key: String,
     /// The secret half, which signs.
     pub secret_key: String,
+    /// Keys of an S3 origin that sign what is sent on of this key's requests; without them,
+    /// those of the origin's settings do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<OriginKeys>,
 }
 
 impl AccessKey {
@@ -272,6 +278,32 @@ impl AccessKey {
         AccessKey {
             access_key: access_key.into(),
             secret_key: secret_key.into(),
+            origin: None,
+        }
+    }
+
+    /// # Errors
+    /// It has keys of the origin and no policy: reads come from the cache, which Floe fills by
+    /// keys of its own.
+    fn validate_origin(
+        &self,
+        setting: &str,
+        policies: &[KeyPolicy],
+    ) -> Result<(), ServerConfigError> {
+        let is_restricted = policies.iter().any(|policy| policy.key == self.access_key);
+        match &self.origin {
+            Some(keys) if keys.access_key.is_empty() || keys.secret_key.is_empty() => Err(problem(
+                setting,
+                "half of its keys of the origin is empty",
+                "set access_key and secret_key, or remove `origin`",
+            )),
+            Some(_) if !is_restricted => Err(problem(
+                setting,
+                "it has keys of the origin and no policy: reads come from the cache, and \
+                 the origin does not judge them",
+                "name in [[s3.policies]] what this key may read at the origin",
+            )),
+            _ => Ok(()),
         }
     }
 }

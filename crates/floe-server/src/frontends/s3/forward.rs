@@ -125,6 +125,10 @@ impl Forwards {
         }
         let is_head = request.method == Method::HEAD;
         let (method, signed) = (request.method.clone(), request.credentials.is_some());
+        let access_key = request
+            .credentials
+            .take()
+            .map(|verified| verified.access_key);
         let trailer = request.trailing_headers.take();
         let payload = framing.payload.clone();
         let (body, upload) = self
@@ -137,7 +141,7 @@ impl Forwards {
             query: sent,
             headers,
             payload,
-            signed: None,
+            signing: self.keys.signing(access_key.as_deref())?,
         };
         let answer = self.cache.forward(ForwardRequest { head, body }, changed);
         let answer = answer

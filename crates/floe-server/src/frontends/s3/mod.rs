@@ -96,6 +96,8 @@ pub(crate) struct S3Frontend {
     plain: PlainReads,
     /// If clients have their own credentials at the origin.
     clients: Option<ClientRequests>,
+    /// An S3 service is the origin.
+    has_s3: bool,
     tls: Option<Tls>,
     clock: Clock,
     home: Home,
@@ -193,6 +195,7 @@ impl Frontend for S3Frontend {
                 "restart the server",
             ));
         }
+        require_s3_behind(config, self.has_s3)?;
         let (config, new_tls) = (config.clone(), tls(config)?);
         let log = Opened::new(&config.access_log)?;
         Ok(Box::new(move || {
@@ -255,6 +258,9 @@ impl Collect for S3Frontend {
 
 impl S3Frontend {
     fn new(config: &S3Config, tls: Option<Tls>, host: &Host) -> Result<Self, ServerConfigError> {
+        // A service may hide what has no bucket of the settings.
+        let has_s3 = host.objects.origin().forwards(Some("any"));
+        require_s3_behind(config, has_s3)?;
         let keys = Keys::new(config);
         let upload_limit_bytes = Arc::new(AtomicU64::new(config.max_upload_size.bytes()));
         let cache = host.objects.clone();
@@ -268,6 +274,7 @@ impl S3Frontend {
             domains: Domains::new(&config.domains),
             service: service(config, cache, keys.clone(), Arc::clone(&upload_limit_bytes)),
             keys,
+            has_s3,
             tls,
             limits: Reloadable::new(Limits::new(config)),
             connections: Limit::new(config.max_connections as usize),
@@ -531,6 +538,19 @@ impl hyper::service::Service<Request<Incoming>> for Connection {
         let frontend = Arc::clone(&self.frontend);
         let response = frontend.respond(request, self.client, Arc::clone(&self.pace));
         Box::pin(async move { Ok(response.await) })
+    }
+}
+
+/// Keys of the origin need one that knows keys.
+fn require_s3_behind(config: &S3Config, has_s3: bool) -> Result<(), ServerConfigError> {
+    let index = config.keys.iter().position(|key| key.origin.is_some());
+    match index.filter(|_| !has_s3) {
+        None => Ok(()),
+        Some(index) => Err(problem(
+            &format!("s3.keys[{index}]"),
+            "it has keys of the origin, which is no S3 service",
+            "remove `origin` there, or set origin.kind = \"s3\"",
+        )),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::object::version::name_hash;
 use crate::object::{Consistency, ObjectCache};
 use crate::origin::{
     Backend, ForwardAnswer, ForwardBody, ForwardHead, ForwardRequest, GetRequest, ObjectKey,
-    ObjectMeta, OriginError, OriginRead, PayloadHash,
+    ObjectMeta, OriginError, OriginRead, PayloadHash, Signing,
 };
 
 /// Answers one forwarded request with the pieces that a test sends.
@@ -65,7 +65,7 @@ fn request() -> ForwardRequest {
             query: None,
             headers: HeaderMap::new(),
             payload: PayloadHash::Unsigned,
-            signed: None,
+            signing: Signing::Origin,
         },
         body: None,
     }

@@ -30,7 +30,7 @@ use super::backend::Backend;
 use super::config::OriginConfig;
 use super::config_error::OriginConfigError;
 use super::error::OriginError;
-use super::forward::{ForwardAnswer, ForwardBody, ForwardHead};
+use super::forward::{ForwardAnswer, ForwardBody, ForwardHead, Signing};
 use super::kind::OriginKind;
 use super::types::{
     Attributes, BucketInfo, CompleteRequest, GetRequest, ListPage, ListRequest, ListedObject,
@@ -266,7 +266,7 @@ impl Backend for RemoteOrigin {
                 ));
             }
         };
-        if head.signed.is_none() {
+        if !matches!(head.signing, Signing::Client(_)) {
             self.map_sources(&mut head.headers)?;
         }
         s3.forward(head, bucket, body).await

@@ -1,6 +1,6 @@
 //! A request as its client signed it, and what it asks for.
 
-use floe::origin::{ForwardHead, PayloadHash, SignedTarget, remove_connection_headers};
+use floe::origin::{ForwardHead, PayloadHash, SignedTarget, Signing, remove_connection_headers};
 use http::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, Method, Uri};
@@ -64,7 +64,7 @@ impl Asked {
             query: parts.uri.query().map(str::to_owned),
             headers: sent_headers(&parts.headers, credentials)?,
             payload: PayloadHash::Unsigned,
-            signed: Some(SignedTarget {
+            signing: Signing::Client(SignedTarget {
                 host,
                 path_and_query: path_and_query.to_owned(),
             }),

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use crate::frontends::s3::credentials::Credentials;
 use crate::frontends::s3::date;
 use crate::frontends::s3::query::Query;
-use floe::origin::ForwardHead;
+use floe::origin::{ForwardHead, Signing};
 
 /// SHA-256 of all that the origin receives of a request without a body.
 pub(super) type Digest = [u8; 32];
@@ -84,7 +84,7 @@ pub(super) fn digest(head: &ForwardHead) -> Digest {
         hash.update(part);
     };
     add(head.method.as_str().as_bytes());
-    if let Some(signed) = &head.signed {
+    if let Signing::Client(signed) = &head.signing {
         add(signed.host.as_bytes());
         add(signed.path_and_query.as_bytes());
     }

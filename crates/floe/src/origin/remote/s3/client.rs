@@ -1,6 +1,7 @@
 //! A client of S3 that sends any request: keys that `object_store` cannot name, and clients'
 //! own requests.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::{Bytes, BytesMut};
@@ -15,7 +16,7 @@ use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::{Client, Error as ClientError};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use object_store::aws::AwsCredentialProvider;
+use object_store::aws::{AwsCredential, AwsCredentialProvider};
 use percent_encoding::percent_encode;
 use rustls_platform_verifier::ConfigVerifierExt;
 use tokio_rustls::rustls::ClientConfig;
@@ -25,7 +26,7 @@ use super::sign::{PATH, Signer, X_AMZ_CONTENT_SHA256};
 use crate::origin::config::OriginConfig;
 use crate::origin::config_error::OriginConfigError;
 use crate::origin::error::OriginError;
-use crate::origin::forward::SignedTarget;
+use crate::origin::forward::{OriginKeys, SignedTarget};
 use crate::origin::remote::open;
 use crate::origin::remote::redirect::Redirects;
 use crate::origin::remote::service::{ERROR_BODY_BYTES_MAX, innermost};
@@ -46,6 +47,14 @@ pub(in crate::origin::remote) struct S3Client {
     region: String,
     /// `None` sends requests unsigned.
     credentials: Option<AwsCredentialProvider>,
+}
+
+/// The keys that sign a request.
+pub(super) enum SignedBy {
+    /// Those of the settings, if there are any.
+    Settings,
+    Keys(Arc<OriginKeys>),
+    Nobody,
 }
 
 /// The target of a request, in the origin's names.
@@ -182,14 +191,13 @@ impl S3Client {
         self.request(method, uri, headers, body).await
     }
 
-    /// Sends a request, signed unless the client is anonymous or `signs` is false. An answer of
-    /// any status is returned.
+    /// Sends a request. An answer of any status is returned.
     pub(super) async fn send(
         &self,
         (method, uri, mut headers): (Method, Uri, HeaderMap),
         payload: &str,
         body: Body,
-        signs: bool,
+        signed_by: SignedBy,
     ) -> Result<Response<Incoming>, OriginError> {
         let host = uri.authority().map_or("", |authority| authority.as_str());
         let host = HeaderValue::from_str(host)
@@ -200,9 +208,19 @@ impl S3Client {
             .map_err(|error| OriginError::Protocol(error.to_string()))?;
         headers.insert(X_AMZ_CONTENT_SHA256, hash);
         require_length(&method, &mut headers, &body);
-        if let Some(credentials) = self.credentials.as_ref().filter(|_| signs) {
-            let credential = credentials.get_credential().await;
-            let credential = credential.map_err(open::credential_error)?;
+        let credential = match (signed_by, &self.credentials) {
+            (SignedBy::Keys(keys), _) => Some(Arc::new(AwsCredential {
+                key_id: keys.access_key.clone(),
+                secret_key: keys.secret_key.clone(),
+                token: None,
+            })),
+            (SignedBy::Settings, Some(credentials)) => {
+                let credential = credentials.get_credential().await;
+                Some(credential.map_err(open::credential_error)?)
+            }
+            (SignedBy::Settings, None) | (SignedBy::Nobody, _) => None,
+        };
+        if let Some(credential) = credential {
             let signer = Signer {
                 credential: &credential,
                 region: &self.region,

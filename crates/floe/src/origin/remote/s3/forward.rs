@@ -9,9 +9,11 @@ use http::header::LOCATION;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 
-use super::client::{Body, S3Client, Target, body_of, error_body, no_body};
+use super::client::{Body, S3Client, SignedBy, Target, body_of, error_body, no_body};
 use crate::origin::error::OriginError;
-use crate::origin::forward::{ForwardAnswer, ForwardBody, ForwardHead, remove_connection_headers};
+use crate::origin::forward::{
+    ForwardAnswer, ForwardBody, ForwardHead, Signing, remove_connection_headers,
+};
 use crate::origin::remote::service::error_document;
 use crate::origin::types::{BoxError, UploadBody};
 
@@ -36,20 +38,25 @@ impl S3Client {
         body: Option<ForwardBody>,
     ) -> Result<ForwardAnswer, OriginError> {
         let body = body.map_or_else(no_body, sent);
-        let is_clients = head.signed.is_some();
-        let answer = match head.signed {
-            Some(target) => {
+        let is_clients = matches!(head.signing, Signing::Client(_));
+        let signed_by = match head.signing {
+            Signing::Client(target) => Err(target),
+            Signing::Origin => Ok(SignedBy::Settings),
+            Signing::Keys(keys) => Ok(SignedBy::Keys(keys)),
+        };
+        let answer = match signed_by {
+            Err(target) => {
                 self.send_signed((head.method, target, head.headers), body)
                     .await?
             }
-            None => {
+            Ok(signed_by) => {
                 let target = Target {
                     bucket,
                     key: head.key,
                     query: head.query,
                 };
                 let request = (head.method, self.uri(&target)?, head.headers);
-                self.send(request, head.payload.as_str(), body, true)
+                self.send(request, head.payload.as_str(), body, signed_by)
                     .await?
             }
         };

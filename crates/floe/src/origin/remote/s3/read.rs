@@ -9,7 +9,7 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, Method, Response, Uri};
 use hyper::body::Incoming;
 
-use super::client::{S3Client, Target, body_of, error_body, no_body};
+use super::client::{S3Client, SignedBy, Target, body_of, error_body, no_body};
 use crate::origin::emulated::clip;
 use crate::origin::error::OriginError;
 use crate::origin::forward::PayloadHash;
@@ -96,9 +96,12 @@ impl S3Client {
         let mut uri = first.clone();
         for _ in 0..=REDIRECTS_MAX {
             // Another origin has no claim to these credentials.
-            let signs = uri.authority() == first.authority();
+            let signed_by = match uri.authority() == first.authority() {
+                true => SignedBy::Settings,
+                false => SignedBy::Nobody,
+            };
             let head = (method.clone(), uri.clone(), headers.clone());
-            let sent = self.send(head, PayloadHash::EMPTY, no_body(), signs);
+            let sent = self.send(head, PayloadHash::EMPTY, no_body(), signed_by);
             let mut response = sent.await?;
             let status = response.status();
             if status.is_success() {
