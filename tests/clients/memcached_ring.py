@@ -1,5 +1,8 @@
-"""pymemcache over three nodes that know their ring, as docs/scale-out.md configures both."""
+"""pymemcache and emcache over three nodes that know their ring, as docs/scale-out.md configures
+them."""
 
+import asyncio
+import logging
 import os
 import shutil
 import socket
@@ -8,6 +11,7 @@ import sys
 import tempfile
 import time
 
+import emcache
 from pymemcache.client.base import Client
 from pymemcache.client.hash import HashClient
 from pymemcache.exceptions import MemcacheServerError, MemcacheUnexpectedCloseError
@@ -22,13 +26,13 @@ START_SECONDS = 30
 class Node:
     """A node of the ring, on a port of loopback."""
 
-    def __init__(self, binary, folder, ring, port):
+    def __init__(self, binary, folder, ring, port, ring_hash):
         self.port = port
         data = os.path.join(folder, str(port))
         self.command = [binary, "serve", "--data-dir", data, "--device-size", "128MiB"]
         self.command += ["--tiny-size", "128MiB", "--s3-listen", "off", "--admin-listen", "off"]
         self.command += ["--memcached-listen", f"127.0.0.1:{port}", "--node-ring-hash"]
-        self.command += ["pymemcache", "--node-ring", ",".join(ring)]
+        self.command += [ring_hash, "--node-ring", ",".join(ring)]
         self.command += ["--node-name", f"127.0.0.1:{port}"]
         self.log = os.path.join(folder, f"{port}.log")
         self.start()
@@ -106,21 +110,57 @@ def ring(nodes):
     check("the node is back, warm", len(old) == failed, (len(old), failed))
 
 
+def emcache_client(nodes):
+    servers = [emcache.MemcachedHostAddress("127.0.0.1", node.port) for node in nodes]
+    return emcache.create_client(servers, timeout=0.2, connection_timeout=0.4)
+
+
+async def emcache_ring(nodes):
+    logging.getLogger("emcache").setLevel(logging.CRITICAL)
+    client = await emcache_client(nodes)
+    for key in KEYS:
+        await client.set(key.encode(), key.encode())
+    found = {key: await client.get(key.encode()) for key in KEYS}
+    right = sum(item is not None and item.value == key.encode() for key, item in found.items())
+    check("each node owns what emcache sends it", right == len(KEYS), right)
+    nodes[1].end(orderly=True)
+    failed = 0
+    for key in KEYS:
+        try:
+            await client.set(key.encode(), b"new")
+        except (asyncio.TimeoutError, OSError, emcache.CommandError):
+            failed += 1
+    check("emcache moves no keys of a node that is down", 100 < failed < 300, failed)
+    await client.close()
+    nodes[1].start()
+    client = await emcache_client(nodes)
+    items = [(key, await client.get(key.encode())) for key in KEYS]
+    old = sum(item is not None and item.value == key.encode() for key, item in items)
+    check("the node is back, warm, for emcache too", old == failed, (old, failed))
+    await client.close()
+
+
 def main():
     binary = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("FLOE_BINARY")
     if not binary:
         sys.exit("name the floe binary as the first argument or in FLOE_BINARY")
     folder = tempfile.mkdtemp(prefix="floe-ring-")
-    nodes = []
     try:
-        ports = free_ports()
-        servers = [f"127.0.0.1:{port}" for port in ports]
-        for port in ports:
-            nodes.append(Node(binary, folder, servers, port))
-        ring(nodes)
+        for ring_hash, test in (
+            ("pymemcache", ring),
+            ("emcache", lambda nodes: asyncio.run(emcache_ring(nodes))),
+        ):
+            nodes = []
+            try:
+                ports = free_ports()
+                servers = [f"127.0.0.1:{port}" for port in ports]
+                for port in ports:
+                    nodes.append(Node(binary, folder, servers, port, ring_hash))
+                test(nodes)
+            finally:
+                for node in nodes:
+                    node.end()
     finally:
-        for node in nodes:
-            node.end()
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -22,7 +22,7 @@ struct Group {
 const GROUP: Group = Group {
     folder: "tests/clients",
     environment: "clients-venv",
-    packages: &["boto3", "awscli", "moto[server]", "pymemcache"],
+    packages: &["boto3", "awscli", "moto[server]", "pymemcache", "emcache"],
     tools: &[
         ("memccapable", "libmemcached-tools"),
         ("memcslap", "libmemcached-tools"),

@@ -163,8 +163,8 @@ pub(crate) struct RingCheckArgs {
     /// Configurations of nutcracker (YAML) or HAProxy; several are compared too
     #[arg(value_name = "CONFIG", required = true, value_hint = ValueHint::FilePath)]
     pub(crate) configs: Vec<PathBuf>,
-    /// `node.ring_hash` of the nodes, how a node computes the owner of a key: off, nutcracker or
-    /// pymemcache
+    /// `node.ring_hash` of the nodes, how a node computes the owner of a key: off, nutcracker,
+    /// pymemcache or emcache
     #[arg(long, value_name = "HASH", default_value = "off")]
     pub(crate) ring_hash: RingHash,
     /// `object.consistency` of the nodes: etag, immutable, ttl or events

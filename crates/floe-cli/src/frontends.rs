@@ -108,6 +108,10 @@ const RING_HASHES: &[Choice] = &[
         word: "pymemcache",
         doc: "pymemcache's `HashClient`, without `key_prefix`.",
     },
+    Choice {
+        word: "emcache",
+        doc: "emcache's rendezvous hashing; servers are named `host:port`.",
+    },
 ];
 
 const WITHOUT_CERTIFICATE: &[Choice] = &[

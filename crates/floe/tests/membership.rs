@@ -178,9 +178,9 @@ struct ObservedRing {
 }
 
 /// The owners of 1,000 keys, as nutcracker 0.5.0 sent them to three servers that logged them,
-/// and as the `RendezvousHash` of pymemcache 4.0.0 names them.
+/// and as the `RendezvousHash` of pymemcache 4.0.0 and emcache 1.3.3 name them.
 #[test]
-fn owners_are_those_of_nutcracker_and_pymemcache() {
+fn owners_are_those_of_nutcracker_and_clients() {
     let observed: Observed = serde_json::from_str(include_str!("data/rings.json")).unwrap();
     for ring in observed.rings {
         let parse = |entry: &String| Member::parse(entry, ring.hash).unwrap();

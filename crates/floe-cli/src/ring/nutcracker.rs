@@ -427,9 +427,8 @@ fn other_owners(pool: &Pool, file: &str, ring_hash: RingHash) -> Option<Finding>
     }
     let ketama = format!("`distribution: ketama` and `hash: {HASH}`");
     let (expected, cure) = match ring_hash {
-        RingHash::Pymemcache => (
-            "`node.ring_hash = \"pymemcache\"` expects the owners that pymemcache computes"
-                .to_owned(),
+        RingHash::Pymemcache | RingHash::Emcache => (
+            "`node.ring_hash` expects the owners that clients in Python compute".to_owned(),
             format!("set `node.ring_hash = \"nutcracker\"`, and in this pool {ketama}"),
         ),
         _ => (

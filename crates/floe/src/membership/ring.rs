@@ -1,5 +1,7 @@
 //! Rings: which of several nodes owns a key, as the clients' hashing says.
 
+use std::cmp::Reverse;
+
 use md5::{Digest as _, Md5};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
@@ -17,6 +19,8 @@ pub enum RingHash {
     /// pymemcache's `HashClient`: rendezvous hashing with 32-bit MurmurHash3. Weights do not
     /// count.
     Pymemcache,
+    /// emcache: rendezvous hashing with eight bits of 128-bit MurmurHash3. Weights do not count.
+    Emcache,
 }
 
 floe_core::parse_by_name!(RingHash);
@@ -112,6 +116,32 @@ enum Keys {
     Ketama(Box<[(u32, bool)]>),
     /// The node's own name, and those of the others.
     Rendezvous(String, Vec<String>),
+    /// The node itself, and the others.
+    Emcache(EmcacheNode, Vec<EmcacheNode>),
+}
+
+/// A node as emcache hashes it.
+#[derive(Debug)]
+struct EmcacheNode {
+    /// Host and port without a colon between.
+    id: String,
+    /// Decides between equal scores.
+    hash: u32,
+}
+
+impl EmcacheNode {
+    fn new(name: &str) -> Self {
+        let (host, port) = name.rsplit_once(':').unwrap_or((name, ""));
+        let id = format!("{host}{port}");
+        EmcacheNode {
+            hash: emcache_hash(id.as_bytes()),
+            id,
+        }
+    }
+
+    fn score(&self, key: &[u8]) -> (u32, u32) {
+        (emcache_hash(&[key, self.id.as_bytes()].concat()), self.hash)
+    }
 }
 
 impl Ring {
@@ -125,9 +155,14 @@ impl Ring {
             _ if !is_member || members.len() == 1 => Keys::All(is_member),
             RingHash::Nutcracker => Keys::Ketama(continuum(members, own)),
             RingHash::Pymemcache => {
-                let others = members.iter().filter(|member| member.name != own);
-                let others = others.map(|member| member.name.clone()).collect();
-                Keys::Rendezvous(own.to_owned(), others)
+                Keys::Rendezvous(own.to_owned(), others(members, own).collect())
+            }
+            RingHash::Emcache => {
+                let others = others(members, own);
+                Keys::Emcache(
+                    EmcacheNode::new(own),
+                    others.map(|name| EmcacheNode::new(&name)).collect(),
+                )
             }
         };
         Ring {
@@ -149,7 +184,7 @@ impl Ring {
     pub(super) fn hash(&self, key: &[u8]) -> u32 {
         match self.hash {
             RingHash::Nutcracker => fnv1a(self.hashed_part(key)),
-            RingHash::Off | RingHash::Pymemcache => 0,
+            RingHash::Off | RingHash::Pymemcache | RingHash::Emcache => 0,
         }
     }
 
@@ -166,6 +201,12 @@ impl Ring {
                 let score = |name: &str| murmur3(&[name.as_bytes(), b"-", key]);
                 let best = (score(own), own);
                 others.iter().all(|other| (score(other), other) < best)
+            }
+            Keys::Emcache(own, others) => {
+                // Of two nodes that are alike, emcache takes the first one of its list.
+                let best = (own.score(key), Reverse(&own.id));
+                let mut others = others.iter();
+                others.all(|other| (other.score(key), Reverse(&other.id)) < best)
             }
         }
     }
@@ -186,6 +227,7 @@ impl Ring {
                 own as f64 / (f64::from(u32::MAX) + 1.0)
             }
             Keys::Rendezvous(_, others) => 1.0 / (others.len() as f64 + 1.0),
+            Keys::Emcache(_, others) => 1.0 / (others.len() as f64 + 1.0),
         }
     }
 
@@ -212,6 +254,12 @@ impl Ring {
         });
         part.unwrap_or(key)
     }
+}
+
+/// The names of the other members.
+fn others(members: &[Member], own: &str) -> impl Iterator<Item = String> {
+    let others = members.iter().filter(move |member| member.name != own);
+    others.map(|member| member.name.clone())
 }
 
 fn list_of(spread: Spread, members: &[Member]) -> u64 {
@@ -284,6 +332,57 @@ fn murmur3(parts: &[&[u8]]) -> u32 {
     hash ^ (hash >> 16)
 }
 
+/// emcache's hash, of the first four bytes of [`murmur3_128`]: it shifts its masks where it means
+/// to shift the bytes, and takes these for signed.
+fn emcache_hash(data: &[u8]) -> u32 {
+    let bytes = murmur3_128(data).to_le_bytes();
+    let signed = |index: usize| bytes[index] as i8 as u32;
+    (signed(3) & 0xff00_0000) | (signed(2) & 0xffff_0000) | (signed(1) & 0xffff_ff00) | signed(0)
+}
+
+/// The first half of MurmurHash3 of 128 bits for 64-bit machines, with seed 0 (Austin Appleby).
+fn murmur3_128(data: &[u8]) -> u64 {
+    const C1: u64 = 0x87c3_7b91_1142_53d5;
+    const C2: u64 = 0x4cf5_ad43_2745_937f;
+    let word = |bytes: &[u8]| {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        u64::from_le_bytes(word)
+    };
+    let scramble1 = |block: u64| block.wrapping_mul(C1).rotate_left(31).wrapping_mul(C2);
+    let scramble2 = |block: u64| block.wrapping_mul(C2).rotate_left(33).wrapping_mul(C1);
+    let finish = |hash: u64| {
+        let hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        let hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+        hash ^ (hash >> 33)
+    };
+    let (mut one, mut two) = (0u64, 0u64);
+    let blocks = data.chunks_exact(16);
+    let rest = blocks.remainder();
+    for block in blocks {
+        one = (one ^ scramble1(word(&block[..8]))).rotate_left(27);
+        one = one
+            .wrapping_add(two)
+            .wrapping_mul(5)
+            .wrapping_add(0x52dc_e729);
+        two = (two ^ scramble2(word(&block[8..]))).rotate_left(31);
+        two = two
+            .wrapping_add(one)
+            .wrapping_mul(5)
+            .wrapping_add(0x3849_5ab5);
+    }
+    let (first, second) = rest.split_at(rest.len().min(8));
+    // A block of zeros changes nothing.
+    two ^= scramble2(word(second));
+    one ^= scramble1(word(first));
+    let len = data.len() as u64;
+    (one, two) = (one ^ len, two ^ len);
+    one = one.wrapping_add(two);
+    two = two.wrapping_add(one);
+    (one, two) = (finish(one), finish(two));
+    one.wrapping_add(two)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -326,7 +425,11 @@ mod tests {
 
     #[test]
     fn each_key_has_one_owner_and_few_move() {
-        for hash in [RingHash::Nutcracker, RingHash::Pymemcache] {
+        for hash in [
+            RingHash::Nutcracker,
+            RingHash::Pymemcache,
+            RingHash::Emcache,
+        ] {
             let three = owners(hash, &members(3), 3000);
             let four = owners(hash, &members(4), 3000);
             for owner in 0..3 {
@@ -341,7 +444,11 @@ mod tests {
 
     #[test]
     fn shares_are_those_of_keys() {
-        for hash in [RingHash::Nutcracker, RingHash::Pymemcache] {
+        for hash in [
+            RingHash::Nutcracker,
+            RingHash::Pymemcache,
+            RingHash::Emcache,
+        ] {
             let mut members = members(5);
             members[0].weight = 2;
             let rings = members.iter();
