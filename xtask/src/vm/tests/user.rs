@@ -40,10 +40,11 @@ sed -e '/^PrivateDevices/d' -e 's/^#   \(DeviceAllow=[a-z]\)/\1/' \
   packaging/systemd/floe.service > /etc/systemd/system/floe.service
 "#;
 
-/// systemd as the first process of a container, which starts the unit.
+/// systemd as the first process of a container, which starts the unit. It empties the folder for
+/// temporary files, in which the project may lie.
 const SYSTEMD: &str = "exec unshare --pid --fork --kill-child --mount --mount-proc \
-     env -i container=vm PATH=/usr/sbin:/usr/bin:/sbin:/bin \
-     /lib/systemd/systemd --unit=floe.service --log-target=console --show-status=false";
+     sh -ec 'mount -t tmpfs t /tmp; exec env -i container=vm PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+     /lib/systemd/systemd --unit=floe.service --log-target=console --show-status=false'";
 
 /// systemctl in that container: systemd refuses requests from outside.
 const CONTROL: &str = "nsenter --target $(pgrep --oldest --full '^/lib/systemd/systemd --unit') \
