@@ -1,4 +1,4 @@
-//! `cargo xtask sweep`: the recipe for Slurm, on a cluster of this machine alone.
+//! `cargo xtask sweep`: the recipes for Slurm, on a cluster of this machine alone.
 //!
 //! A task is killed. It must go on where it was, and the report must have every case; without its
 //! shard the report must say what is missing.
@@ -76,6 +76,10 @@ fn drive(options: &scenario::Options) -> Result<Outcome> {
         Err(error) => return Ok(Outcome::Skipped(format!("Slurm does not start: {error:#}"))),
     };
     cluster.sweep(&floe)?;
+    match packages::python("sweep", "sweep-venv", &["submitit"]) {
+        Ok(environment) => cluster.sweep_by_submitit(&floe, &environment)?,
+        Err(error) => return Ok(Outcome::Skipped(format!("{error:#}"))),
+    }
     Ok(Outcome::Passed)
 }
 
@@ -262,9 +266,56 @@ impl Cluster {
         Ok(())
     }
 
+    /// Runs it by submitit, and kills a shard.
+    fn sweep_by_submitit(&self, floe: &Path, environment: &Path) -> Result<()> {
+        let recipe = project::root().join("packaging/sweeps/submitit_sweep.py");
+        let tasks = TASKS.to_string();
+        let log = self.folder.join("submitit.printed");
+        let printed = fs::File::create(&log)?;
+        let mut recipe = Command::new(environment.join("bin/python"))
+            .arg(recipe)
+            .args(["sweep.toml", "by-submitit", &tasks, "--memory-gb=0.25"])
+            .current_dir(&self.folder)
+            .env("SLURM_CONF", self.folder.join("slurm.conf"))
+            .env("FLOE", floe)
+            .stdout(printed.try_clone()?)
+            .stderr(printed)
+            .spawn()?;
+        self.wait("the second shard runs", |cluster| {
+            Ok(!cluster.made("by-submitit", 2)?.as_os_str().is_empty())
+        })?;
+        // The lab, and not the job above it.
+        let shard = "bench .*by-submitit/shard-2-of-3";
+        project::run(Command::new("pkill").args(["-KILL", "-f", shard]))?;
+        let ended = recipe.wait()?;
+        let said = fs::read_to_string(&log)?;
+        ensure!(ended.success(), "submitit's recipe failed: {said}");
+        let all = [1, 2, 3].map(|task| format!("by-submitit/shard-{task}-of-3"));
+        let missing = self.report(floe, &all.each_ref().map(String::as_str))?;
+        ensure!(missing == 0, "submitit's recipe lacks {missing} cases");
+        let batches = fs::read_dir(self.folder.join("by-submitit/jobs"))?
+            .filter_map(Result::ok)
+            .filter(|entry| {
+                entry
+                    .file_name()
+                    .to_string_lossy()
+                    .ends_with("submission.sh")
+            })
+            .count();
+        ensure!(batches > 1, "the killed shard was not submitted again");
+        println!("sweep: submitit ran {TASKS} shards, one of them twice, and merged them");
+        Ok(())
+    }
+
     /// The folder that a shard has made, if it has.
     fn shard(&self, task: usize) -> Result<PathBuf> {
-        let place = self.folder.join(format!("results/shard-{task}-of-{TASKS}"));
+        self.made("results", task)
+    }
+
+    fn made(&self, results: &str, task: usize) -> Result<PathBuf> {
+        let place = self
+            .folder
+            .join(format!("{results}/shard-{task}-of-{TASKS}"));
         let made = fs::read_dir(place)?.next().transpose()?;
         Ok(made.map(|made| made.path()).unwrap_or_default())
     }
