@@ -715,6 +715,12 @@ fn server() -> Result<Section, String> {
         ],
         vec![
             Key::new(
+                "leave_seconds",
+                Kind::Integer,
+                "Seconds that a shutdown goes on accepting connections and requests while `/ready` answers 404, so that a load balancer sends new ones elsewhere before it begins. Longer than the balancer's time between checks.",
+            )
+            .limits(Limits::between(0, 3600)),
+            Key::new(
                 "drain_timeout_seconds",
                 Kind::Integer,
                 "Seconds that a shutdown waits for pending requests before it aborts them.",

@@ -206,8 +206,8 @@ const PROOFS: &[(&str, &str)] = &[
         "floe/tests/store_oracle.rs:power_loss_small_values floe/tests/tiny_oracle.rs:power_loss",
     ),
     (
-        "`SIGTERM` stops",
-        "floe-server/tests/frontends/robustness.rs:a_shutdown_finishes_running_requests_and_accepts_no_more floe-cli/tests/operations.rs:a_second_signal_stops_at_once_with_its_own_status",
+        "`SIGTERM` makes `/ready` answer 404",
+        "floe-server/tests/frontends/robustness.rs:a_shutdown_tells_load_balancers_before_it_begins floe-server/tests/frontends/robustness.rs:a_shutdown_finishes_running_requests_and_accepts_no_more floe-cli/tests/operations.rs:a_second_signal_stops_at_once_with_its_own_status",
     ),
     (
         "After `kill -9`",
@@ -603,7 +603,7 @@ fn a_second_signal_stops_at_once_with_its_own_status() {
         upload.write_all(head.as_bytes()).unwrap();
         upload.read_exact(&mut [0; 12]).unwrap();
         serving.signal(signal);
-        while get(serving.admin, "/ready").0 != 503 {}
+        while get(serving.admin, "/ready").0 != 404 {}
         // `timeout` signals the process, and at once its group.
         serving.signal(signal);
         std::thread::sleep(Duration::from_millis(600));

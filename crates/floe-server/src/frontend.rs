@@ -108,6 +108,8 @@ pub(crate) struct Host {
     pub(crate) node: Arc<Node>,
     /// Cancelled when the frontends of clients accept no more requests.
     pub(crate) draining: CancellationToken,
+    /// Cancelled when a shutdown begins, before it drains connections.
+    pub(crate) leaving: CancellationToken,
 }
 
 /// Opens the backing device of a volume.

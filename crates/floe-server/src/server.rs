@@ -12,6 +12,8 @@ use floe_device::Clock;
 use floe_device::metered::Meters;
 use floe_device::upkeep::HealthWatch;
 
+use tokio_util::sync::CancellationToken;
+
 use crate::config::ServerConfigError;
 use crate::frontend::{Addresses, Host, OpenBacking, Serving, StartError};
 use crate::frontends::{Opened, Reloader, ServerConfig};
@@ -32,7 +34,10 @@ pub enum Drained {
 pub struct Server {
     addresses: Addresses,
     clock: Clock,
+    leave_seconds: AtomicU32,
     drain_timeout_seconds: AtomicU32,
+    /// Cancelled when a shutdown begins.
+    leaving: CancellationToken,
     objects: ObjectCache,
     node: Arc<Node>,
     reloaders: Vec<Reloader>,
@@ -107,7 +112,9 @@ impl Server {
         let mut server = Server {
             addresses: Addresses::default(),
             clock: clock.clone(),
+            leave_seconds: AtomicU32::new(config.leave_seconds),
             drain_timeout_seconds: AtomicU32::new(config.drain_timeout_seconds),
+            leaving: CancellationToken::new(),
             objects: objects.clone(),
             node: Arc::clone(&node),
             reloaders: Vec::new(),
@@ -124,6 +131,7 @@ impl Server {
             clock,
             node: Arc::clone(&node),
             draining: server.clients.drain.clone(),
+            leaving: server.leaving.clone(),
         };
         let frontends = config.bind(&host).await?;
         let started = node.start().await;
@@ -166,17 +174,27 @@ impl Server {
         let read: Vec<_> = read.collect::<Result<_, _>>()?;
         let drain_timeout = config.drain_timeout_seconds;
         self.drain_timeout_seconds.store(drain_timeout, Relaxed);
-        let mut taken = vec!["server.drain_timeout_seconds"];
+        self.leave_seconds.store(config.leave_seconds, Relaxed);
+        let mut taken = vec!["server.leave_seconds", "server.drain_timeout_seconds"];
         for reload in read.into_iter().flatten() {
             taken.extend(reload());
         }
         Ok(taken)
     }
 
-    /// Stops accepting, completes the pending requests, and closes. Requests
-    /// left at the deadline are aborted. When this returns, the store has all
+    /// Lets load balancers learn of it, stops accepting, completes the pending requests, and
+    /// closes. Requests left at the deadline are aborted. When this returns, the store has all
     /// completed fetches and may be closed.
     pub async fn shutdown(self) -> Drained {
+        self.leaving.cancel();
+        let seconds = self.leave_seconds.load(Relaxed);
+        if seconds > 0 {
+            tracing::info!(
+                seconds,
+                "leaving: /ready answers 404, requests are still taken"
+            );
+            self.clock.sleep(Duration::from_secs(seconds.into())).await;
+        }
         let drained = self.end(&self.clients).await;
         self.node.stop().await;
         self.objects.stop().await;

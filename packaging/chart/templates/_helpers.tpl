@@ -138,6 +138,8 @@ etcd = {{ .Values.etcd | toJson }}
 {{- end }}
 
 [server]
+# Until the service and HAProxy have seen that the pod is leaving.
+leave_seconds = 5
 drain_timeout_seconds = {{ int .Values.drainTimeoutSeconds }}
 
 [log]
@@ -197,6 +199,8 @@ backend floe
     http-check connect port 9100
     http-check send meth GET uri /ready ver HTTP/1.1 hdr Host floe
     http-check expect status 200
+    # 404: the pod is leaving. It gets nothing new, and what it is sending goes on.
+    http-check disable-on-404
     retries 2
     option redispatch 1
     retry-on conn-failure empty-response response-timeout

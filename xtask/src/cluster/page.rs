@@ -40,13 +40,16 @@ pub(super) fn run(binary: &Path, folder: &Path) -> Result<()> {
         .stderr(File::create(folder.join("errors"))?);
     project::run(&mut shell)?;
     let answer = fs::read_to_string(printed)?.replace('\r', "");
-    let node = answer
-        .lines()
-        .find_map(|line| line.strip_prefix("x-floe-node: "));
-    let node = node
-        .with_context(|| format!("no node answered: {answer}"))?
-        .trim();
+    ensure!(
+        answer.contains("x-floe-node: n"),
+        "no node answered: {answer}"
+    );
     ensure!(answer.ends_with("hello\n"), "{answer}");
+    leave_in_order(folder)?;
+    // Perhaps that node has left.
+    let mut connection = Connection::open("127.0.0.1:9000".parse()?)?;
+    let answer = connection.request("GET", "/demo/hello.txt", &[], b"")?;
+    let node = answer.header("x-floe-node").context("no node answered")?;
     let stopped = stop(node)?;
     // HAProxy needs a moment to see it.
     let began = Instant::now();
@@ -59,6 +62,69 @@ pub(super) fn run(binary: &Path, folder: &Path) -> Result<()> {
     }
     project::run(Command::new("pkill").args(["-x", "floe"]))?;
     project::run(Command::new("pkill").args(["-x", "haproxy"]))
+}
+
+/// Bytes of an object whose transfer takes some seconds at [`RATE`].
+const LARGE: usize = 24 << 20;
+
+const RATE: &str = "4M";
+
+/// Stops the node that sends a large object, in order: the object arrives whole, no request beside
+/// it fails, and the node is gone in the end.
+fn leave_in_order(folder: &Path) -> Result<()> {
+    fs::write(folder.join("objects/demo/large"), vec![b'x'; LARGE])?;
+    let url = "http://127.0.0.1:9000/demo/large";
+    let head = project::output(Command::new("curl").args(["-sfI", url]))?;
+    let node = head
+        .lines()
+        .find_map(|line| line.strip_prefix("x-floe-node: "));
+    let node = node
+        .with_context(|| format!("no node answered: {head}"))?
+        .trim();
+    let mut transfer = Command::new("curl")
+        .args([
+            "-sf",
+            "--limit-rate",
+            RATE,
+            "-o",
+            "large",
+            "-w",
+            "%{http_code}",
+            url,
+        ])
+        .current_dir(folder)
+        .stdout(File::create(folder.join("status"))?)
+        .spawn()?;
+    std::thread::sleep(Duration::from_secs(1));
+    stop(node)?;
+    let (mut requests, mut others) = (0, 0);
+    let ended = loop {
+        if let Some(ended) = transfer.try_wait()? {
+            break ended;
+        }
+        for path in ["/demo/hello.txt", "/demo/large"] {
+            let mut connection = Connection::open("127.0.0.1:9000".parse()?)?;
+            let answer = connection.request("HEAD", path, &[], b"");
+            let answer = answer.with_context(|| format!("{path}, after {requests} requests"))?;
+            ensure!(answer.status == 200, "{path}: {}", answer.status);
+            requests += 1;
+            others += u32::from(
+                answer
+                    .header("x-floe-node")
+                    .is_some_and(|other| other != node),
+            );
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let arrived = fs::read(folder.join("large"))?;
+    ensure!(
+        ended.success() && arrived.len() == LARGE,
+        "the transfer ended with {ended} after {} bytes",
+        arrived.len()
+    );
+    ensure!(others > 0, "the node that stopped answered to the end");
+    println!("cluster: {node} left: its transfer went on, and none of {requests} requests failed");
+    Ok(())
 }
 
 /// The time for another node to answer.

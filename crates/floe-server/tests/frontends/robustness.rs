@@ -395,6 +395,23 @@ async fn a_shutdown_finishes_running_requests_and_accepts_no_more() {
 }
 
 #[tokio::test]
+async fn a_shutdown_tells_load_balancers_before_it_begins() {
+    let rig = rig_with(|config| config.leave_seconds = 1).await;
+    rig.origin.store("bucket", "key", "bytes");
+    let (s3, admin) = (rig.s3(), rig.admin());
+    let asked = |path| send(admin, request(admin, "GET", path, &[], ""));
+    assert_eq!(asked("/ready").await.status, 200);
+    let shutdown = tokio::spawn(rig.server.shutdown());
+    while asked("/ready").await.status == 200 {}
+    assert_eq!(asked("/ready").await.status, 404);
+    // From here on a balancer sends nothing, and what it had sent before is answered.
+    let got = send(s3, request(s3, "GET", "/bucket/key", &[], "")).await;
+    assert_eq!(got.text(), "bytes");
+    assert_eq!(shutdown.await.unwrap(), Drained::Completely);
+    assert!(TcpStream::connect(s3).await.is_err());
+}
+
+#[tokio::test]
 async fn a_shutdown_aborts_requests_that_do_not_end() {
     let rig = rig_with(|config| config.drain_timeout_seconds = 1).await;
     rig.origin.store("bucket", "big", pattern(1, 32 << 20));

@@ -43,7 +43,7 @@ const HELP: &str = "Floe\n\n\
     /metrics  for Prometheus; with ?zones=1, each zone as well\n\
     /stats    the same as JSON\n\
     /health   200 while the process lives\n\
-    /ready    200 while requests are taken, 503 during a shutdown\n\
+    /ready    200 while requests are taken, 404 during a shutdown\n\
     /ready/member  likewise, and 503 while this node answers with misses\n\
     /v1/node  this server as one of several nodes\n\
     /version  the version that runs\n\n\
@@ -188,9 +188,10 @@ async fn stats(State(state): State<Arc<MetricsState>>, uri: Uri) -> Response {
 }
 
 async fn ready(State(state): State<Arc<MetricsState>>) -> Response {
-    match state.host.draining.is_cancelled() {
+    match state.host.leaving.is_cancelled() {
         false => "ready\n".into_response(),
-        true => (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n").into_response(),
+        // With 503 a load balancer would end the transfers under way.
+        true => (StatusCode::NOT_FOUND, "shutting down\n").into_response(),
     }
 }
 

@@ -111,6 +111,7 @@ pub(crate) async fn rig_of(
         peers: None,
         control: None,
         node: None,
+        leave_seconds: 0,
         drain_timeout_seconds: 10,
     };
     change(&mut config);
