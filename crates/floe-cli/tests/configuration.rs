@@ -286,6 +286,26 @@ fn secrets_are_never_printed() {
     }
 }
 
+#[test]
+fn keys_in_the_wrong_form_are_not_printed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys.toml");
+    for wrong in [
+        "origin = \"AKIA:verysecretvalue\"",
+        "origin = { access_key = \"A\", secret_key = [\"verysecretvalue\"] }",
+        "origin = [\"verysecretvalue\"]",
+    ] {
+        let text = format!(
+            "[[s3.keys]]\naccess_key = \"me\"\nsecret_key = \"verysecretvalue\"\n{wrong}\n"
+        );
+        fs::write(&path, text).unwrap();
+        let arguments = ["config", "check", "--config", path.to_str().unwrap()];
+        let outcome = run(folder.path(), &arguments).expect(2, &["s3.keys"]);
+        let all = format!("{}{}", outcome.out, outcome.err);
+        assert!(!all.contains("verysecret"), "{all}");
+    }
+}
+
 /// A cache of any size opens with default settings; the test creates no files.
 #[test]
 fn every_size_fits_by_itself() {

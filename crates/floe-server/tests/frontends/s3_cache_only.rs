@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use floe::object::{CacheOnlyBucket, ObjectConfig};
-use floe::origin::{Origin, OriginConfig};
+use floe::origin::{Origin, OriginConfig, OriginKeys, Signing};
 use floe_device::Clock;
+use floe_server::{KeyAccess, KeyPolicy};
 
 use crate::s3_forward::{Recorder, recorded_origin};
-use crate::support::signer::Signer;
-use crate::support::{Rig, rig_of};
+use crate::support::signer::{Payload, Signer};
+use crate::support::{ACCESS_KEY, Rig, rig_of, send};
 
 fn config() -> ObjectConfig {
     ObjectConfig {
@@ -99,6 +100,49 @@ async fn uploads_in_parts_have_the_announced_size() {
         assert_eq!(done.status, 200, "{}", done.text());
     }
     assert_eq!(rig.get("/kept/m", &[]).await.text(), "12345");
+}
+
+/// Floe would write them by its own keys.
+#[tokio::test]
+async fn keys_of_the_origin_sign_no_copies_out_of_them() {
+    let (origin, recorder) = recorded_origin();
+    let objects = Arc::clone(&recorder.objects);
+    let rig = rig_of(origin, objects, Clock::real(), config(), |config| {
+        let s3 = config.s3.as_mut().unwrap();
+        s3.keys[0].origin = Some(OriginKeys {
+            access_key: "THEIRS".into(),
+            secret_key: "a secret at the origin".into(),
+        });
+        s3.policies = vec![KeyPolicy {
+            key: ACCESS_KEY.into(),
+            buckets: vec!["*".into()],
+            prefixes: Vec::new(),
+            access: KeyAccess::Write,
+        }];
+    })
+    .await;
+    let host = rig.s3().to_string();
+    let signed = async |method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]| {
+        let signer = Signer::known();
+        let request = signer.sign(method, &host, path, headers, body, Payload::Signed);
+        send(rig.s3(), request).await
+    };
+    assert_eq!(signed("PUT", "/kept/x", &[], b"x").await.status, 200);
+    let copy = [("x-amz-copy-source", "kept/x")];
+    for path in ["/other/k", "/other/k?partNumber=1&uploadId=u"] {
+        let refused = signed("PUT", path, &copy, b"").await;
+        assert_eq!(refused.code(), "AccessDenied", "{path}: {}", refused.text());
+    }
+    assert_eq!(signed("PUT", "/kept/y", &copy, b"").await.status, 200);
+    assert!(recorder.objects.bytes("other", "k").is_none());
+    // A HEAD is the origin's to answer, by the keys that fill the cache.
+    signed("HEAD", "/other/k", &[], b"").await;
+    let (head, _) = recorder.seen.lock().pop().unwrap();
+    assert!(
+        matches!(head.signing, Signing::Origin),
+        "{:?}",
+        head.signing
+    );
 }
 
 #[tokio::test]

@@ -357,6 +357,14 @@ async fn the_checksum_of_all_bytes_is_made_of_those_of_the_parts() {
             let refused = rig.send("POST", &path, &[announced], list.clone()).await;
             assert_eq!(refused.code(), code, "{}", refused.text());
         }
+        // What is wrong with the list comes first.
+        let first = list.find("</Part>").unwrap() + 7;
+        let twice = list.replacen("</Part>", &format!("</Part>{}", &list[25..first]), 1);
+        let unknown = list.replace("<PartNumber>3<", "<PartNumber>4<");
+        for (list, code) in [(twice, "InvalidPartOrder"), (unknown, "InvalidPart")] {
+            let refused = rig.send("POST", &path, &[(&*header, &*whole)], list).await;
+            assert_eq!(refused.code(), code, "{}", refused.text());
+        }
         let announced = [(&*header, &*whole), ("x-amz-checksum-type", "FULL_OBJECT")];
         for _ in 0..2 {
             let done = rig.send("POST", &path, &announced, list.clone()).await;
@@ -372,6 +380,12 @@ async fn the_checksum_of_all_bytes_is_made_of_those_of_the_parts() {
             assert_eq!(got.header("x-amz-checksum-type"), "FULL_OBJECT");
             assert!(!got.headers.contains_key("x-floe-parts"));
         }
+        for method in ["GET", "HEAD"] {
+            let empty = rig.send(method, "/bucket/key?partNumber=2", &[], "").await;
+            assert_eq!((empty.status, empty.text()), (206, ""), "{method}");
+            assert_eq!(empty.header("content-length"), "0");
+            assert!(!empty.headers.contains_key("content-range"));
+        }
     }
 }
 
@@ -384,15 +398,16 @@ async fn kinds_of_checksums_fit_their_algorithms() {
     const KIND: &str = "x-amz-checksum-type";
     for refused in [
         &[(KIND, "FULL_OBJECT")][..],
-        &[(NAME, "MD4")],
         &[(NAME, "SHA256"), (KIND, "FULL_OBJECT")],
         &[(NAME, "CRC64NVME"), (KIND, "COMPOSITE")],
     ] {
         let begun = begin(refused).await;
         assert_eq!(begun.code(), "InvalidRequest", "{refused:?}");
     }
+    assert_eq!(begin(&[(NAME, "XXHASH64")]).await.code(), "NotImplemented");
     for (name, kind) in [
         ("CRC32", "COMPOSITE"),
+        ("crc32c", "COMPOSITE"),
         ("SHA1", "COMPOSITE"),
         ("CRC64NVME", "FULL_OBJECT"),
     ] {
@@ -452,6 +467,18 @@ async fn parts_are_read_as_they_were_uploaded() {
         (of("IsTruncated"), of("NextPartNumberMarker")),
         ("true".into(), "2".into())
     );
+    for marker in ["4294967294", "4294967295"] {
+        let asked = [
+            ("x-amz-object-attributes", "ObjectParts"),
+            ("x-amz-part-number-marker", marker),
+        ];
+        let got = rig.get("/bucket/key?attributes", &asked).await;
+        assert!(
+            got.tags("Part").is_empty() && got.status == 200,
+            "{}",
+            got.text()
+        );
+    }
     // An object that was uploaded as a whole is one part.
     for (key, text) in [("whole", "text"), ("empty", "")] {
         rig.send("PUT", &format!("/bucket/{key}"), &[], text).await;

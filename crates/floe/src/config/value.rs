@@ -70,6 +70,19 @@ fn key_pairs(text: &str) -> Result<Value, String> {
     tables.collect::<Result<Vec<_>, String>>().map(Value::Array)
 }
 
+/// True for a table of texts, and tables of texts such as `origin`: an error that shows another
+/// value could show a secret.
+fn is_key_pair(value: &Value) -> bool {
+    let is_of_texts = |table: &toml::Table| table.values().all(Value::is_str);
+    let Value::Table(table) = value else {
+        return false;
+    };
+    table.values().all(|value| match value {
+        Value::Table(inner) => is_of_texts(inner),
+        other => other.is_str(),
+    }) && table.get("origin").is_none_or(Value::is_table)
+}
+
 /// Checks `value` against the kind and limits of `key`.
 pub(super) fn check(
     setting: &str,
@@ -112,7 +125,7 @@ pub(super) fn check(
             },
             Err(error) => invalid(error.to_string(), None),
         },
-        (Kind::KeyPairs, Value::Array(items)) if items.iter().all(Value::is_table) => Ok(()),
+        (Kind::KeyPairs, Value::Array(items)) if items.iter().all(is_key_pair) => Ok(()),
         (Kind::List, Value::Array(items)) if items.iter().all(Value::is_str) => Ok(()),
         (Kind::Address, Value::String(text)) => {
             if text == "off" || text.parse::<SocketAddr>().is_ok() {

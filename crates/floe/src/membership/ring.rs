@@ -73,7 +73,9 @@ impl Member {
             None if number == LIBMEMCACHED_PORT && hash == RingHash::Nutcracker => host.to_owned(),
             None => format!("{host}:{port}"),
         };
-        let is_valid = !host.is_empty() && !name.is_empty() && weight > 0;
+        // emcache hashes the address, whatever the name.
+        let is_named = hash == RingHash::Emcache && name != format!("{host}:{port}");
+        let is_valid = !host.is_empty() && !name.is_empty() && weight > 0 && !is_named;
         is_valid.then_some(Member { name, weight })
     }
 }
@@ -125,6 +127,7 @@ enum Keys {
 struct EmcacheNode {
     /// Host and port without a colon between.
     id: String,
+    name: String,
     /// Decides between equal scores.
     hash: u32,
 }
@@ -136,6 +139,7 @@ impl EmcacheNode {
         EmcacheNode {
             hash: emcache_hash(id.as_bytes()),
             id,
+            name: name.to_owned(),
         }
     }
 
@@ -204,9 +208,9 @@ impl Ring {
             }
             Keys::Emcache(own, others) => {
                 // Of two nodes that are alike, emcache takes the first one of its list.
-                let best = (own.score(key), Reverse(&own.id));
+                let best = (own.score(key), Reverse(&own.name));
                 let mut others = others.iter();
-                others.all(|other| (other.score(key), Reverse(&other.id)) < best)
+                others.all(|other| (other.score(key), Reverse(&other.name)) < best)
             }
         }
     }

@@ -609,6 +609,11 @@ impl ObjectCache {
         Ok(self.origin_of(bucket).delete_bucket(bucket).await?)
     }
 
+    /// True if the origin of a bucket lists the parts of uploads.
+    pub fn lists_parts(&self, bucket: &str) -> bool {
+        self.origin_of(bucket).lists_parts()
+    }
+
     /// Lists an upload's parts in ascending order of their numbers.
     ///
     /// # Errors

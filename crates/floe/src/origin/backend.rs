@@ -136,6 +136,11 @@ pub trait Backend: Send + Sync + 'static {
         ))
     }
 
+    /// True if it lists the parts of uploads.
+    fn lists_parts(&self) -> bool {
+        false
+    }
+
     /// Lists an upload's parts.
     async fn list_parts(&self, key: &ObjectKey, upload: &str) -> Result<PendingParts, OriginError> {
         let _ = (key, upload);

@@ -297,6 +297,11 @@ impl Origin {
             .await
     }
 
+    /// True if the origin lists the parts of uploads.
+    pub fn lists_parts(&self) -> bool {
+        self.backend.lists_parts()
+    }
+
     /// Lists an upload's parts.
     pub async fn list_parts(
         &self,

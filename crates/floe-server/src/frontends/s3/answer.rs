@@ -84,8 +84,8 @@ impl Answers {
                 Some(sizes) => sizes.range(number),
                 None => (number == 1).then_some(0..known.size),
             };
-            let range = range.filter(|range| !range.is_empty() || known.size == 0);
             let range = range.ok_or_else(no_such_part)?;
+            let is_nothing = range.is_empty() && known.size > 0;
             let mut headers = headers.clone();
             headers.remove(IF_RANGE);
             if !range.is_empty() {
@@ -93,7 +93,11 @@ impl Answers {
                 let bytes = HeaderValue::try_from(bytes).map_err(|_| no_such_part())?;
                 headers.insert(RANGE, bytes);
             }
-            let answered = match self.answer(is_head, key, &headers).await {
+            // No range of bytes is empty, so the head of the object stands for an empty part's.
+            let answered = match self.answer(is_head || is_nothing, key, &headers).await {
+                Ok((head, _)) if is_nothing && head.status == StatusCode::OK => {
+                    (head.of_nothing(), None)
+                }
                 Ok(answered) => answered,
                 Err(Unread::Refused(error)) => return Err(error),
                 // Unreachable: no origin of S3 is behind it.
@@ -230,6 +234,14 @@ impl Head {
         if self.status != StatusCode::OK || !wants_checksums(headers) {
             checksums::remove(&mut self.meta.attributes.headers);
         }
+    }
+
+    /// The head of an empty part.
+    fn of_nothing(mut self) -> Self {
+        checksums::remove(&mut self.meta.attributes.headers);
+        self.status = StatusCode::PARTIAL_CONTENT;
+        self.length = 0;
+        self
     }
 
     /// A range that covers the whole object still gets a 206.

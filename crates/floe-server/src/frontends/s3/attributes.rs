@@ -120,7 +120,8 @@ fn parts(xml: &mut String, meta: &ObjectMeta, page: Page) {
         }
         return;
     };
-    let listed = (page.after.saturating_add(1)..)
+    let count = u32::try_from(sizes.count()).unwrap_or(u32::MAX);
+    let listed = (page.after.saturating_add(1)..=count)
         .take(page.parts_max as usize)
         .map_while(|number| Some((number, sizes.range(number)?)));
     let mut last = page.after;

@@ -10,7 +10,7 @@ use s3s::crypto::{Checksum as _, Crc32, Crc32c, Sha1, Sha256};
 use s3s::dto::{Checksum, ChecksumAlgorithm, ChecksumType};
 use s3s::{S3ErrorCode, S3Result};
 
-use super::error::with;
+use super::error::{not_implemented, with};
 use super::kept::stored_header;
 
 pub(super) const CRC32: &str = "x-amz-checksum-crc32";
@@ -75,14 +75,14 @@ pub(super) fn asked(headers: &HeaderMap) -> S3Result<Headers> {
             Some(_) => refused(format!("{TYPE} needs {ALGORITHM}")),
         };
     };
+    let algorithm = algorithm.to_ascii_uppercase();
     let kinds: &[&str] = match &*algorithm {
         "CRC32" | "CRC32C" => &[COMPOSITE, ChecksumType::FULL_OBJECT],
         "CRC64NVME" => &[ChecksumType::FULL_OBJECT],
         "SHA1" | "SHA256" => &[COMPOSITE],
         _ => {
-            return refused(format!(
-                "{ALGORITHM} must be CRC32, CRC32C, CRC64NVME, SHA1 or SHA256"
-            ));
+            let what = format!("{ALGORITHM} other than CRC32, CRC32C, CRC64NVME, SHA1 or SHA256");
+            return Err(not_implemented(&what));
         }
     };
     let kind = kind.unwrap_or_else(|| kinds[0].to_owned());

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use floe::object::{ObjectCache, ObjectError};
 use floe::origin::{
-    ForwardAnswer, ForwardBody, ForwardHead, ForwardRequest, PayloadHash, remove_connection_headers,
+    ForwardAnswer, ForwardBody, ForwardHead, ForwardRequest, PayloadHash, Signing,
+    remove_connection_headers,
 };
 use futures::StreamExt;
 use http::header::{CONTENT_ENCODING, HeaderName, HeaderValue};
@@ -28,7 +29,7 @@ use super::passable;
 use super::policy::{COPY_SOURCE, Rights};
 use super::preflight::Preflight;
 use super::query::{Query, is_of_signature};
-use super::read::X_FLOE_CACHE;
+use super::read::{X_FLOE_CACHE, has_subresource};
 use super::target::{Domains, Target};
 use super::upload::{self, Announced, Upload, collected, payload_sha256};
 
@@ -124,6 +125,7 @@ impl Forwards {
             headers.remove(name);
         }
         let is_head = request.method == Method::HEAD;
+        let is_read = request.method.is_safe() && target.key.is_some() && !has_subresource(&asked);
         let (method, signed) = (request.method.clone(), request.credentials.is_some());
         let access_key = request
             .credentials
@@ -141,7 +143,11 @@ impl Forwards {
             query: sent,
             headers,
             payload,
-            signing: self.keys.signing(access_key.as_deref())?,
+            signing: match is_read {
+                // As the reads that fill the cache, which a policy has allowed as well.
+                true => Signing::Origin,
+                false => self.keys.signing(access_key.as_deref())?,
+            },
         };
         let answer = self.cache.forward(ForwardRequest { head, body }, changed);
         let answer = answer

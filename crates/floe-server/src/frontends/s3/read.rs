@@ -50,9 +50,7 @@ impl Reads {
     /// True for a read of an object's bytes or metadata.
     pub(super) fn is_read(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
         (method == Method::GET || method == Method::HEAD)
-            && !Query::of(uri)
-                .iter()
-                .any(|(name, _)| SUBRESOURCES.contains(&name))
+            && !has_subresource(&Query::of(uri))
             && self.domains.object(uri, headers).is_some()
     }
 
@@ -156,6 +154,11 @@ fn content_range(range: &Range<u64>, size: u64) -> HeaderValue {
     let last = range.end.saturating_sub(1);
     HeaderValue::from_str(&format!("bytes {}-{last}/{size}", range.start))
         .unwrap_or_else(|_| HeaderValue::from_static("bytes */*"))
+}
+
+/// True if something else than an object's bytes is asked for.
+pub(super) fn has_subresource(query: &Query) -> bool {
+    query.iter().any(|(name, _)| SUBRESOURCES.contains(&name))
 }
 
 /// True for a read without parameters or headers of S3 that the cache lacks.

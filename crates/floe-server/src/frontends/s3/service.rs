@@ -36,6 +36,7 @@ pub(super) fn service(
         upload_limit_bytes: Arc::clone(&upload_limit_bytes),
     });
     let mut builder = S3ServiceBuilder::new(Writes {
+        keys: keys.clone(),
         cache: cache.clone(),
         region: config.region.clone(),
         upload_limit_bytes,

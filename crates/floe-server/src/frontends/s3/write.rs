@@ -7,18 +7,20 @@ use std::time::SystemTime;
 
 use floe::object::{ObjectCache, ObjectKey};
 use floe::origin::{
-    CompleteRequest, DeleteCondition, PartRequest, PutRequest, UploadBody, UploadedPart,
+    CompleteRequest, DeleteCondition, PartRequest, PutRequest, Signing, UploadBody, UploadedPart,
 };
 use futures::StreamExt;
 use http::HeaderMap;
+use s3s::auth::Credentials as Verified;
 use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result};
 
+use super::auth::Keys;
 use super::changes::DELETES_MAX;
 use super::checksums;
 use super::condition::{etag_text, put_condition};
 use super::copy;
-use super::error::{invalid_argument, not_implemented, s3_error};
+use super::error::{denied, invalid_argument, not_implemented, s3_error};
 use super::fields::{attributes, etag, part_number};
 use super::list;
 use super::multipart;
@@ -82,6 +84,7 @@ macro_rules! copied {
 
 /// The operations of S3 on a cache.
 pub(crate) struct Writes {
+    pub(crate) keys: Keys,
     pub(crate) cache: ObjectCache,
     pub(crate) region: String,
     pub(crate) upload_limit_bytes: Arc<AtomicU64>,
@@ -353,6 +356,7 @@ impl S3 for Writes {
         &self,
         request: S3Request<CopyObjectInput>,
     ) -> S3Result<S3Response<CopyObjectOutput>> {
+        self.reject_borrowed_keys(&request.input.bucket, request.credentials.as_ref())?;
         let stored = copy::copy_object(&self.cache, request).await?;
         Ok(S3Response::new(CopyObjectOutput {
             copy_object_result: Some(copied!(CopyObjectResult, stored)),
@@ -364,6 +368,7 @@ impl S3 for Writes {
         &self,
         request: S3Request<UploadPartCopyInput>,
     ) -> S3Result<S3Response<UploadPartCopyOutput>> {
+        self.reject_borrowed_keys(&request.input.bucket, request.credentials.as_ref())?;
         let stored = multipart::upload_part_copy(&self.cache, request).await?;
         Ok(S3Response::new(UploadPartCopyOutput {
             copy_part_result: Some(copied!(CopyPartResult, stored)),
@@ -406,6 +411,19 @@ impl Writes {
     ) -> S3Result<(Upload, UploadBody)> {
         let limit_bytes = self.upload_limit_bytes.load(Relaxed);
         Upload::new(body, announced, headers, limit_bytes)
+    }
+
+    /// Rejects a copy out of a cache-only bucket into one of the origin by a client with keys of
+    /// its own there: Floe would write it by others.
+    fn reject_borrowed_keys(&self, target: &str, sender: Option<&Verified>) -> S3Result<()> {
+        let access_key = sender.map(|sender| sender.access_key.as_str());
+        match self.keys.signing(access_key)? {
+            Signing::Keys(_) if self.cache.forwards(Some(target)) => Err(denied(
+                "this access key has keys of its own at the origin, which cannot sign a copy out \
+                 of a cache-only bucket; read it and upload it",
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Rejects a configuration of a bucket that the cache cannot create.

@@ -162,6 +162,10 @@ impl Backend for CacheOnly {
         ))
     }
 
+    fn lists_parts(&self) -> bool {
+        true
+    }
+
     async fn list_parts(&self, key: &ObjectKey, upload: &str) -> Result<PendingParts, OriginError> {
         let infos = part_infos(key.clone(), upload.to_owned());
         self.shared.blocking(infos).await

@@ -153,9 +153,16 @@ pub(super) fn write_attributes(
     if !is_precise(stamped, found.last_modified) {
         stored.drop_what_bytes_imply();
     }
-    let json =
-        serde_json::to_vec(&stored).map_err(|error| OriginError::BadUpload(error.to_string()))?;
-    match rustix::fs::fsetxattr(file, XATTR, &json, XattrFlags::empty()) {
+    let too_much = [Errno::NOSPC, Errno::TOOBIG, Errno::RANGE];
+    let mut written = set(file, &stored)?;
+    if written.1.is_err_and(|error| too_much.contains(&error)) {
+        // What only describes the bytes is not worth an upload.
+        let headers = &mut stored.attributes.headers;
+        headers.retain(|(name, _)| !is_of_bytes(name));
+        written = set(file, &stored)?;
+    }
+    let (json_bytes, written) = written;
+    match written {
         Ok(()) => Ok(()),
         Err(Errno::NOTSUP) if is_implied(attributes) => Ok(()),
         Err(Errno::NOTSUP) => Err(OriginError::Unsupported(format!(
@@ -164,12 +171,20 @@ pub(super) fn write_attributes(
         Err(Errno::NOSPC | Errno::TOOBIG | Errno::RANGE) => Err(OriginError::Rejected {
             status: 400,
             message: format!(
-                "the {} bytes of metadata of {key:?} are more than the origin's file system takes",
-                json.len()
+                "the {json_bytes} bytes of metadata of {key:?} are more than the origin's file \
+                 system takes"
             ),
         }),
         Err(other) => Err(std::io::Error::from(other).into()),
     }
+}
+
+/// Sets the extended attribute. Returns its bytes, and how that went.
+fn set(file: &File, stored: &Stored) -> Result<(usize, Result<(), Errno>), OriginError> {
+    let json =
+        serde_json::to_vec(stored).map_err(|error| OriginError::BadUpload(error.to_string()))?;
+    let written = rustix::fs::fsetxattr(file, XATTR, &json, XattrFlags::empty());
+    Ok((json.len(), written))
 }
 
 /// True if the key and the bytes imply all headers.

@@ -426,6 +426,10 @@ impl Backend for DirectoryOrigin {
             .await
     }
 
+    fn lists_parts(&self) -> bool {
+        true
+    }
+
     async fn list_parts(&self, key: &ObjectKey, upload: &str) -> Result<PendingParts, OriginError> {
         let (name, id) = (key.clone(), upload.to_owned());
         self.blocking(move |shared| {

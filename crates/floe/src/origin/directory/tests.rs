@@ -754,7 +754,16 @@ async fn parts_become_an_object_in_order_or_not_at_all() {
 
 /// An upload of one part.
 async fn upload(f: &Fixture, k: &ObjectKey, bytes: &str) -> CompleteRequest {
-    let created = f.origin.create_upload(k, Attributes::default()).await;
+    upload_with(f, k, bytes, Attributes::default()).await
+}
+
+async fn upload_with(
+    f: &Fixture,
+    k: &ObjectKey,
+    bytes: &str,
+    attributes: Attributes,
+) -> CompleteRequest {
+    let created = f.origin.create_upload(k, attributes).await;
     let upload = created.unwrap();
     let body: UploadBody = Box::pin(futures::stream::iter([Ok(Bytes::copy_from_slice(
         bytes.as_bytes(),
@@ -769,6 +778,51 @@ async fn upload(f: &Fixture, k: &ObjectKey, bytes: &str) -> CompleteRequest {
     };
     let etag = f.origin.upload_part(k, part).await.unwrap().etag.unwrap();
     complete(&upload, vec![UploadedPart { number: 1, etag }])
+}
+
+/// Parts and checksums only describe the bytes, and file systems keep few bytes beside a file.
+#[tokio::test]
+async fn an_upload_whose_metadata_just_fits_loses_what_describes_its_bytes() {
+    let f = fixture();
+    let attributes = |bytes: usize| Attributes {
+        user: vec![("note".to_owned(), "n".repeat(bytes))],
+        ..Attributes::default()
+    };
+    let put = async |bytes: usize| {
+        let request = PutRequest {
+            attributes: attributes(bytes),
+            ..PutRequest::from_bytes(Bytes::from_static(b"bytes"))
+        };
+        f.origin.put(&key("a"), request).await.is_ok()
+    };
+    if !put(1).await || put(60_000).await {
+        return eprintln!("skipped: this file system has no limit that matters here");
+    }
+    let (mut fits, mut too_many) = (1, 60_000);
+    while too_many - fits > 1 {
+        let middle = usize::midpoint(fits, too_many);
+        match put(middle).await {
+            true => fits = middle,
+            false => too_many = middle,
+        }
+    }
+    // The tag of a part is longer by the number of parts.
+    let stored = attributes(fits - 2);
+    let mut request = upload_with(&f, &key("b"), "bytes", stored.clone()).await;
+    request.headers = vec![("x-amz-checksum-crc32c".to_owned(), "mnG7TA==".to_owned())];
+    f.origin.complete_upload(&key("b"), request).await.unwrap();
+    let found = f
+        .origin
+        .head(&key("b"), GetRequest::default())
+        .await
+        .unwrap();
+    assert_eq!(found.attributes.user, stored.user);
+    assert!(
+        found.attributes.headers.is_empty(),
+        "{:?}",
+        found.attributes
+    );
+    assert!(found.content_etag.is_some());
 }
 
 #[tokio::test]

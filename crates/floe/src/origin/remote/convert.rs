@@ -7,6 +7,7 @@ use object_store::{Attribute, GetOptions, GetRange};
 
 use crate::origin::error::OriginError;
 use crate::origin::types::{Attributes, GetRequest, ObjectKey, ObjectMeta};
+use crate::origin::uploads::OF_CHECKSUMS;
 
 /// Converts a key to a path that stands for exactly this key.
 pub(super) fn path(key: &ObjectKey) -> Result<Path, OriginError> {
@@ -109,7 +110,9 @@ pub(super) fn attributes_to_store(
             to.insert(attribute, value.clone().into());
         }
     }
-    if let Some((name, _)) = from.headers.first() {
+    // Checksums were compared when the bytes arrived, and are not kept here.
+    let mut others = from.headers.iter();
+    if let Some((name, _)) = others.find(|(name, _)| !name.starts_with(OF_CHECKSUMS)) {
         return Err(OriginError::Rejected {
             status: 400,
             message: format!("this origin cannot keep the header {name}"),

@@ -36,7 +36,6 @@ use super::types::{
     Attributes, BucketInfo, CompleteRequest, GetRequest, ListPage, ListRequest, ListedObject,
     ObjectKey, ObjectMeta, OriginBody, OriginRead, PartRequest, PutRequest, PutResponse,
 };
-use super::uploads::OF_CHECKSUMS;
 use bucket::Bucket;
 use s3::S3Client;
 use service::{is_not_partial, meaning};
@@ -344,12 +343,9 @@ impl Backend for RemoteOrigin {
     async fn create_upload(
         &self,
         key: &ObjectKey,
-        mut attributes: Attributes,
+        attributes: Attributes,
     ) -> Result<String, OriginError> {
         let uploads = self.uploads(key)?;
-        // The kind of checksum that the object is to get, and it gets none here.
-        let headers = &mut attributes.headers;
-        headers.retain(|(name, _)| !name.starts_with(OF_CHECKSUMS));
         let options = PutMultipartOptions {
             attributes: convert::attributes_to_store(&attributes)?,
             ..PutMultipartOptions::default()
