@@ -24,6 +24,7 @@ const TOOLS: &[&str] = &[
     "dmsetup",
     "e2fsprogs",
     "kmod",
+    "mdadm",
     "nbd-client",
     "udev",
     "xz-utils",

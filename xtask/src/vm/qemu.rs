@@ -328,3 +328,36 @@ impl Rig for Qemu {
         self.monitor(&format!("device_add {}", controller.device()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::project;
+
+    /// One drive of each kind by hand: the options in docs/devices.md are those of the tests.
+    #[test]
+    fn the_page_of_devices_has_the_options_of_these_drives() {
+        let page = project::root().join("docs/devices.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        for name in ["zns-a-1", "fdp-1", "conv-1"] {
+            let has = |controller: &&Controller| {
+                let mut namespaces = controller.namespaces.iter();
+                namespaces.any(|namespace| namespace.name == name)
+            };
+            let controller = CONTROLLERS.iter().find(has).unwrap();
+            let namespaces = controller.namespaces.iter();
+            let namespace = namespaces.into_iter().find(|found| found.name == name);
+            let namespace = namespace.unwrap();
+            let serial = controller.serial;
+            let bytes = namespace.bytes / MIB;
+            for part in [
+                format!("nsid=1,{}", namespace.options),
+                format!("serial={serial},subsys="),
+                format!("truncate -s {bytes}M"),
+            ] {
+                assert!(page.contains(&part), "{name}: {part}");
+            }
+            assert!(page.contains(controller.options) && page.contains(controller.subsystem));
+        }
+    }
+}

@@ -5,6 +5,7 @@ mod drives;
 mod experiments;
 mod faults;
 mod load;
+mod mirror;
 mod power;
 mod reservation;
 mod service;
@@ -132,6 +133,12 @@ pub(super) const TESTS: &[Test] = &[
         is_quick: false,
         rigs: &[Qemu],
         run: faults::removal,
+    },
+    Test {
+        name: "a volume's cache on mirrored drives that fail",
+        is_quick: false,
+        rigs: &[Qemu],
+        run: mirror::drives_fail,
     },
     Test {
         name: "power cut while files on a volume are synced",

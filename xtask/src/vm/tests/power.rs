@@ -20,8 +20,8 @@ use crate::vm::machine::{Cut, Machine};
 pub(super) const ZONED: Site = Site {
     name: "ZNS",
     number: 0,
-    cache: "zns-a-1.char",
-    tiny: Some("zns-b-1.char"),
+    cache: "zns-a-1.serial",
+    tiny: Some("zns-b-1.serial"),
     volume: None,
     is_user: false,
 };

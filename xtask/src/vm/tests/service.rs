@@ -24,7 +24,7 @@ const FOLDER: &str = "/tmp/floe";
 const FOLDER_DISK: &str = "conv-5";
 
 /// The caches of a server, by the names of their disks. Those of passthrough end in
-/// `.char`.
+/// `.char`, or in `.serial` if the drive's serial number names them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Site {
     pub(super) name: &'static str,
@@ -118,7 +118,13 @@ impl Site {
     }
 
     pub(super) fn flags(self) -> Vec<String> {
-        let path = |disk: &str| format!("/dev/vm/{disk}");
+        let path = |disk: &str| match disk.strip_suffix(BY_SERIAL) {
+            Some(disk) => {
+                let (serial, namespace) = disk.rsplit_once('-').unwrap_or((disk, "1"));
+                format!("nvme:{serial}:{namespace}")
+            }
+            None => format!("/dev/vm/{disk}"),
+        };
         let listen = |frontend| format!("0.0.0.0:{}", self.port(frontend));
         let mut flags = vec![
             format!("--data-dir={}", self.folder()),
@@ -164,7 +170,9 @@ impl Site {
 
 /// Wipes a disk of the guest.
 pub(super) fn blank(machine: &Machine, disk: &str) -> Result<()> {
-    let disk = disk.trim_end_matches(PASSTHROUGH);
+    let disk = disk
+        .trim_end_matches(PASSTHROUGH)
+        .trim_end_matches(BY_SERIAL);
     let wipe = match is_zoned(disk) {
         true => format!("blkzone reset /dev/vm/{disk}"),
         false => format!("blkdiscard --zeroout /dev/vm/{disk}"),
@@ -292,6 +300,10 @@ pub(super) fn on_each<T: Sync, R: Send>(
 
 /// The end of the name of a disk's character device.
 const PASSTHROUGH: &str = ".char";
+
+/// The end of the name of a disk that is found by the serial number of its drive, likewise by
+/// passthrough.
+const BY_SERIAL: &str = ".serial";
 
 fn is_zoned(disk: &str) -> bool {
     disk.starts_with("zns-") || disk == "zloop"
