@@ -42,6 +42,8 @@ exec chroot . $AGENT vm-agent <dev/console >dev/console 2>&1
 /// Prepares the guest, beside what every rig does. The drives have the names of QEMU's:
 /// an exported subsystem's serial number begins each.
 const SETUP: &str = r#"
+# A busy host stops the guest for seconds, and the default is five.
+ALIVE=keep_alive_tmo=600
 mkdir -p /lib/modules/$(uname -r)
 mount --bind $MODULES/$(uname -r) /lib/modules/$(uname -r)
 mount -t configfs c /sys/kernel/config
@@ -92,7 +94,7 @@ export_disks() {
     echo 1 > namespaces/$number/enable
   done
   ln -s $PWD /sys/kernel/config/nvmet/ports/61/subsystems/$serial
-  printf %s nqn=$serial,transport=loop > /dev/nvme-fabrics
+  printf %s nqn=$serial,transport=loop,$ALIVE > /dev/nvme-fabrics
 }
 
 disk zns-a 1280 4096 64 62 10 14
@@ -125,7 +127,7 @@ echo 1 > namespaces/1/enable
 ln -s $PWD /sys/kernel/config/nvmet/ports/61/subsystems/shared
 for host in 1 2; do
   id=0000000$host-0000-4000-8000-000000000000
-  printf %s nqn=shared,transport=loop,hostnqn=host-$host,hostid=$id > /dev/nvme-fabrics
+  printf %s nqn=shared,transport=loop,$ALIVE,hostnqn=host-$host,hostid=$id > /dev/nvme-fabrics
   for controller in /sys/class/nvme/nvme*; do
     [ $(cat $controller/hostid) = $id ] || continue
     tries=0
