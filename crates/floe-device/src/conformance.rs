@@ -402,10 +402,7 @@ impl Suite {
         let (zone, other) = (ZoneId(3), ZoneId(4));
         let data = pattern(5, 2 * self.block());
         let at = self.append(zone, &data).await.expect("there is room");
-        let reads = || self.0.counters().snapshot().reads;
-        let (before, mut begun) = (reads(), 0);
         for round in 0..2000_u32 {
-            begun += 1 + u64::from(round % 16 == 0) + u64::from(round % 256 == 0);
             drop(self.0.read(at, self.0.allocate(data.len())));
             drop(self.0.append(other, data.clone(), HERE));
             if round % 16 == 0 {
@@ -417,12 +414,22 @@ impl Suite {
                 assert!(*self.read(at, data.len()).await == *data, "still serves");
             }
         }
-        // Dropped ones end too, some of them after later ones, and are counted then.
-        while reads() - before < begun {
-            assert!(begun < 1_000_000, "dropped reads never end");
-            assert!(*self.read(at, data.len()).await == *data, "still serves");
-            begun += 1;
+        // Dropped ones that were started end too, some of them after later ones, and are counted
+        // then: until nothing but what is read here is counted.
+        const QUIET: u32 = 8;
+        let mut quiet = 0;
+        for _ in 0..10_000 {
+            let before = self.0.counters().snapshot().reads;
+            for _ in 0..16 {
+                assert!(*self.read(at, data.len()).await == *data, "still serves");
+            }
+            let counted = self.0.counters().snapshot().reads - before;
+            quiet = if counted == 16 { quiet + 1 } else { 0 };
+            if quiet == QUIET {
+                break;
+            }
         }
+        assert_eq!(quiet, QUIET, "dropped reads never end");
         self.0.flush().await.expect("still flushes");
         self.reset(other).await;
         self.assert_empty(other).await;

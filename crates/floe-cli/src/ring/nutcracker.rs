@@ -426,9 +426,13 @@ fn other_owners(pool: &Pool, file: &str, ring_hash: RingHash) -> Option<Finding>
         return None;
     }
     let ketama = format!("`distribution: ketama` and `hash: {HASH}`");
+    let client = match ring_hash {
+        RingHash::Emcache => "emcache",
+        _ => "pymemcache",
+    };
     let (expected, cure) = match ring_hash {
         RingHash::Pymemcache | RingHash::Emcache => (
-            "`node.ring_hash` expects the owners that clients in Python compute".to_owned(),
+            format!("`node.ring_hash = \"{client}\"` expects the owners that {client} computes"),
             format!("set `node.ring_hash = \"nutcracker\"`, and in this pool {ketama}"),
         ),
         _ => (

@@ -109,9 +109,13 @@ fn other_owners_than_the_nodes_compute_are_a_risk() {
         let findings = found(&one, &knowing(RingHash::Nutcracker));
         assert_eq!(problems(&findings, Severity::Risk), [""; 0]);
     }
-    let findings = found(GOOD, &knowing(RingHash::Pymemcache));
-    let risk = the(&findings, "that pymemcache computes");
-    assert_eq!(risk.severity, Severity::Risk);
+    for (hash, message) in [
+        (RingHash::Pymemcache, "that pymemcache computes"),
+        (RingHash::Emcache, "that emcache computes"),
+    ] {
+        let findings = found(GOOD, &knowing(hash));
+        assert_eq!(the(&findings, message).severity, Severity::Risk);
+    }
 }
 
 #[test]
