@@ -152,6 +152,15 @@ pub(super) const BENCHES: &[Bench] = &[
         ..JSON
     },
     Bench {
+        name: "ring",
+        about: "Reads of cached objects through HAProxy, in one thread on a processor of its own and with the configuration of packaging/ring, in front of three Floe nodes, and in the same run of three servers that answer from memory whatever is asked; these and the load, wrk's, share the other processors. `proxy busy` is HAProxy's processor time for each second: it limits where that is 1",
+        cargo: &["bench", "--workspace", "--bench", "s3", "--"],
+        prepare: Some(s3),
+        full: &["--ring", "--json"],
+        quick: &["--ring", "--json", "--quick"],
+        ..JSON
+    },
+    Bench {
         name: "nbd",
         about: "Reads and writes of 4 KiB over NBD on a Unix socket by one client: requests per second of the server's processor time, and mean latency at depth 1, the median of seven slices; beside a bare loop that moves the same bytes, and nbdkit's memory plugin and qemu-nbd on a file in memory, if they are installed",
         cargo: &["bench", "--workspace", "--bench", "nbd", "--"],

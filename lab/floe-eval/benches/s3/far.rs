@@ -165,7 +165,7 @@ pub(crate) fn run(
     floe: &Path,
     folder: &Path,
     quick: bool,
-    mut show: impl FnMut(Value),
+    mut show: &dyn Fn(Value),
 ) -> Result<(), AnyError> {
     let origin = FarOrigin::start(DISTANCE)?;
     let near = FarOrigin::start(Duration::ZERO)?;

@@ -7,6 +7,7 @@ use crate::AnyError;
 use crate::peer::Peer;
 
 /// Objects of one length, and the connections that read them.
+#[derive(Clone, Copy)]
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) bytes: usize,
@@ -112,11 +113,28 @@ pub(crate) fn slice(
     seconds: u32,
 ) -> Result<Slice, AnyError> {
     // Whole, and in the cache, before anything is counted.
-    for number in (0..case.objects).cycle().take(2 * case.objects) {
+    verify(peer, case, 2)?;
+    slice_by(Command::new("env"), peer, case, connections, seconds)
+}
+
+/// Reads all objects of a case some times, and compares them.
+pub(crate) fn verify(peer: &Peer, case: &Case, times: usize) -> Result<(), AnyError> {
+    for number in (0..case.objects).cycle().take(times * case.objects) {
         if peer.get(&case.object(number))? != case.content(number) {
             return Err(format!("{} returned other bytes of {}", peer.name, case.name).into());
         }
     }
+    Ok(())
+}
+
+/// Asks a peer for some seconds, with the load as an argument of another program.
+pub(crate) fn slice_by(
+    mut program: Command,
+    peer: &Peer,
+    case: &Case,
+    connections: u32,
+    seconds: u32,
+) -> Result<Slice, AnyError> {
     let script = peer.folder.join("counted.lua");
     let objects = format!(
         "PATH = \"/bucket/{}/%d\"\nOBJECTS = {}\n",
@@ -126,8 +144,7 @@ pub(crate) fn slice(
     fs::write(&script, objects + SCRIPT)?;
     let stored = peer.stored_bytes()?;
     let before = peer.cpu_seconds()?;
-    let mut wrk = Command::new("wrk");
-    wrk.args(["-t", "1", "-c", &connections.to_string()]);
+    let wrk = program.args(["wrk", "-t", "1", "-c", &connections.to_string()]);
     wrk.args(["-d", &format!("{seconds}s"), "--timeout", "30s", "-s"]);
     let output = wrk.arg(&script).arg(peer.url()).output();
     let output = output.map_err(|error| format!("wrk, of the package wrk: {error}"))?;

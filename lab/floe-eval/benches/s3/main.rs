@@ -1,8 +1,9 @@
 //! Floe, nginx and Varnish in front of the same objects: reads of cached objects over HTTP.
 //!
 //! `cargo bench -p floe-eval --bench s3 -- --floe PATH [--quick] [--json] [--folder PATH]
-//! [--only NAME] [--far]`; `cargo xtask bench s3` builds Floe and says where it is. The load is that
-//! of `wrk`. With `--far` Floe is measured alone, in front of an S3 service that is 20 ms away.
+//! [--only NAME] [--far] [--ring]`; `cargo xtask bench s3` builds Floe and says where it is. The
+//! load is that of `wrk`. With `--far` Floe is measured alone, in front of an S3 service that is
+//! 20 ms away, and with `--ring` three nodes are, behind HAProxy.
 //!
 //! Every peer is asked in turns, in short slices, so that a disturbance hits all. What is
 //! counted of each is the processor time of its processes, not that of the load or of the
@@ -12,9 +13,10 @@ mod far;
 mod load;
 mod origin;
 mod peer;
+mod ring;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use load::{CASES, Slice};
 use peer::{Peer, start_all};
@@ -30,6 +32,7 @@ struct Arguments {
     quick: bool,
     json: bool,
     far: bool,
+    ring: bool,
 }
 
 impl Arguments {
@@ -49,9 +52,14 @@ impl Arguments {
             quick: has("--quick"),
             json: has("--json"),
             far: has("--far"),
+            ring: has("--ring"),
         })
     }
 }
+
+/// A bench without nginx and Varnish: the program, a folder, whether it is short, and what takes a
+/// row.
+type Alone = fn(&Path, &Path, bool, &dyn Fn(Value)) -> Result<(), AnyError>;
 
 fn main() -> Result<(), AnyError> {
     let arguments = Arguments::read()?;
@@ -59,12 +67,16 @@ fn main() -> Result<(), AnyError> {
     let folder = tempfile::Builder::new()
         .prefix("s3-")
         .tempdir_in(&arguments.folder)?;
-    if arguments.far {
+    let alone = [
+        (arguments.far, far::run as Alone),
+        (arguments.ring, ring::run),
+    ];
+    if let Some((_, run)) = alone.into_iter().find(|(asked, _)| *asked) {
         let show = |row| match arguments.json {
             true => println!("{row}"),
             false => println!("{row:#}"),
         };
-        return far::run(&arguments.floe, folder.path(), arguments.quick, show);
+        return run(&arguments.floe, folder.path(), arguments.quick, &show);
     }
     let bucket = folder.path().join("origin/bucket");
     for case in CASES {

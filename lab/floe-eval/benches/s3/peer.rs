@@ -108,7 +108,8 @@ pub(crate) fn serving(floe: &Path, mode: &str, s3: SocketAddr) -> Command {
     let mut command = Command::new(floe);
     command
         .args(["serve", "--memcached-listen", "off"])
-        .args(["--admin-listen", "off", "--log-level", "warn"])
+        .env("FLOE_ADMIN_LISTEN", "off")
+        .args(["--log-level", "warn"])
         .args(["--device-size", "1GiB", "--tiny-enabled=false"])
         .args(["--object-consistency", mode, "--s3-anonymous=true"])
         .args(["--s3-listen", &s3.to_string()]);
@@ -257,6 +258,23 @@ pub(crate) fn start(command: &mut Command, address: SocketAddr) -> Result<Progra
 }
 
 impl Peer {
+    /// A peer that is compared with none.
+    pub(crate) fn new(
+        name: &'static str,
+        folder: &Path,
+        address: SocketAddr,
+        program: Program,
+    ) -> Self {
+        Peer {
+            name,
+            rival: name,
+            folder: folder.to_owned(),
+            address,
+            program,
+            origin: None,
+        }
+    }
+
     pub(crate) fn url(&self) -> String {
         format!("http://{}/", self.address)
     }
