@@ -717,7 +717,7 @@ fn server() -> Result<Section, String> {
             Key::new(
                 "leave_seconds",
                 Kind::Integer,
-                "Seconds that a shutdown goes on accepting connections and requests while `/ready` answers 404, so that a load balancer sends new ones elsewhere before it begins. Longer than the balancer's time between checks.",
+                "Seconds that a shutdown goes on accepting connections and requests while `/ready` answers 404, so that a load balancer sends new ones elsewhere before it begins. Longer than the balancer's time between checks. After its last answer the server waits as long again, since a balancer may end a transfer whose last bytes it has yet to read once nothing answers its checks.",
             )
             .limits(Limits::between(0, 3600)),
             Key::new(

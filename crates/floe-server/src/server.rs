@@ -193,13 +193,21 @@ impl Server {
                 seconds,
                 "leaving: /ready answers 404, requests are still taken"
             );
-            self.clock.sleep(Duration::from_secs(seconds.into())).await;
         }
+        self.leave(seconds).await;
         let drained = self.end(&self.clients).await;
         self.node.stop().await;
         self.objects.stop().await;
+        // A balancer that finds no /ready may end a transfer whose last bytes it has yet to read.
+        self.leave(seconds).await;
         self.end(&self.operators).await;
         drained
+    }
+
+    async fn leave(&self, seconds: u32) {
+        if seconds > 0 {
+            self.clock.sleep(Duration::from_secs(seconds.into())).await;
+        }
     }
 
     async fn end(&self, shutdown: &Shutdown) -> Drained {

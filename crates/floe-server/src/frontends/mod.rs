@@ -53,7 +53,8 @@ pub struct ServerConfig {
     pub admin: Option<AdminConfig>,
     /// This server as one of several nodes; it is alone without one.
     pub node: Option<NodeConfig>,
-    /// Seconds that a shutdown goes on accepting, so that load balancers can learn of it first.
+    /// Seconds that a shutdown goes on accepting, so that load balancers can learn of it first,
+    /// and that it answers their checks after it has sent everything.
     pub leave_seconds: u32,
     /// Seconds that a shutdown waits for pending requests before it aborts them.
     pub drain_timeout_seconds: u32,
