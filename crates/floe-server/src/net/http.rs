@@ -21,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::accept::{Places, accept};
-use super::tls::{Greeting, Tls, greet};
+use super::tls::{Tls, greet};
 use super::{Activity, Busy, Pace, Service, Shutdown, StallGuard};
 use crate::metrics::ConnectionCounters;
 
@@ -137,16 +137,9 @@ impl Pages {
             return serve_http(stream, service, limits, pace, shutdown, counters, activity).await;
         };
         let (opening, limit) = (tls.accept(stream), limits.stall_timeout);
-        match greet(opening, &self.clock, limit, &shutdown.drain).await {
-            Greeting::Done(stream) => {
-                serve_http(stream, service, limits, pace, shutdown, counters, activity).await;
-            }
-            Greeting::Drained => {}
-            Greeting::Late => counters.stalled.add(1),
-            Greeting::Failed(error) => {
-                tracing::debug!(%error, "a TLS handshake failed");
-                counters.broken.add(1);
-            }
+        let greeting = greet(opening, &self.clock, limit, &shutdown.drain).await;
+        if let Some(stream) = greeting.counted(&counters) {
+            serve_http(stream, service, limits, pace, shutdown, counters, activity).await;
         }
     }
 }

@@ -20,6 +20,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::ServerConfigError;
+use crate::metrics::ConnectionCounters;
 use crate::reload::{Reload, Reloadable};
 
 /// Accepts TLS connections. A reload replaces its certificate.
@@ -150,6 +151,22 @@ pub(crate) enum Greeting<S> {
     Failed(io::Error),
     /// A shutdown began before the client sent a request.
     Drained,
+}
+
+impl<S> Greeting<S> {
+    /// The open connection. Counts a handshake that failed or took too long.
+    pub(crate) fn counted(self, counters: &ConnectionCounters) -> Option<S> {
+        match self {
+            Greeting::Done(stream) => return Some(stream),
+            Greeting::Drained => {}
+            Greeting::Late => counters.stalled.add(1),
+            Greeting::Failed(error) => {
+                tracing::debug!(%error, "a TLS handshake failed");
+                counters.broken.add(1);
+            }
+        }
+        None
+    }
 }
 
 /// Runs a handshake for at most `limit`.

@@ -357,7 +357,7 @@ async fn the_checksum_of_all_bytes_is_made_of_those_of_the_parts() {
             let refused = rig.send("POST", &path, &[announced], list.clone()).await;
             assert_eq!(refused.code(), code, "{}", refused.text());
         }
-        // What is wrong with the list comes first.
+        // Errors of the list come first.
         let first = list.find("</Part>").unwrap() + 7;
         let twice = list.replacen("</Part>", &format!("</Part>{}", &list[25..first]), 1);
         let unknown = list.replace("<PartNumber>3<", "<PartNumber>4<");

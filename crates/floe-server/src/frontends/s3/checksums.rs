@@ -20,9 +20,9 @@ pub(super) const SHA1: &str = "x-amz-checksum-sha1";
 pub(super) const SHA256: &str = "x-amz-checksum-sha256";
 const COMPOSITE: &str = "COMPOSITE";
 /// True of all bytes, or made of the checksums of parts.
-pub(super) const TYPE: &str = "x-amz-checksum-type";
+const TYPE: &str = "x-amz-checksum-type";
 /// Of the checksum that an upload's object is to get.
-pub(super) const ALGORITHM: &str = "x-amz-checksum-algorithm";
+const ALGORITHM: &str = "x-amz-checksum-algorithm";
 
 /// The headers of a whole object's or a part's checksums.
 pub(super) fn headers(checksums: &Checksum) -> Headers {

@@ -65,8 +65,8 @@ use crate::config::{ServerConfigError, problem, thread_count};
 use crate::frontend::{Bound, Frontend, Host, Serving, StartError};
 use crate::metrics::{Collect, FrontendStatistics, RequestMeter, Samples};
 use crate::net::{
-    self, Activity, Greeting, Home, HttpLimits, Listeners, Pace, PacedBody, Places, SendKept,
-    Service, Shutdown, ThreadListeners, TimedBody, Tls, UploadPace,
+    self, Activity, Home, HttpLimits, Listeners, Pace, PacedBody, Places, SendKept, Service,
+    Shutdown, ThreadListeners, TimedBody, Tls, UploadPace,
 };
 use crate::reload::{Reload, Reloadable};
 use access_log::{AccessLog, Asked, Opened, Record, RecordedBody};
@@ -300,15 +300,10 @@ impl S3Frontend {
             return self.requests(stream, client, shutdown, activity).await;
         };
         let limit = self.limits.get().http.idle_timeout;
-        let counters = &self.statistics.connections;
-        match net::greet(tls.accept(stream), &self.clock, limit, &shutdown.drain).await {
-            Greeting::Done(stream) => self.requests(stream, client, shutdown, activity).await,
-            Greeting::Drained => {}
-            Greeting::Late => counters.stalled.add(1),
-            Greeting::Failed(error) => {
-                tracing::debug!(%error, "the TLS handshake of an S3 connection failed");
-                counters.broken.add(1);
-            }
+        let opening = tls.accept(stream);
+        let greeting = net::greet(opening, &self.clock, limit, &shutdown.drain).await;
+        if let Some(stream) = greeting.counted(&self.statistics.connections) {
+            self.requests(stream, client, shutdown, activity).await;
         }
     }
 

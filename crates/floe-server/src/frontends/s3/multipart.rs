@@ -95,7 +95,7 @@ pub(super) fn announced_size(headers: &HeaderMap) -> S3Result<Option<u64>> {
         .ok_or_else(|| invalid_argument(format!("{OBJECT_SIZE} is no number of bytes")))
 }
 
-/// What the completion of an upload says of the object.
+/// The claims of an upload's completion about the object.
 pub(super) struct Announced {
     /// Of the parts, in their order.
     pub(super) parts: Vec<Checksum>,
@@ -109,7 +109,7 @@ const PARTS_AT_ONCE: usize = 16;
 /// The headers of the object that an upload becomes, but for those with which it began.
 ///
 /// # Errors
-/// What is announced differs from what the origin has, or cannot be compared.
+/// A claim differs from the parts that the origin has, or cannot be compared with them.
 pub(super) async fn completed(
     cache: &ObjectCache,
     (key, upload): (&ObjectKey, &str),

@@ -156,7 +156,7 @@ pub(super) fn write_attributes(
     let too_much = [Errno::NOSPC, Errno::TOOBIG, Errno::RANGE];
     let mut written = set(file, &stored)?;
     if written.1.is_err_and(|error| too_much.contains(&error)) {
-        // What only describes the bytes is not worth an upload.
+        // Parts and checksums only describe the bytes: the upload matters more.
         let headers = &mut stored.attributes.headers;
         headers.retain(|(name, _)| !is_of_bytes(name));
         written = set(file, &stored)?;

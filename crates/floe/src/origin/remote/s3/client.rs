@@ -54,7 +54,7 @@ pub(super) enum SignedBy {
     /// Those of the settings, if there are any.
     Settings,
     Keys(Arc<OriginKeys>),
-    Nobody,
+    Unsigned,
 }
 
 /// The target of a request, in the origin's names.
@@ -218,7 +218,7 @@ impl S3Client {
                 let credential = credentials.get_credential().await;
                 Some(credential.map_err(open::credential_error)?)
             }
-            (SignedBy::Settings, None) | (SignedBy::Nobody, _) => None,
+            (SignedBy::Settings, None) | (SignedBy::Unsigned, _) => None,
         };
         if let Some(credential) = credential {
             let signer = Signer {

@@ -1,6 +1,7 @@
 //! Clients' own requests, and the origin's answers as they are.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -39,17 +40,16 @@ impl S3Client {
     ) -> Result<ForwardAnswer, OriginError> {
         let body = body.map_or_else(no_body, sent);
         let is_clients = matches!(head.signing, Signing::Client(_));
-        let signed_by = match head.signing {
-            Signing::Client(target) => Err(target),
-            Signing::Origin => Ok(SignedBy::Settings),
-            Signing::Keys(keys) => Ok(SignedBy::Keys(keys)),
+        let signed_by = match &head.signing {
+            Signing::Keys(keys) => SignedBy::Keys(Arc::clone(keys)),
+            Signing::Origin | Signing::Client(_) => SignedBy::Settings,
         };
-        let answer = match signed_by {
-            Err(target) => {
+        let answer = match head.signing {
+            Signing::Client(target) => {
                 self.send_signed((head.method, target, head.headers), body)
                     .await?
             }
-            Ok(signed_by) => {
+            Signing::Origin | Signing::Keys(_) => {
                 let target = Target {
                     bucket,
                     key: head.key,

@@ -98,7 +98,7 @@ impl S3Client {
             // Another origin has no claim to these credentials.
             let signed_by = match uri.authority() == first.authority() {
                 true => SignedBy::Settings,
-                false => SignedBy::Nobody,
+                false => SignedBy::Unsigned,
             };
             let head = (method.clone(), uri.clone(), headers.clone());
             let sent = self.send(head, PayloadHash::EMPTY, no_body(), signed_by);
