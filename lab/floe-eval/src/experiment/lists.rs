@@ -9,6 +9,7 @@ use serde::Deserialize;
 use toml::{Spanned, Value};
 
 use super::cases::check_vary;
+use super::inherit::inherit;
 use super::schema::{Experiment, Vary};
 use crate::error::EvalError;
 
@@ -21,13 +22,14 @@ struct Varied {
     vary: Vec<Keys>,
 }
 
-/// The text of the experiment at `path` with the keys of its lists. Results keep this
-/// text, so that they need no other file.
+/// The text of the experiment at `path` with the keys of the one that it extends and of its
+/// lists. Results keep this text, so that they need no other file.
 ///
 /// # Errors
-/// When the experiment or one of its lists is invalid, or a list cannot be read. The
-/// error names the file and the line.
+/// When the experiment or one of its lists is invalid, or a file that it names cannot be read.
+/// The error names the file and the line.
 pub(super) fn expand(path: &Path, text: &str) -> Result<String, EvalError> {
+    let text = &*inherit(path, text)?;
     let reject = |reason: String| invalid(path, reason);
     let varied: Varied = toml::from_str(text).map_err(|error| reject(error.to_string()))?;
     let (mut alone, mut expanded) = (text.to_owned(), text.to_owned());

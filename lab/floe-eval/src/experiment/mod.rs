@@ -37,7 +37,8 @@
 //! source = "A paper, Table 5"
 //! ```
 //!
-//! Instead of `[bench]`, `[replay]` replays a trace against pure policies; see
+//! `extends = "other.toml"` takes all keys of an experiment beside it that it does not give
+//! itself. Instead of `[bench]`, `[replay]` replays a trace against pure policies; see
 //! [`ReplayCase`]; `[tiny]` drives an engine for tiny objects, see
 //! [`crate::tiny::TinyCase`]; `[fleet]` drives many nodes; see [`crate::fleet::FleetCase`].
 //! Unknown keys are errors.
@@ -49,6 +50,7 @@ mod curves;
 mod drive;
 mod host;
 mod host_spec;
+mod inherit;
 mod known;
 mod lists;
 mod overrides;

@@ -87,3 +87,29 @@ fn errors_name_the_file_and_the_line() {
         assert!(is_named, "{to}: {error}");
     }
 }
+
+#[test]
+fn an_experiment_has_the_keys_of_the_one_that_it_extends() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("large.toml");
+    let expanded = |text: &str| expand(&path, text).map_err(|error| error.to_string());
+    std::fs::write(folder.path().join("traces.toml"), LIST).expect("write");
+    std::fs::write(folder.path().join("shared.toml"), EXPERIMENT).expect("write");
+    let text = r#"extends = "shared.toml"
+name = "large"
+[volume.trace]
+skip-bad = true
+"#;
+    let text = expanded(text).expect("a base");
+    let (experiment, cases) = parse(&path, &text).expect("whole");
+    assert_eq!((experiment.name.as_str(), cases.len()), ("large", 4));
+    assert_eq!(experiment.title, "Cases of a list");
+    let of = |text: &str| parse(&path, text).expect("whole").1[0].digest.clone();
+    assert_ne!(of(&text), of(&expanded(EXPERIMENT).expect("alone")));
+
+    let absent = expanded("extends = \"absent.toml\"").expect_err("no base");
+    assert!(absent.contains("absent.toml"), "{absent}");
+    std::fs::write(&path, "extends = \"shared.toml\"").expect("write");
+    let nested = expanded("extends = \"large.toml\"").expect_err("a base of a base");
+    assert!(nested.contains("extends another"), "{nested}");
+}
