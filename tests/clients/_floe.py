@@ -78,7 +78,7 @@ class Rig:
 
     def __init__(self, origin="s3", settings=None, users=None):
         self.folder = tempfile.mkdtemp(prefix="floe-clients-")
-        self.settings = settings(self.folder) if settings else ""
+        self.settings = ""
         self.origin_server = None
         self.users = users
         self.keys = {}
@@ -98,6 +98,8 @@ root = "{self.origin_folder}"
 """
         self.process = None
         try:
+            if settings:
+                self.settings += settings(self)
             self._start_floe()
         except BaseException:
             # Why it did not start matters, not how it then ended.
@@ -278,7 +280,7 @@ listen = "127.0.0.1:0"
 def run(body, origin="s3", settings=None, users=None):
     """Runs a script's body on a rig and exits with what became of it.
 
-    `settings` returns further settings for the rig's folder, where it may make files."""
+    `settings` returns further settings for the rig, in whose folder it may make files."""
     rig = Rig(origin, settings, users)
     try:
         try:

@@ -107,7 +107,7 @@ def body(rig):
 
 if __name__ == "__main__":
     try:
-        run(body, origin="folder", settings=volumes)
+        run(body, origin="folder", settings=lambda rig: volumes(rig.folder))
     finally:
         for server in servers.values():
             server.kill()

@@ -220,4 +220,4 @@ def body(rig):
 
 
 if __name__ == "__main__":
-    run(body, origin="folder", settings=volumes)
+    run(body, origin="folder", settings=lambda rig: volumes(rig.folder))

@@ -514,14 +514,19 @@ fn peers() -> Result<Section, String> {
 fn events() -> Result<Section, String> {
     Section::adopt(
         "events",
-        "Notifications of changes at the origin, over HTTP, for `object.consistency = \"events\"`. Opened when `events.listen` is set.",
+        "Notifications of changes at the origin, over HTTP or from a queue, for `object.consistency = \"events\"`. Opened when `events.listen` or `events.queue` is set.",
         &EventsConfig::default(),
         &[],
         vec![
             Key::new(
                 "listen",
                 Kind::Address,
-                "Address and port to which the origin posts its notifications; port 0 selects a free one, `off` disables the frontend.",
+                "Address and port to which the origin posts its notifications; port 0 selects a free one, `off` opens none.",
+            ),
+            Key::new(
+                "queue",
+                Kind::Text,
+                "URL of a queue of SQS with the notifications, such as `https://sqs.eu-central-1.amazonaws.com/123456789012/floe`; empty reads none. No other server may read it. The origin must be an S3 service; its credentials need `sqs:ReceiveMessage`, `sqs:DeleteMessage` and `sqs:SendMessage`.",
             ),
             Key::new(
                 "token",
@@ -756,9 +761,10 @@ pub(crate) fn config(
         None => reject_without_effect(effective, "peers.", "peers.listen")?,
     }
     let events: EventsConfig = effective.section("events")?;
-    match events.listen {
-        Some(_) => config.events = Some(events),
-        None => reject_without_effect(effective, "events.", "events.listen")?,
+    if events.listen.is_some() || !events.queue.is_empty() {
+        config.events = Some(events);
+    } else {
+        reject_without_effect(effective, "events.", "events.listen or events.queue")?;
     }
     config.memcached = memcached_config(effective)?;
     config.node = Some(effective.section("node")?);

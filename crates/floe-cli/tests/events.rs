@@ -100,6 +100,12 @@ fn an_address_for_others_needs_a_token() {
     run(folder.path(), &exposed).expect(2, &["events.token"]);
     let nothing = ["serve", "--object-consistency", "events"];
     run(folder.path(), &nothing).expect(2, &["set events.listen"]);
+    let elsewhere = [
+        "serve",
+        "--events-queue",
+        "https://sqs.eu-central-1.amazonaws.com/1/q",
+    ];
+    run(folder.path(), &elsewhere).expect(2, &["events.queue", "only an S3 service"]);
     let useless = ["serve", "--events-token", TOKEN];
     run(folder.path(), &useless).expect(2, &["events.listen"]);
 }

@@ -1,6 +1,7 @@
 //! The frontends from outside: real sockets, raw bytes, third-party clients.
 
 mod admin;
+mod events;
 mod node;
 mod origins;
 mod oxcache;

@@ -1,9 +1,12 @@
 //! The operations that each kind of origin implements.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 
 use super::error::OriginError;
 use super::forward::{ForwardAnswer, ForwardBody, ForwardHead};
+use super::queue::MessageQueue;
 use super::types::{
     Attributes, BucketInfo, CompleteRequest, DeleteCondition, GetRequest, ListPage, ListRequest,
     ObjectKey, ObjectMeta, OriginRead, PartRequest, PendingParts, PutRequest, PutResponse,
@@ -39,6 +42,16 @@ pub trait Backend: Send + Sync + 'static {
     /// The client's name of a bucket that has this name at the origin, if it is visible.
     fn visible_bucket(&self, name: &str) -> Option<String> {
         Some(name.to_owned())
+    }
+
+    /// The queue at a URL, with the origin's credentials. It is not contacted.
+    ///
+    /// # Errors
+    /// [`OriginError::Unsupported`], or [`OriginError::Protocol`] if the URL is not that of a
+    /// queue.
+    fn queue(&self, url: &str) -> Result<Arc<dyn MessageQueue>, OriginError> {
+        let _ = url;
+        Err(no_queues())
     }
 
     /// True if the origin honours [`GetRequest::if_match`]. Otherwise callers
@@ -192,4 +205,9 @@ pub trait Backend: Send + Sync + 'static {
         let _ = (key, upload);
         Err(OriginError::Unsupported("take multipart uploads".into()))
     }
+}
+
+/// The error of origins without queues.
+pub(super) fn no_queues() -> OriginError {
+    OriginError::Unsupported("read queues of messages; only an S3 service has them".into())
 }

@@ -21,6 +21,7 @@ mod hexadecimal;
 mod kind;
 pub(crate) mod page;
 mod parts;
+mod queue;
 mod remote;
 mod stats;
 mod turn;
@@ -43,6 +44,7 @@ pub use forward::{
 };
 pub use kind::OriginKind;
 pub use parts::PartSizes;
+pub use queue::{MessageQueue, QueueMessage};
 pub use stats::{LATENCY_BOUNDS_MS, OperationStats, OriginOperation, OriginReason, OriginStats};
 pub use turn::UploadTurn;
 pub use types::{
@@ -132,6 +134,14 @@ impl Origin {
     /// See [`Backend::visible_bucket`].
     pub fn visible_bucket(&self, name: &str) -> Option<String> {
         self.backend.visible_bucket(name)
+    }
+
+    /// See [`Backend::queue`].
+    ///
+    /// # Errors
+    /// The origin has no queues, or the URL is not that of one.
+    pub fn queue(&self, url: &str) -> Result<Arc<dyn MessageQueue>, OriginError> {
+        self.backend.queue(url)
     }
 
     /// See [`Backend::honours_if_match`].

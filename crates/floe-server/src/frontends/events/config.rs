@@ -8,13 +8,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Section, ServerConfigError, both_or_none, guarded, positive};
 
-/// Notifications of changes at the origin, over HTTP.
+/// Notifications of changes at the origin, over HTTP or from a queue.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EventsConfig {
     /// Address and port; port 0 selects a free one, `off` disables the frontend.
     #[serde(with = "crate::config::address_or_off")]
     pub listen: Option<SocketAddr>,
+    /// The URL of a queue of SQS that only this server reads; empty: none. It is read with the
+    /// credentials of the origin, which must be an S3 service.
+    pub queue: String,
     /// The secret of senders, in `Authorization: Bearer …`. Only a loopback address can do
     /// without.
     pub token: String,
@@ -30,7 +33,7 @@ pub struct EventsConfig {
 impl fmt::Debug for EventsConfig {
     /// Hides the token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "EventsConfig({:?})", self.listen)
+        write!(f, "EventsConfig({:?}, {:?})", self.listen, self.queue)
     }
 }
 
@@ -38,6 +41,7 @@ impl Default for EventsConfig {
     fn default() -> Self {
         EventsConfig {
             listen: None,
+            queue: String::new(),
             token: String::new(),
             tls_certificate: PathBuf::new(),
             tls_key: PathBuf::new(),

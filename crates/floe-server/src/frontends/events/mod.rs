@@ -2,11 +2,12 @@
 //!
 //! A sender posts a message about changed objects, or a heartbeat, to any path. The answer
 //! is 200 once nothing from before the changes is served; a sender that gets another one
-//! must send again. Messages, connections and time are bounded. Must not depend on: other
-//! frontends.
+//! must send again. Or messages are read from a queue, and deleted from it then. Messages,
+//! connections and time are bounded. Must not depend on: other frontends.
 
 mod config;
 mod notification;
+mod queue;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,13 +22,14 @@ use floe_device::Clock;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-use crate::config::ServerConfigError;
-use crate::frontend::{Bound, Frontend, Host, Serving, StartError};
+use crate::config::{ServerConfigError, problem};
+use crate::frontend::{Address, Bound, Frontend, Host, Serving, StartError};
 use crate::metrics::{Collect, Counter, Samples};
 use crate::net::{self, Pages, Service, Tls, bind_tcp};
 use crate::reload::Reload;
 
 pub use config::EventsConfig;
+use queue::Consumer;
 
 /// Most bytes of a message.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
@@ -45,6 +47,7 @@ const MESSAGE_TIME: Duration = Duration::from_secs(10);
 pub(crate) struct EventsFrontend {
     config: EventsConfig,
     tls: Option<Tls>,
+    consumer: Option<Arc<Consumer>>,
     state: Arc<Receiver>,
 }
 
@@ -61,18 +64,18 @@ struct Receiver {
 
 impl Frontend for EventsFrontend {
     type Config = EventsConfig;
-    type Listeners = TcpListener;
+    type Listeners = Option<TcpListener>;
     const NAME: &'static str = "events";
 
     async fn bind(config: &EventsConfig, host: &Host) -> Result<Bound<Self>, StartError> {
-        let address = config.listen.ok_or_else(|| StartError::Prepare {
-            frontend: Self::NAME,
-            source: "events.listen is off".into(),
-        })?;
-        let listener = bind_tcp(Self::NAME, address).await?;
+        let listeners = match config.listen {
+            Some(address) => Some(bind_tcp(Self::NAME, address).await?),
+            None => None,
+        };
         let frontend = EventsFrontend {
             config: config.clone(),
             tls: Tls::for_http(Self::NAME, &config.tls_certificate, &config.tls_key)?,
+            consumer: consumer(config, host)?,
             state: Arc::new(Receiver {
                 cache: host.objects.clone(),
                 clock: host.clock.clone(),
@@ -83,10 +86,24 @@ impl Frontend for EventsFrontend {
                 objects: Counter::default(),
             }),
         };
-        Ok(Bound::tcp(frontend, listener))
+        let address = listeners.as_ref().and_then(|one| one.local_addr().ok());
+        Ok(Bound {
+            frontend,
+            addresses: address.map(Address::Tcp).into_iter().collect(),
+            listeners,
+        })
     }
 
-    fn serve(self: Arc<Self>, listener: TcpListener, serving: Serving) -> Service {
+    fn serve(self: Arc<Self>, listener: Option<TcpListener>, serving: Serving) -> Service {
+        if let Some(consumer) = self.consumer.clone() {
+            let (receiver, drain) = (Arc::clone(&self.state), serving.shutdown.drain.clone());
+            serving.shutdown.tasks.spawn(async move {
+                drain.run_until_cancelled(consumer.run(&receiver)).await;
+            });
+        }
+        let Some(listener) = listener else {
+            return Service::shared(async {});
+        };
         let router = Router::new()
             .fallback(post(receive))
             .with_state(Arc::clone(&self.state));
@@ -111,6 +128,21 @@ impl Frontend for EventsFrontend {
     }
 }
 
+/// The reader of the queue, if the settings name one.
+fn consumer(config: &EventsConfig, host: &Host) -> Result<Option<Arc<Consumer>>, StartError> {
+    if config.queue.is_empty() {
+        return Ok(None);
+    }
+    let queue = host.objects.origin().queue(&config.queue);
+    let queue = queue.map_err(|error| {
+        let cure = "name a queue of the service whose buckets origin.kind = \"s3\" reads";
+        problem("events.queue", &error.to_string(), cure)
+    })?;
+    let timeout = Duration::from_secs(host.objects.config().events_timeout_seconds);
+    let consumer = Consumer::new(queue, host.clock.clone(), timeout);
+    Ok(Some(Arc::new(consumer)))
+}
+
 impl Collect for EventsFrontend {
     fn collect(&self, samples: &mut Samples) {
         let state = &self.state;
@@ -133,6 +165,14 @@ impl Collect for EventsFrontend {
         ] {
             samples.counter(name, help, &[], count.get());
         }
+        if let Some(consumer) = &self.consumer {
+            samples.counter(
+                "floe_events_queue_failures",
+                "Requests to the queue of notifications that failed",
+                &[],
+                consumer.failures.get(),
+            );
+        }
         samples.gauge(
             "floe_events_heard",
             "1 while notifications arrive, so that mode `events` needs no requests to the origin",
@@ -143,16 +183,20 @@ impl Collect for EventsFrontend {
 }
 
 async fn receive(State(state): State<Arc<Receiver>>, request: Request) -> (StatusCode, String) {
-    let answer = state.receive(request).await;
-    let counter = match answer.0 {
-        StatusCode::OK => &state.messages,
-        _ => &state.refused,
-    };
-    counter.add(1);
-    answer
+    state.counted(state.receive(request).await)
 }
 
 impl Receiver {
+    /// Counts a message by its answer.
+    fn counted(&self, answer: (StatusCode, String)) -> (StatusCode, String) {
+        let counter = match answer.0 {
+            StatusCode::OK => &self.messages,
+            _ => &self.refused,
+        };
+        counter.add(1);
+        answer
+    }
+
     async fn receive(self: &Arc<Self>, request: Request) -> (StatusCode, String) {
         // Before a byte of the message is read.
         if !self.is_authorized(request.headers()) {

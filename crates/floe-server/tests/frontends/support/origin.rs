@@ -1,14 +1,15 @@
 //! An origin in memory with configurable faults.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
 use floe::origin::{
     Attributes, Backend, BucketInfo, CompleteRequest, ForwardBody, GetRequest, ListPage,
-    ListRequest, ListedObject, ObjectKey, ObjectMeta, OriginError, OriginRead, PartRequest,
-    PutRequest, PutResponse, UploadBody,
+    ListRequest, ListedObject, MessageQueue, ObjectKey, ObjectMeta, OriginError, OriginRead,
+    PartRequest, PutRequest, PutResponse, UploadBody,
 };
 use futures::StreamExt;
 use parking_lot::Mutex;
@@ -21,6 +22,8 @@ pub(crate) struct MemoryOrigin {
     pub(crate) cut_at: AtomicU64,
     /// Reads never get an answer.
     pub(crate) hangs: AtomicBool,
+    /// The queue of notifications, at any URL.
+    pub(crate) queue: Mutex<Option<Arc<dyn MessageQueue>>>,
 }
 
 #[derive(Default)]
@@ -154,6 +157,11 @@ impl Backend for MemoryOrigin {
             from_cache: None,
             body: body.boxed(),
         })
+    }
+
+    fn queue(&self, _: &str) -> Result<Arc<dyn MessageQueue>, OriginError> {
+        let queue = self.queue.lock().clone();
+        queue.ok_or_else(|| OriginError::Unsupported("read queues".into()))
     }
 
     async fn head(&self, key: &ObjectKey, request: GetRequest) -> Result<ObjectMeta, OriginError> {

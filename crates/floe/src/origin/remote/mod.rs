@@ -26,18 +26,19 @@ use object_store::{ObjectStore, ObjectStoreExt, PutMultipartOptions};
 use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 
-use super::backend::Backend;
+use super::backend::{Backend, no_queues};
 use super::config::OriginConfig;
 use super::config_error::OriginConfigError;
 use super::error::OriginError;
 use super::forward::{ForwardAnswer, ForwardBody, ForwardHead, Signing};
 use super::kind::OriginKind;
+use super::queue::MessageQueue;
 use super::types::{
     Attributes, BucketInfo, CompleteRequest, GetRequest, ListPage, ListRequest, ListedObject,
     ObjectKey, ObjectMeta, OriginBody, OriginRead, PartRequest, PutRequest, PutResponse,
 };
 use bucket::Bucket;
-use s3::S3Client;
+use s3::{S3Client, SqsQueue};
 use service::{is_not_partial, meaning};
 use upload::{Leftover, UploadLimits};
 
@@ -53,7 +54,7 @@ pub(super) struct RemoteOrigin {
     buckets: Mutex<HashMap<String, Arc<Bucket>>>,
     limits: UploadLimits,
     /// The client of an S3 origin.
-    s3: Option<S3Client>,
+    s3: Option<Arc<S3Client>>,
 }
 
 impl RemoteOrigin {
@@ -69,7 +70,7 @@ impl RemoteOrigin {
                 config.upload_memory.bytes(),
             ),
             s3: match config.kind {
-                OriginKind::S3 => Some(S3Client::open(config)?),
+                OriginKind::S3 => Some(Arc::new(S3Client::open(config)?)),
                 _ => None,
             },
             config: config.clone(),
@@ -229,6 +230,11 @@ impl Backend for RemoteOrigin {
         let mut named = self.config.buckets.iter();
         let named = named.find(|(_, of_origin)| *of_origin == name);
         named.map(|(visible, _)| visible.clone())
+    }
+
+    fn queue(&self, url: &str) -> Result<Arc<dyn MessageQueue>, OriginError> {
+        let s3 = self.s3.as_ref().ok_or_else(no_queues)?;
+        Ok(Arc::new(SqsQueue::new(s3, url)?))
     }
 
     fn forwards(&self, bucket: Option<&str>) -> bool {

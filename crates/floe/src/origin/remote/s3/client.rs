@@ -57,6 +57,12 @@ pub(super) enum SignedBy {
     Unsigned,
 }
 
+/// The service that a signature is for.
+pub(super) struct Scope<'a> {
+    pub(super) service: &'a str,
+    pub(super) region: &'a str,
+}
+
 /// The target of a request, in the origin's names.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
@@ -191,9 +197,29 @@ impl S3Client {
         self.request(method, uri, headers, body).await
     }
 
-    /// Sends a request. An answer of any status is returned.
+    pub(super) fn region(&self) -> &str {
+        &self.region
+    }
+
+    /// Sends a request of S3. An answer of any status is returned.
     pub(super) async fn send(
         &self,
+        request: (Method, Uri, HeaderMap),
+        payload: &str,
+        body: Body,
+        signed_by: SignedBy,
+    ) -> Result<Response<Incoming>, OriginError> {
+        let scope = Scope {
+            service: "s3",
+            region: &self.region,
+        };
+        self.send_in(scope, request, payload, body, signed_by).await
+    }
+
+    /// As [`send`](Self::send), for any service.
+    pub(super) async fn send_in(
+        &self,
+        scope: Scope<'_>,
         (method, uri, mut headers): (Method, Uri, HeaderMap),
         payload: &str,
         body: Body,
@@ -223,7 +249,7 @@ impl S3Client {
         if let Some(credential) = credential {
             let signer = Signer {
                 credential: &credential,
-                region: &self.region,
+                scope,
                 now: SystemTime::now(),
             };
             signer.sign(&method, &uri, &mut headers, payload)?;

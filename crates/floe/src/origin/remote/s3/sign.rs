@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 use time::macros::format_description;
 
+use super::client::Scope;
 use crate::origin::error::OriginError;
 use crate::origin::hexadecimal;
 
@@ -33,7 +34,7 @@ pub(super) const PATH: &AsciiSet = &PARAMETER.remove(b'/');
 /// The parts of a signature that are the same for every request.
 pub(super) struct Signer<'a> {
     pub(super) credential: &'a AwsCredential,
-    pub(super) region: &'a str,
+    pub(super) scope: Scope<'a>,
     pub(super) now: SystemTime,
 }
 
@@ -43,7 +44,7 @@ impl Signer<'_> {
     /// # Errors
     /// The credentials are no header values.
     pub(super) fn sign(
-        &self,
+        self,
         method: &http::Method,
         uri: &Uri,
         headers: &mut HeaderMap,
@@ -57,7 +58,7 @@ impl Signer<'_> {
             ))
             .map_err(|error| OriginError::Protocol(error.to_string()))?;
         let date = &time[..8];
-        let region = self.region;
+        let Scope { service, region } = self.scope;
         headers.insert(X_AMZ_DATE, value(&time)?);
         if let Some(token) = &credential.token {
             headers.insert(X_AMZ_SECURITY_TOKEN, value(token)?);
@@ -65,11 +66,11 @@ impl Signer<'_> {
         let names = signed_names(headers);
         let signed = names.join(";");
         let canonical = canonical_request(method, uri, headers, &names, &signed, payload);
-        let scope = format!("{date}/{region}/s3/aws4_request");
+        let scope = format!("{date}/{region}/{service}/aws4_request");
         let hash = hexadecimal::encode(&Sha256::digest(&canonical));
         let text = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{hash}");
         let secret = format!("AWS4{}", credential.secret_key);
-        let key = [date, region, "s3", "aws4_request"]
+        let key = [date, region, service, "aws4_request"]
             .iter()
             .fold(secret.into_bytes(), |key, part| hmac(&key, part.as_bytes()));
         let signature = hexadecimal::encode(&hmac(&key, text.as_bytes()));
@@ -183,7 +184,10 @@ mod tests {
         };
         let signer = Signer {
             credential: &credential,
-            region: "us-east-1",
+            scope: Scope {
+                service: "s3",
+                region: "us-east-1",
+            },
             // 2013-05-24T00:00:00Z.
             now: SystemTime::UNIX_EPOCH + Duration::from_secs(1_369_353_600),
         };
