@@ -1,6 +1,7 @@
 //! The command line: subcommands and flags. The table of keys provides the settings' flags.
 
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::{Args, Command, CommandFactory, Subcommand, ValueHint};
@@ -302,6 +303,9 @@ pub(crate) enum CacheAction {
         /// Only objects whose keys are after this one
         #[arg(long, value_name = "KEY")]
         after: Option<String>,
+        /// Objects a second at most
+        #[arg(long, value_name = "OBJECTS")]
+        rate: Option<NonZeroU32>,
     },
     /// Fetch what is not cached of objects, so that later reads find it
     #[command(

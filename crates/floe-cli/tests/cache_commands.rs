@@ -6,6 +6,7 @@ use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use common::{Serving, floe, get, outcome, run};
 use serde_json::Value;
@@ -87,6 +88,11 @@ fn objects_are_listed_and_warmed() {
     assert_eq!(states(folder, "data/t").len(), 2);
     let after = run(folder, &["cache", "ls", "data", "--after", "train/a"]).expect(0, &[]);
     assert_eq!(after.out.lines().count(), 1, "{after:?}");
+    let begun = Instant::now();
+    let slow = run(folder, &["cache", "ls", "data", "--rate", "2"]).expect(0, &[]);
+    assert_eq!(slow.out.lines().count(), 3, "{slow:?}");
+    assert!(begun.elapsed() >= Duration::from_secs(1));
+    run(folder, &["cache", "ls", "data", "--rate", "0"]).expect(2, &["--rate"]);
     // A write through the cache is another version.
     fs::write(
         folder.join("floe-data/origin/data/train/a"),

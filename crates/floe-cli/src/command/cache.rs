@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, IsTerminal as _};
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -34,9 +35,13 @@ const NAME_BYTES: usize = REQUEST_BYTES_MAX / 8;
 
 pub(super) fn run(client: &Client, action: &CacheAction, json: bool) -> Result<(), Failure> {
     match action {
-        CacheAction::Ls { objects, after } => {
+        CacheAction::Ls {
+            objects,
+            after,
+            rate,
+        } => {
             let (bucket, prefix) = bucket_and(objects)?;
-            list(client, bucket, prefix, after.clone(), json)
+            list(client, bucket, prefix, after.clone(), *rate, json)
         }
         CacheAction::Warm {
             objects,
@@ -194,7 +199,7 @@ fn pages(
     client: &Client,
     bucket: &str,
     prefix: &str,
-    mut after: Option<String>,
+    (mut after, most): (Option<String>, usize),
     mut each: impl FnMut(Vec<CachedObject>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     loop {
@@ -202,7 +207,7 @@ fn pages(
             bucket: bucket.to_owned(),
             prefix: prefix.to_owned(),
             after: after.clone(),
-            most: PAGE_OBJECTS,
+            most,
         };
         let (objects, is_last) = match client.call(&request)? {
             Reply::Cached { objects, is_last } => (objects, is_last),
@@ -228,10 +233,17 @@ fn list(
     bucket: &str,
     prefix: &str,
     after: Option<String>,
+    rate: Option<NonZeroU32>,
     json: bool,
 ) -> Result<(), Failure> {
     let mut text = String::new();
-    pages(client, bucket, prefix, after, |objects| {
+    let most = rate.map_or(PAGE_OBJECTS, |rate| PAGE_OBJECTS.min(rate.get() as usize));
+    let mut due = Instant::now();
+    pages(client, bucket, prefix, (after, most), |objects| {
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        if let Some(rate) = rate {
+            due = Instant::now() + Duration::from_secs(objects.len() as u64) / rate.get();
+        }
         text.clear();
         for object in objects {
             match json {
@@ -299,7 +311,7 @@ impl<'a> Warming<'a> {
     /// Warms the objects of the origin with a prefix that are not cached whole.
     fn prefix(&mut self, bucket: &str, prefix: &str, after: Option<String>) -> Result<(), Failure> {
         let client = self.client;
-        pages(client, bucket, prefix, after, |objects| {
+        pages(client, bucket, prefix, (after, PAGE_OBJECTS), |objects| {
             let last = objects.last().map(|object| object.key.clone());
             let (whole, missing): (Vec<_>, Vec<_>) = objects
                 .into_iter()

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use floe_core::ByteSize;
+use floe_core::{ByteSize, Tick};
 use futures::stream::{self, Stream, StreamExt as _, TryStreamExt as _};
 use serde::Deserialize;
 
@@ -27,11 +27,15 @@ pub(crate) struct Selection {
     pub(crate) after: Option<String>,
     /// Bytes a second at most that warming fetches; 0 does not limit it.
     pub(crate) rate: ByteSize,
+    /// Objects a second at most that are looked at; 0 does not limit it.
+    pub(crate) objects_a_second: u32,
 }
 
 /// The rest of a listing.
 struct Listing {
     selection: Selection,
+    /// The time of the next page.
+    due: Tick,
     is_last: bool,
 }
 
@@ -50,6 +54,7 @@ impl Objects {
         selection: Selection,
     ) -> impl Stream<Item = Result<Vec<CachedObject>, Failed>> + Send + 'static {
         let listing = Listing {
+            due: self.clock.now(),
             selection,
             is_last: false,
         };
@@ -59,19 +64,29 @@ impl Objects {
                 if listing.is_last {
                     return Ok(None);
                 }
+                objects.clock.sleep_until(listing.due).await;
                 let Selection {
                     bucket,
                     prefix,
                     after,
+                    objects_a_second,
                     ..
                 } = &mut listing.selection;
+                let most = match *objects_a_second {
+                    0 => PAGE_OBJECTS_MAX,
+                    most => PAGE_OBJECTS_MAX.min(most as usize),
+                };
                 let page = objects
-                    .cached(bucket, prefix.clone(), after.clone(), PAGE_OBJECTS_MAX)
+                    .cached(bucket, prefix.clone(), after.clone(), most)
                     .await?;
                 let last = page.objects.last().map(|object| object.key.clone());
                 // An origin that does not continue its listing must not be asked for ever.
                 listing.is_last = page.is_last || last <= *after;
                 *after = last;
+                if *objects_a_second > 0 {
+                    let seconds = page.objects.len() as f64 / f64::from(*objects_a_second);
+                    listing.due = objects.clock.now() + Duration::from_secs_f64(seconds);
+                }
                 Ok(Some((page.objects, listing)))
             }
         })

@@ -1,5 +1,7 @@
 //! Metrics, health and statistics.
 
+use std::time::{Duration, Instant};
+
 use crate::support::{Rig, pattern, request, rig, rig_holding, rig_with, send};
 
 async fn page(rig: &Rig, path: &str) -> crate::support::Reply {
@@ -246,6 +248,15 @@ async fn commands_list_warm_and_purge_objects() {
     let after = r#"{"bucket":"bucket","after":"a/2"}"#;
     let after = lines(&command(&rig, "ls", &[BEARER], after).await);
     assert_eq!((after.len(), &after[0]["key"]), (1, &"b".into()));
+    let (begun, slowly) = (
+        Instant::now(),
+        r#"{"bucket":"bucket","objects_a_second":2}"#,
+    );
+    assert_eq!(
+        lines(&command(&rig, "ls", &[BEARER], slowly).await).len(),
+        3
+    );
+    assert!(begun.elapsed() >= Duration::from_secs(1));
     let sets = r#"{"sets":[{"set":"prefix","bucket":"bucket","prefix":"a/"}]}"#;
     let purged = command(&rig, "purge", &[BEARER], sets).await;
     assert_eq!((purged.status, purged.text()), (200, r#"{"purged":1}"#));
