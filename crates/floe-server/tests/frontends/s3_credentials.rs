@@ -1,5 +1,8 @@
 //! A request has one kind of credentials, and only that kind is used.
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
 use crate::robustness::raw;
 use crate::support::signer::{Payload, Signer};
 use crate::support::{Reply, Rig, rig_holding, send, strict_rig};
@@ -179,6 +182,30 @@ async fn forms_are_rejected_before_their_body() {
             response_text.contains("connection: close"),
             "{response_text}"
         );
+    }
+}
+
+/// A client that waits for a 100 (Continue) gets none if there is nothing to send. Some then
+/// mistake the answer for that of the next request on the connection.
+#[tokio::test]
+async fn an_answer_that_was_not_waited_for_ends_its_connection() {
+    let rig = rig_holding("bucket", "other", "").await;
+    for (length, closes) in [(0, true), (1, false)] {
+        let head = format!(
+            "PUT /bucket/key HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\
+             expect: 100-continue\r\n\r\n"
+        );
+        let mut stream = TcpStream::connect(rig.s3()).await.unwrap();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut begin = [0; 12];
+        stream.read_exact(&mut begin).await.unwrap();
+        let status = if closes { "HTTP/1.1 200" } else { "HTTP/1.1 100" };
+        assert_eq!(begin, status.as_bytes());
+        if closes {
+            let mut rest = String::new();
+            stream.read_to_string(&mut rest).await.unwrap();
+            assert!(rest.contains("connection: close"), "{rest}");
+        }
     }
 }
 

@@ -112,6 +112,14 @@ async fn writes_and_deletes_keep_their_conditions() {
     assert_eq!(put("if-none-match", &tag, "x").await.0, 412);
     assert_eq!(put("if-match", "\"x\"", "x").await.0, 412);
     assert_eq!(rig.get("/bucket/key", &[]).await.text(), "hello");
+    for (conditions, named) in [
+        (&[("if-none-match", "*")][..], &["If-None-Match"][..]),
+        (&[("if-match", "\"x\"")], &["If-Match"]),
+        (&[("if-match", "\"x\""), ("if-none-match", "*")], &[]),
+    ] {
+        let failed = rig.send("PUT", "/bucket/key", conditions, "x").await;
+        assert_eq!(failed.tags("Condition"), named, "{}", failed.text());
+    }
     // Clients send tags without quotes, too.
     let (status, tag) = put("if-match", tag.trim_matches('"'), "jello").await;
     assert_eq!(status, 200);

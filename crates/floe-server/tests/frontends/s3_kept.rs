@@ -210,6 +210,12 @@ async fn parameters_of_listings_are_honoured() {
     let here = rig.send("PUT", "/gamma", &[], here).await;
     let there = rig.send("PUT", "/gamma", &[], there).await;
     assert_eq!(here.code(), there.code(), "every region is this one");
+    // No bucket has locks, so that one without them can be had.
+    const LOCKS: &str = "x-amz-bucket-object-lock-enabled";
+    let lock = async |value| rig.send("PUT", "/gamma", &[(LOCKS, value)], "").await;
+    let (locked, unlocked) = (lock("true").await, lock("False").await);
+    assert!(locked.text().contains("object locks"), "{}", locked.text());
+    assert!(!unlocked.text().contains(LOCKS), "{}", unlocked.text());
 }
 
 /// Announced hashes are compared with the body, signed or not.

@@ -42,6 +42,25 @@ pub(crate) fn copy_conditions(headers: &HeaderMap) -> Conditions {
     }
 }
 
+/// The name of a request's condition on the object of its URL, as an error names it. `None` if
+/// it has several conditions, so that another one may be what failed.
+pub(super) fn only_one(headers: &HeaderMap) -> Option<&'static str> {
+    let has_source = || {
+        let mut names = headers.keys().map(HeaderName::as_str);
+        names.any(|name| name.starts_with("x-amz-copy-source-if-"))
+    };
+    let names = [
+        (IF_MATCH, "If-Match"),
+        (IF_NONE_MATCH, "If-None-Match"),
+        (IF_UNMODIFIED_SINCE, "If-Unmodified-Since"),
+    ];
+    let mut given = names.iter().filter(|(name, _)| headers.contains_key(name));
+    match (given.next(), given.next()) {
+        (Some((_, name)), None) if !has_source() => Some(name),
+        _ => None,
+    }
+}
+
 /// The conditions of a copy on what it replaces, of which the library knows nothing.
 pub(super) fn replace_condition(headers: &HeaderMap) -> S3Result<Option<PutCondition>> {
     let condition = |name| {

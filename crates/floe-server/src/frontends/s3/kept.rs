@@ -96,13 +96,14 @@ const PARAMETERS: [&str; 10] = [
 ];
 
 /// Reasons for rejection that a header's name does not explain.
-const REASONS: [(&str, &str); 6] = [
+const REASONS: [(&str, &str); 7] = [
     (
         "x-amz-server-side-encryption",
         "server-side encryption settings",
     ),
     ("x-amz-grant-", "access control lists"),
     ("x-amz-object-lock-", "object locks"),
+    ("x-amz-bucket-object-lock-", "object locks"),
     ("x-amz-tagging", "object tags"),
     ("x-amz-website-redirect-location", "website redirects"),
     ("x-amz-expected-bucket-owner", "owners of buckets"),
@@ -113,8 +114,12 @@ const REASONS: [(&str, &str); 6] = [
 /// # Errors
 /// Names the header or parameter.
 pub(crate) fn reject_dropped(operation: &str, query: &Query, headers: &HeaderMap) -> S3Result<()> {
-    for name in headers.keys().map(|name| name.as_str()) {
-        if name.starts_with("x-amz-") && !is_honoured(operation, name) {
+    for (name, value) in headers {
+        let name = name.as_str();
+        // Asks for what every bucket is.
+        let is_default = name == "x-amz-bucket-object-lock-enabled"
+            && value.as_bytes().eq_ignore_ascii_case(b"false");
+        if name.starts_with("x-amz-") && !is_default && !is_honoured(operation, name) {
             let reason = REASONS.iter().find(|(prefix, _)| name.starts_with(prefix));
             let what = reason.map_or("this header for this operation", |(_, what)| what);
             return Err(not_implemented(&format!("{what} ({name})")));

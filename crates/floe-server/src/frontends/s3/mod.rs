@@ -50,7 +50,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use floe::limit::Limit;
 use floe_device::Clock;
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, HeaderValue, SERVER, USER_AGENT};
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, HeaderValue, SERVER, USER_AGENT,
+};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
@@ -375,6 +377,9 @@ impl S3Frontend {
         let is_head = request.method() == Method::HEAD;
         let uri = request.uri().clone();
         let host = request.headers().get(HOST).cloned();
+        let condition = condition::only_one(request.headers());
+        let is_unasked = is_unasked(&request);
+        let version = request.version();
         let mut meter = RequestMeter::begin(
             Arc::clone(&self.statistics.requests),
             self.clock.clone(),
@@ -389,8 +394,13 @@ impl S3Frontend {
             Some(error) => rejection(error, request.version()),
             None => self.response(request, record.as_ref()).await,
         };
+        if is_unasked {
+            response = closing(response, version);
+        }
         if !is_head {
-            complete(&mut response, || self.resource(&uri, host), &id);
+            let condition =
+                condition.filter(|_| response.status() == StatusCode::PRECONDITION_FAILED);
+            complete(&mut response, condition, || self.resource(&uri, host), &id);
         }
         let headers = response.headers_mut();
         // An answer of the origin has its own.
@@ -564,13 +574,19 @@ async fn document(head: &Parts, body: TimedBody<Incoming>) -> Result<Bytes, S3Er
 }
 
 /// Completes the document of an error that is no answer of the origin.
-fn complete(response: &mut Response<Body>, resource: impl FnOnce() -> String, request_id: &str) {
+fn complete(
+    response: &mut Response<Body>,
+    condition: Option<&str>,
+    resource: impl FnOnce() -> String,
+    request_id: &str,
+) {
     let is_own = response.extensions().get::<Forwarded>().is_none();
     if !is_own || response.status().as_u16() < 400 {
         return;
     }
     let document = response.body().bytes();
-    if let Some(document) = document.and_then(|body| completed(&body, &resource(), request_id)) {
+    let completed = document.and_then(|body| completed(&body, condition, &resource(), request_id));
+    if let Some(document) = completed {
         response.headers_mut().remove(CONTENT_LENGTH);
         *response.body_mut() = Body::from(document);
     }
@@ -589,6 +605,13 @@ fn closing(mut response: Response<Body>, version: Version) -> Response<Body> {
         response.headers_mut().insert(CONNECTION, close);
     }
     response
+}
+
+/// True for a request without a body whose client waits to be asked for it: it gets no 100
+/// (Continue). botocore, in the AWS command line, takes such an answer for that of its next
+/// request on the connection.
+fn is_unasked(request: &Request<Incoming>) -> bool {
+    request.headers().contains_key(EXPECT) && request.body().is_end_stream()
 }
 
 /// The length that the body must have, if known.

@@ -51,7 +51,7 @@ pub(super) async fn write_error(
         Bytes::new()
     } else {
         let body = body.to_bytes();
-        completed(&body, resource, request_id).map_or(body, Bytes::from)
+        completed(&body, None, resource, request_id).map_or(body, Bytes::from)
     };
     let status = parts.status;
     let reason = status.canonical_reason().unwrap_or_default();
