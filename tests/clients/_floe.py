@@ -10,7 +10,9 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.error
 import urllib.request
+from urllib.parse import quote
 
 import boto3
 from botocore.config import Config
@@ -23,6 +25,8 @@ logging.getLogger("werkzeug").setLevel(logging.ERROR)
 ORIGIN_KEYS = ("ORIGINKEY", "a secret of the origin")
 FLOE_KEYS = ("FLOECLIENT", "a secret of the clients")
 BUCKET = "shelf"
+# The kinds of origin that a rig has.
+ORIGINS = ("s3", "directory", "cache-only")
 START_SECONDS = 30
 STOP_SECONDS = 30
 
@@ -51,6 +55,20 @@ def check(what, holds, detail=""):
 def pattern(seed, length):
     """Bytes that differ everywhere and from seed to seed."""
     return random.Random(seed).randbytes(length)
+
+
+def by_url(url, body=None):
+    """The status and body of the answer to a request with nothing but a URL: a PUT with a body,
+    otherwise a GET."""
+    request = urllib.request.Request(url, data=body, method="GET" if body is None else "PUT")
+    if body is not None:
+        # urllib would name the type of a form, which the signature may cover.
+        request.add_header("Content-Type", "application/octet-stream")
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
 
 
 def s3_client(endpoint, keys, **config):
@@ -259,6 +277,20 @@ listen = "127.0.0.1:0"
         """The bytes of an object at the origin, past the cache."""
         return self.origin.get_object(Bucket=BUCKET, Key=key)["Body"].read()
 
+    def stored(self, key):
+        """The bytes of an object past the cache, or through Floe where they are in the cache alone."""
+        if self.is_cache_only:
+            return self.floe.get_object(Bucket=BUCKET, Key=key)["Body"].read()
+        if self.origin_server is not None:
+            return self.at_origin(key)
+        folder = os.path.join(self.origin_folder, BUCKET)
+        if key.endswith("/"):
+            # The file of a key that is no path, as docs/s3.md describes it.
+            folder = os.path.join(self.origin_folder, ".floe", "keys", BUCKET)
+            key = "".join(f"+{quote(part, safe='')}/" for part in key.split("/")[:-1]) + "="
+        with open(os.path.join(folder, key), "rb") as file:
+            return file.read()
+
     def close(self, started=True):
         """Stops everything."""
         if self.process is not None:
@@ -278,19 +310,22 @@ listen = "127.0.0.1:0"
 
 
 def run(body, origin="s3", settings=None, users=None):
-    """Runs a script's body on a rig and exits with what became of it.
+    """Runs a script's body on a rig, or on one for each of several origins, and exits with what
+    became of it.
 
     `settings` returns further settings for the rig, in whose folder it may make files."""
-    rig = Rig(origin, settings, users)
-    try:
+    for kind in (origin,) if isinstance(origin, str) else origin:
+        print(f"-- Origin: {kind}")
+        rig = Rig(kind, settings, users)
         try:
-            body(rig)
-        except Failure as failure:
-            print(rig.log_text(), file=sys.stderr)
-            sys.exit(f"FAILED: {failure}")
-        except BaseException:
-            print(rig.log_text(), file=sys.stderr)
-            raise
-    finally:
-        rig.close()
+            try:
+                body(rig)
+            except Failure as failure:
+                print(rig.log_text(), file=sys.stderr)
+                sys.exit(f"FAILED: {failure}")
+            except BaseException:
+                print(rig.log_text(), file=sys.stderr)
+                raise
+        finally:
+            rig.close()
     print("all checks passed")
