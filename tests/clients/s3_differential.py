@@ -12,7 +12,7 @@ from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from _floe import FLOE_KEYS, ORIGIN_KEYS, Failure, check, pattern, run
+from _floe import BUCKET, FLOE_KEYS, ORIGIN_KEYS, Failure, check, pattern, run
 
 # Buckets with names of one length, each used on one way only.
 ALONE, THROUGH = "alone--bucket", "floe---bucket"
@@ -37,12 +37,65 @@ VOLATILE = [
 ]
 
 
+SIGNED_CHUNKS = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
+SIGNED_TRAILER = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER"
+UNSIGNED_TRAILER = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
+
+
+class ChunkedAuth(S3SigV4Auth):
+    """Signs a request whose body comes in chunks, and the chunks themselves."""
+
+    def __init__(self, kind, keys):
+        super().__init__(Credentials(*keys), "s3", "us-east-1")
+        self.kind = kind
+
+    def payload(self, request):
+        return self.kind
+
+    def sign(self, request, kind, before, *hashes):
+        lines = (kind, request.context["timestamp"], self.credential_scope(request), before, *hashes)
+        return self.signature("\n".join(lines), request)
+
+    def chunks(self, request, body, size=65_536):
+        """The body in chunks, with a checksum after them where the kind has one."""
+        sha256 = lambda data: hashlib.sha256(data).hexdigest()
+        signature = request.headers["Authorization"].rpartition("=")[2]
+        encoded = b""
+        for first in range(0, len(body) + size, size):
+            # The last one is empty.
+            chunk = body[first : first + size] if first < len(body) else b""
+            encoded += b"%x" % len(chunk)
+            if self.kind != UNSIGNED_TRAILER:
+                signature = self.sign(request, "AWS4-HMAC-SHA256-PAYLOAD", signature, sha256(b""), sha256(chunk))
+                encoded += b";chunk-signature=" + signature.encode()
+            encoded += b"\r\n" + chunk + (b"\r\n" if chunk else b"")
+            if not chunk:
+                break
+        if self.kind == SIGNED_CHUNKS:
+            return encoded + b"\r\n"
+        trailer = b"x-amz-checksum-crc32:" + crc32(body).encode()
+        encoded += trailer + b"\r\n"
+        if self.kind == SIGNED_TRAILER:
+            signature = self.sign(request, "AWS4-HMAC-SHA256-TRAILER", signature, sha256(trailer + b"\n"))
+            encoded += b"x-amz-trailer-signature:" + signature.encode() + b"\r\n"
+        return encoded + b"\r\n"
+
+
 def send(endpoint, keys, method, path, query="", headers=(), body=b"", signed=True):
-    """One request, byte for byte; returns status, headers, body."""
+    """One request, byte for byte; returns status, headers, body. `signed` may also be the kind of
+    chunks that the body is sent in."""
     host = endpoint.removeprefix("http://")
     url = f"{endpoint}{path}" + (f"?{query}" if query else "")
     headers = dict(headers)
-    if signed:
+    if isinstance(signed, str):
+        headers["x-amz-decoded-content-length"] = str(len(body))
+        if signed != SIGNED_CHUNKS:
+            headers["x-amz-trailer"] = "x-amz-checksum-crc32"
+        request = AWSRequest(method, url, headers={**headers, "Host": host})
+        auth = ChunkedAuth(signed, keys)
+        auth.add_auth(request)
+        headers, body = dict(request.headers.items()), auth.chunks(request, body)
+    elif signed:
         request = AWSRequest(method, url, headers={**headers, "Host": host}, data=body)
         request.context["payload_signing_enabled"] = True
         S3SigV4Auth(Credentials(*keys), "s3", "us-east-1").add_auth(request)
@@ -139,6 +192,10 @@ def xml_delete(keys, quiet=False):
     return f"<Delete>{'<Quiet>true</Quiet>' if quiet else ''}{objects}</Delete>"
 
 
+def crc32(body):
+    return base64.b64encode(zlib.crc32(body).to_bytes(4, "big")).decode()
+
+
 def md5(body):
     digest = hashlib.md5(body.encode() if isinstance(body, str) else body).digest()
     return ("Content-MD5", base64.b64encode(digest).decode())
@@ -196,7 +253,7 @@ def requests():
         [("x-amz-server-side-encryption", "AES256")], [("x-amz-meta-empty", "")],
         [("x-amz-meta-upper", "A"), ("x-amz-meta-z", "1"), ("x-amz-meta-y", "2")],
         [("Content-Type", "text/html; charset=utf-8")], [md5(b"stored")],
-        [("x-amz-checksum-crc32", base64.b64encode(zlib.crc32(b"stored").to_bytes(4, "big")).decode())],
+        [("x-amz-checksum-crc32", crc32(b"stored"))],
         [("x-amz-checksum-sha256", base64.b64encode(hashlib.sha256(b"stored").digest()).decode())],
         [("x-amz-sdk-checksum-algorithm", "SHA256"),
          ("x-amz-checksum-sha256", base64.b64encode(hashlib.sha256(b"stored").digest()).decode())],
@@ -212,6 +269,21 @@ def requests():
         yield one("GET", path, headers=[("x-amz-checksum-mode", "ENABLED")])
         yield one("GET", path, "tagging")
         yield one("GET", path, "acl")
+    # Bodies in chunks.
+    for kind in (SIGNED_CHUNKS, SIGNED_TRAILER, UNSIGNED_TRAILER):
+        for size in (0, 1, 65_536, 200_001):
+            path = f"{bucket}/chunked/{size}"
+            headers = [("Content-Encoding", "aws-chunked"), ("Content-Type", "text/x"), ("x-amz-meta-a", "b c")]
+            yield one("PUT", path, headers=headers, body=pattern(size, size), signed=kind)
+            yield one("GET", path)
+            yield one("GET", path)
+            yield one("HEAD", path)
+            yield one("GET", path, "attributes", [("x-amz-object-attributes", "ETag,ObjectSize,Checksum")])
+            yield one("DELETE", path)
+        headers = [("Content-Encoding", "aws-chunked,gzip"), ("If-None-Match", "*")]
+        for _ in range(2):
+            yield one("PUT", f"{bucket}/chunked/{kind}", headers=headers, body=b"encoded", signed=kind)
+        yield one("GET", f"{bucket}/chunked/{kind}")
     # Conditions and ranges.
     body = pattern(77, 10_000)
     path = f"{bucket}/ranged"
@@ -290,6 +362,8 @@ def requests():
     yield one("GET", bucket, "uploads")
     yield one("PUT", multi, "partNumber=1&uploadId={up}", body=part)
     yield one("PUT", multi, "partNumber=3&uploadId={up}", body=b"end")
+    for kind in (SIGNED_CHUNKS, SIGNED_TRAILER, UNSIGNED_TRAILER):
+        yield one("PUT", multi, "partNumber=1&uploadId={up}", headers=[("Content-Encoding", "aws-chunked")], body=part, signed=kind)
     yield one("PUT", multi, "partNumber=0&uploadId={up}", body=b"x")
     yield one("PUT", multi, "partNumber=1&uploadId=none", body=b"x")
     yield one("PUT", multi, "partNumber=4&uploadId={up}", copy("/{bucket}/ranged", ("x-amz-copy-source-range", "bytes=0-99")))
@@ -379,6 +453,9 @@ def differential(rig):
             if keep:
                 way.keep(keep, answer)
             answers.append(way.comparable(answer))
+            if isinstance(signed, str) and answer[0] != 412:
+                stored = answer[0] == 200 and ("etag", tag(body)) in answer[1]
+                check(f"{signed} of {len(body)} bytes is stored as they are", stored, answer)
         count += 1
         if same(*answers):
             continue
@@ -393,4 +470,23 @@ def differential(rig):
     check("there were 400 requests or more", count >= 400, count)
 
 
+def chunks(rig):
+    """Bodies in chunks, where no other server stores them."""
+    for kind in (SIGNED_CHUNKS, SIGNED_TRAILER, UNSIGNED_TRAILER):
+        for size in (0, 1, 65_536, 200_001):
+            body, path = pattern(size, size), f"/{BUCKET}/chunked"
+            headers = [("Content-Encoding", "aws-chunked")]
+            answer = send(rig.endpoint, FLOE_KEYS, "PUT", path, headers=headers, body=body, signed=kind)
+            check(f"{kind} of {size} bytes", answer[0] == 200 and ("etag", tag(body)) in answer[1], answer)
+            check("  is stored as they are", rig.stored("chunked") == body)
+            for turn in ("first", "second"):
+                mode = [("x-amz-checksum-mode", "ENABLED")]
+                status, headers, got = send(rig.endpoint, FLOE_KEYS, "GET", path, headers=mode)
+                check(f"  {turn} read", status == 200 and got == body)
+            sums = [value for name, value in headers if name == "x-amz-checksum-crc32"]
+            check("  with its checksum", kind == SIGNED_CHUNKS or sums == [crc32(body)], headers)
+            check("  and no encoding", "content-encoding" not in dict(headers), headers)
+
+
 run(differential)
+run(chunks, ("directory", "cache-only"))
