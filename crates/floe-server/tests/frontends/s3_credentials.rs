@@ -199,7 +199,11 @@ async fn an_answer_that_was_not_waited_for_ends_its_connection() {
         stream.write_all(head.as_bytes()).await.unwrap();
         let mut begin = [0; 12];
         stream.read_exact(&mut begin).await.unwrap();
-        let status = if closes { "HTTP/1.1 200" } else { "HTTP/1.1 100" };
+        let status = if closes {
+            "HTTP/1.1 200"
+        } else {
+            "HTTP/1.1 100"
+        };
         assert_eq!(begin, status.as_bytes());
         if closes {
             let mut rest = String::new();

@@ -27,6 +27,7 @@ use self::request::{Admission, Parsed, Plain, parse};
 use super::access_log::{AccessLog, Asked, Record};
 use super::answer::{Answered, Answers, Unread};
 use super::auth::Keys;
+use super::condition;
 use super::config::S3Config;
 use super::slowed::Slowed;
 use super::target::Domains;
@@ -313,8 +314,9 @@ impl PlainReads {
                 let code = error.code().as_str().to_owned();
                 let resource = format!("/{}/{}", read.key.bucket(), read.key.key());
                 let names = (&*resource, id);
+                let condition = condition::only_one(&read.terms);
                 let (status, body) =
-                    response::write_error(out, error, names, is_last, is_head).await?;
+                    response::write_error(out, error, condition, names, (is_last, is_head)).await?;
                 tracing::debug!(request = %id, status = status.as_u16(), "responded");
                 watch.answered(status, id, None);
                 watch.failed(&code);

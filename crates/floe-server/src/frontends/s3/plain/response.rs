@@ -41,19 +41,20 @@ pub(super) fn write(head: &Head, out: &mut BytesMut, request_id: &str, is_last: 
 pub(super) async fn write_error(
     out: &mut BytesMut,
     error: S3Error,
+    condition: Option<&str>,
     (resource, request_id): (&str, &str),
-    is_last: bool,
-    is_head: bool,
+    (is_last, is_head): (bool, bool),
 ) -> io::Result<(StatusCode, Bytes)> {
     let (parts, body) = error_response(error).into_parts();
     let body = BodyExt::collect(body).await.map_err(io::Error::other)?;
+    let status = parts.status;
+    let condition = condition.filter(|_| status == StatusCode::PRECONDITION_FAILED);
     let body = if is_head {
         Bytes::new()
     } else {
         let body = body.to_bytes();
-        completed(&body, None, resource, request_id).map_or(body, Bytes::from)
+        completed(&body, condition, resource, request_id).map_or(body, Bytes::from)
     };
-    let status = parts.status;
     let reason = status.canonical_reason().unwrap_or_default();
     // Writing to memory cannot fail.
     let _ = write!(out, "HTTP/1.1 {} {reason}\r\n", status.as_str());
