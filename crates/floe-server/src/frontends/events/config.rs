@@ -33,7 +33,10 @@ pub struct EventsConfig {
 impl fmt::Debug for EventsConfig {
     /// Hides the token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "EventsConfig({:?}, {:?})", self.listen, self.queue)
+        f.debug_struct("EventsConfig")
+            .field("listen", &self.listen)
+            .field("queue", &self.queue)
+            .finish_non_exhaustive()
     }
 }
 

@@ -8,40 +8,29 @@
 mod config;
 mod notification;
 mod queue;
+mod receiver;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::to_bytes;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::routing::post;
-use floe::object::{ObjectCache, ObjectKey};
-use floe_device::Clock;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 
 use crate::config::{ServerConfigError, problem};
 use crate::frontend::{Address, Bound, Frontend, Host, Serving, StartError};
-use crate::metrics::{Collect, Counter, Samples};
-use crate::net::{self, Pages, Service, Tls, bind_tcp};
+use crate::metrics::{Collect, Samples};
+use crate::net::{Pages, Service, Tls, bind_tcp};
 use crate::reload::Reload;
 
 pub use config::EventsConfig;
 use queue::Consumer;
-
-/// Most bytes of a message.
-const MESSAGE_BYTES_MAX: usize = 1 << 20;
-
-/// Messages in memory.
-const MESSAGES_AT_ONCE: usize = 8;
+use receiver::Receiver;
 
 /// The time that a sender may keep a connection without a message.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
-
-/// The time that a sender may take for a message.
-const MESSAGE_TIME: Duration = Duration::from_secs(10);
 
 /// The frontend of notifications.
 pub(crate) struct EventsFrontend {
@@ -49,17 +38,6 @@ pub(crate) struct EventsFrontend {
     tls: Option<Tls>,
     consumer: Option<Arc<Consumer>>,
     state: Arc<Receiver>,
-}
-
-struct Receiver {
-    cache: ObjectCache,
-    clock: Clock,
-    token: String,
-    /// Messages that are taken at once; others wait unread.
-    places: Arc<Semaphore>,
-    messages: Counter,
-    refused: Counter,
-    objects: Counter,
 }
 
 impl Frontend for EventsFrontend {
@@ -76,15 +54,11 @@ impl Frontend for EventsFrontend {
             config: config.clone(),
             tls: Tls::for_http(Self::NAME, &config.tls_certificate, &config.tls_key)?,
             consumer: consumer(config, host)?,
-            state: Arc::new(Receiver {
-                cache: host.objects.clone(),
-                clock: host.clock.clone(),
-                token: config.token.clone(),
-                places: Arc::new(Semaphore::new(MESSAGES_AT_ONCE)),
-                messages: Counter::default(),
-                refused: Counter::default(),
-                objects: Counter::default(),
-            }),
+            state: Arc::new(Receiver::new(
+                host.objects.clone(),
+                host.clock.clone(),
+                config.token.clone(),
+            )),
         };
         let address = listeners.as_ref().and_then(|one| one.local_addr().ok());
         Ok(Bound {
@@ -184,86 +158,4 @@ impl Collect for EventsFrontend {
 
 async fn receive(State(state): State<Arc<Receiver>>, request: Request) -> (StatusCode, String) {
     state.counted(state.receive(request).await)
-}
-
-impl Receiver {
-    /// Counts a message by its answer.
-    fn counted(&self, answer: (StatusCode, String)) -> (StatusCode, String) {
-        let counter = match answer.0 {
-            StatusCode::OK => &self.messages,
-            _ => &self.refused,
-        };
-        counter.add(1);
-        answer
-    }
-
-    async fn receive(self: &Arc<Self>, request: Request) -> (StatusCode, String) {
-        // Before a byte of the message is read.
-        if !self.is_authorized(request.headers()) {
-            let problem = "the token is not that of events.token\n";
-            return (StatusCode::FORBIDDEN, problem.into());
-        }
-        // The semaphore is never closed.
-        let place = Arc::clone(&self.places).acquire_owned().await;
-        let body = to_bytes(request.into_body(), MESSAGE_BYTES_MAX);
-        let body = tokio::select! {
-            biased;
-            body = body => body,
-            () = self.clock.sleep(MESSAGE_TIME) => {
-                self.cache.miss_notification();
-                return (StatusCode::REQUEST_TIMEOUT, "the message did not end\n".into());
-            }
-        };
-        let Ok(body) = body else {
-            self.cache.miss_notification();
-            let problem = "the message broke off, or is longer than 1 MiB\n";
-            return (StatusCode::PAYLOAD_TOO_LARGE, problem.into());
-        };
-        // A sender that leaves does not stop it, and cannot begin it more often.
-        let receiver = Arc::clone(self);
-        let taken = tokio::spawn(async move {
-            let answer = receiver.take(&body).await;
-            drop(place);
-            answer
-        });
-        let panicked = |_| (StatusCode::INTERNAL_SERVER_ERROR, "stopped\n".to_owned());
-        taken.await.unwrap_or_else(panicked)
-    }
-
-    async fn take(&self, body: &[u8]) -> (StatusCode, String) {
-        let objects = match notification::changed_objects(body) {
-            Ok(objects) => objects,
-            Err(problem) => {
-                self.cache.miss_notification();
-                tracing::warn!(problem, "a notification was refused");
-                return (StatusCode::BAD_REQUEST, problem + "\n");
-            }
-        };
-        let origin = self.cache.origin();
-        let visible = objects.iter().filter_map(|(bucket, key)| {
-            Some(ObjectKey::new(origin.visible_bucket(bucket)?, key.as_str()))
-        });
-        let keys: Vec<ObjectKey> = visible.collect();
-        if keys.is_empty() && !objects.is_empty() {
-            // It says nothing about whether changes of the buckets that clients see are heard.
-            let (bucket, _) = &objects[0];
-            tracing::warn!(
-                bucket,
-                "a notification is of a bucket that origin.buckets does not name"
-            );
-            return (StatusCode::OK, "another bucket\n".into());
-        }
-        self.objects.add(keys.len() as u64);
-        match self.cache.notify(keys).await {
-            Ok(()) => (StatusCode::OK, "ok\n".into()),
-            Err(error) => {
-                tracing::error!(%error, "a notification could not be taken");
-                (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n"))
-            }
-        }
-    }
-
-    fn is_authorized(&self, headers: &HeaderMap) -> bool {
-        self.token.is_empty() || net::has_secret(headers, &self.token)
-    }
 }

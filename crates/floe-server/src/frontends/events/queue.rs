@@ -18,7 +18,7 @@ use floe_device::Clock;
 use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 
-use super::Receiver;
+use super::receiver::Receiver;
 use crate::metrics::Counter;
 
 /// Requests for messages at a time.

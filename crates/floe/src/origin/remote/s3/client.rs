@@ -22,7 +22,7 @@ use rustls_platform_verifier::ConfigVerifierExt;
 use tokio_rustls::rustls::ClientConfig;
 
 use super::dial::Dial;
-use super::sign::{PATH, Signer, X_AMZ_CONTENT_SHA256};
+use super::sign::{PATH, Scope, Signer, X_AMZ_CONTENT_SHA256};
 use crate::origin::config::OriginConfig;
 use crate::origin::config_error::OriginConfigError;
 use crate::origin::error::OriginError;
@@ -55,12 +55,6 @@ pub(super) enum SignedBy {
     Settings,
     Keys(Arc<OriginKeys>),
     Unsigned,
-}
-
-/// The service that a signature is for.
-pub(super) struct Scope<'a> {
-    pub(super) service: &'a str,
-    pub(super) region: &'a str,
 }
 
 /// The target of a request, in the origin's names.

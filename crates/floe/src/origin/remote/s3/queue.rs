@@ -12,7 +12,8 @@ use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::client::{S3Client, Scope, SignedBy, body_of};
+use super::client::{S3Client, SignedBy, body_of};
+use super::sign::Scope;
 use crate::origin::error::OriginError;
 use crate::origin::hexadecimal;
 use crate::origin::queue::{MessageQueue, QueueMessage};

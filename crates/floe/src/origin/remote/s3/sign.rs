@@ -13,7 +13,6 @@ use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 use time::macros::format_description;
 
-use super::client::Scope;
 use crate::origin::error::OriginError;
 use crate::origin::hexadecimal;
 
@@ -30,6 +29,12 @@ const PARAMETER: &AsciiSet = &NON_ALPHANUMERIC
 
 /// Those that a path encodes.
 pub(super) const PATH: &AsciiSet = &PARAMETER.remove(b'/');
+
+/// The service that a signature is for.
+pub(super) struct Scope<'a> {
+    pub(super) service: &'a str,
+    pub(super) region: &'a str,
+}
 
 /// The parts of a signature that are the same for every request.
 pub(super) struct Signer<'a> {
