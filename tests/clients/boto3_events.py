@@ -51,14 +51,15 @@ queue = {json.dumps(url)}
 def events(rig):
     """Changes past the cache are heard of, and hits ask nothing."""
     sqs, url = rig.queue
+    heard = lambda: rig.metric("floe_events_objects_total")
     get = lambda: rig.floe.get_object(Bucket=BUCKET, Key="a key+ü")["Body"].read()
     until("the queue is heard", lambda: rig.metric("floe_events_heard") == 1)
     for round_number in range(3):
         body = pattern(round_number, 100_000 + round_number)
+        known = heard()
         rig.origin.put_object(Bucket=BUCKET, Key="a key+ü", Body=body)
         until(f"version {round_number} is served", lambda: get() == body)
-        # The notification may still be under way.
-        time.sleep(0.5)
+        until("  its notification is heard of", lambda: heard() > known)
         check("  twice", get() == body)
         before = validations(rig)
         check("  and again", all(get() == body for _ in range(20)))

@@ -303,7 +303,7 @@ pub(crate) enum CacheAction {
         /// Only objects whose keys are after this one
         #[arg(long, value_name = "KEY")]
         after: Option<String>,
-        /// Objects a second at most
+        /// Objects a second at most; a request to the origin then asks for so many at once
         #[arg(long, value_name = "OBJECTS")]
         rate: Option<NonZeroU32>,
     },

@@ -761,6 +761,11 @@ pub(crate) fn config(
         None => reject_without_effect(effective, "peers.", "peers.listen")?,
     }
     let events: EventsConfig = effective.section("events")?;
+    if events.listen.is_none() && !events.queue.is_empty() {
+        for setting in ["events.token", "events.tls_certificate", "events.tls_key"] {
+            reject_without_effect(effective, setting, "events.listen")?;
+        }
+    }
     if events.listen.is_some() || !events.queue.is_empty() {
         config.events = Some(events);
     } else {

@@ -200,7 +200,7 @@ fn pages(
     bucket: &str,
     prefix: &str,
     (mut after, most): (Option<String>, usize),
-    mut each: impl FnMut(Vec<CachedObject>) -> Result<(), Failure>,
+    mut each: impl FnMut(Vec<CachedObject>, bool) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     loop {
         let request = Request::Cached {
@@ -220,7 +220,7 @@ fn pages(
                     .because(format!("it lists {last:?} after {after:?}")),
             );
         }
-        each(objects)?;
+        each(objects, is_last)?;
         after = last;
         if is_last || after.is_none() {
             return Ok(());
@@ -238,12 +238,11 @@ fn list(
 ) -> Result<(), Failure> {
     let mut text = String::new();
     let most = rate.map_or(PAGE_OBJECTS, |rate| PAGE_OBJECTS.min(rate.get() as usize));
-    let mut due = Instant::now();
-    pages(client, bucket, prefix, (after, most), |objects| {
-        thread::sleep(due.saturating_duration_since(Instant::now()));
-        if let Some(rate) = rate {
-            due = Instant::now() + Duration::from_secs(objects.len() as u64) / rate.get();
-        }
+    pages(client, bucket, prefix, (after, most), |objects, is_last| {
+        let pause = match rate {
+            Some(rate) if !is_last => Duration::from_secs(objects.len() as u64) / rate.get(),
+            _ => Duration::ZERO,
+        };
         text.clear();
         for object in objects {
             match json {
@@ -270,7 +269,9 @@ fn list(
                 }
             }
         }
-        output::print(&text)
+        output::print(&text)?;
+        thread::sleep(pause);
+        Ok(())
     })
 }
 
@@ -311,19 +312,25 @@ impl<'a> Warming<'a> {
     /// Warms the objects of the origin with a prefix that are not cached whole.
     fn prefix(&mut self, bucket: &str, prefix: &str, after: Option<String>) -> Result<(), Failure> {
         let client = self.client;
-        pages(client, bucket, prefix, (after, PAGE_OBJECTS), |objects| {
-            let last = objects.last().map(|object| object.key.clone());
-            let (whole, missing): (Vec<_>, Vec<_>) = objects
-                .into_iter()
-                .partition(|object| object.state == CachedState::Whole);
-            self.report.objects += whole.len() as u64;
-            self.batches(
-                bucket,
-                missing.into_iter().map(|object| object.key).collect(),
-            )?;
-            self.show(last.as_deref());
-            Ok(())
-        })
+        pages(
+            client,
+            bucket,
+            prefix,
+            (after, PAGE_OBJECTS),
+            |objects, _| {
+                let last = objects.last().map(|object| object.key.clone());
+                let (whole, missing): (Vec<_>, Vec<_>) = objects
+                    .into_iter()
+                    .partition(|object| object.state == CachedState::Whole);
+                self.report.objects += whole.len() as u64;
+                self.batches(
+                    bucket,
+                    missing.into_iter().map(|object| object.key).collect(),
+                )?;
+                self.show(last.as_deref());
+                Ok(())
+            },
+        )
     }
 
     /// Warms the objects of a file of lines `BUCKET/KEY`.

@@ -11,6 +11,7 @@ use floe::origin::{MessageQueue, OriginError, QueueMessage, RequestConfig};
 use floe_device::Clock;
 use floe_server::EventsConfig;
 use parking_lot::Mutex;
+use serde_json::Value;
 
 use crate::support::{MemoryOrigin, Rig, rig_of};
 
@@ -19,11 +20,16 @@ const RECORD: &str = r#"{"Records":[{"s3":{"bucket":{"name":"bucket"},"object":{
 /// A queue in memory, whose readers get a message each.
 struct Queue {
     clock: Clock,
-    waiting: Mutex<VecDeque<String>>,
+    waiting: Mutex<VecDeque<QueueMessage>>,
     deleted: Mutex<Vec<String>>,
+    /// Heartbeats of the server.
+    heartbeats: Mutex<Vec<String>>,
     /// Requests that fail from now on.
     faults: AtomicU64,
 }
+
+/// By the clock of the queue, the time of the first heartbeat of the server.
+const FIRST_MS: u64 = 1_000;
 
 impl Queue {
     fn new() -> Arc<Self> {
@@ -31,12 +37,21 @@ impl Queue {
             clock: Clock::real(),
             waiting: Mutex::default(),
             deleted: Mutex::default(),
+            heartbeats: Mutex::default(),
             faults: AtomicU64::new(0),
         })
     }
 
-    fn push(&self, message: &str) {
-        self.waiting.lock().push_back(message.into());
+    /// Adds a message, and waits until it was processed.
+    async fn process(&self, message: &str, sent_unix_ms: u64) {
+        self.deleted.lock().clear();
+        self.waiting.lock().push_back(QueueMessage {
+            receipt: message.into(),
+            body: message.into(),
+            sent_unix_ms: Some(sent_unix_ms),
+        });
+        let is_deleted = || self.deleted.lock().iter().any(|one| one == message);
+        until("the message is deleted", is_deleted).await;
     }
 
     fn check(&self) -> Result<(), OriginError> {
@@ -47,8 +62,13 @@ impl Queue {
         }
     }
 
-    fn has_deleted(&self, message: &str) -> bool {
-        self.deleted.lock().iter().any(|one| one == message)
+    /// The server's first heartbeat, sent so many seconds earlier by its wall clock.
+    fn heartbeat(&self, seconds_earlier: u64) -> String {
+        let heartbeats = self.heartbeats.lock();
+        let mut heartbeat: Value = serde_json::from_str(&heartbeats[0]).unwrap();
+        let sent = heartbeat["unix_seconds"].as_u64().unwrap();
+        heartbeat["unix_seconds"] = (sent - seconds_earlier).into();
+        heartbeat.to_string()
     }
 }
 
@@ -56,31 +76,41 @@ impl Queue {
 impl MessageQueue for Queue {
     async fn receive(&self) -> Result<Vec<QueueMessage>, OriginError> {
         self.check()?;
-        self.clock.sleep(Duration::from_millis(5)).await;
-        let message = self.waiting.lock().pop_front();
-        let message = message.map(|body| QueueMessage {
-            receipt: body.clone(),
-            body,
-        });
-        Ok(message.into_iter().collect())
+        // As a queue that waits for messages.
+        for _ in 0..200 {
+            let message = self.waiting.lock().pop_front();
+            if let Some(message) = message {
+                return Ok(vec![message]);
+            }
+            self.clock.sleep(Duration::from_millis(5)).await;
+        }
+        Ok(Vec::new())
     }
 
     async fn delete(&self, messages: &[QueueMessage]) -> Result<(), OriginError> {
-        let receipts = messages.iter().map(|message| message.receipt.clone());
         match self.check() {
-            Ok(()) => self.deleted.lock().extend(receipts),
+            Ok(()) => {
+                let receipts = messages.iter().map(|message| message.receipt.clone());
+                self.deleted.lock().extend(receipts);
+                Ok(())
+            }
             // They are delivered again.
             Err(error) => {
-                self.waiting.lock().extend(receipts);
-                return Err(error);
+                self.waiting.lock().extend(messages.iter().cloned());
+                Err(error)
             }
         }
-        Ok(())
     }
 
     async fn send(&self, body: &str) -> Result<(), OriginError> {
         self.check()?;
-        self.push(body);
+        let sent = FIRST_MS + self.heartbeats.lock().len() as u64;
+        self.heartbeats.lock().push(body.to_owned());
+        self.waiting.lock().push_back(QueueMessage {
+            receipt: body.into(),
+            body: body.into(),
+            sent_unix_ms: Some(sent),
+        });
         Ok(())
     }
 }
@@ -117,53 +147,81 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
     panic!("not within 30 s: {what}");
 }
 
+/// So that no second heartbeat comes while a test looks.
+const LONG_SECONDS: u64 = 3_600;
+
 #[tokio::test]
 async fn messages_of_a_queue_take_the_place_of_requests() {
     let queue = Queue::new();
-    let rig = rig(&queue, 60).await;
+    let rig = rig(&queue, LONG_SECONDS).await;
     until("its own heartbeat", || rig.cache.is_notified()).await;
     let read = async || rig.get("/bucket/key", &[]).await.text().to_owned();
     assert_eq!(read().await, "first");
     rig.origin.store("bucket", "key", "second");
     assert_eq!(read().await, "first");
-    // Failures of the queue delay a message, and lose none.
-    queue.faults.store(6, Relaxed);
-    queue.push(RECORD);
-    until("the message", || queue.has_deleted(RECORD)).await;
+    queue.process(RECORD, FIRST_MS).await;
+    assert!(rig.cache.is_notified());
     assert_eq!(read().await, "second");
 
     // One that cannot be understood may be about any object.
     rig.origin.store("bucket", "key", "third");
-    queue.push("[]");
-    until("the message", || queue.has_deleted("[]")).await;
+    queue.process("[]", FIRST_MS).await;
     assert!(!rig.cache.is_notified());
     assert_eq!(read().await, "third");
+
+    // A notification may be late: it says nothing about others.
+    queue.process(RECORD, FIRST_MS).await;
+    assert!(!rig.cache.is_notified());
+    queue.process(&queue.heartbeat(0), FIRST_MS).await;
+    assert!(rig.cache.is_notified());
 }
 
 #[tokio::test]
-async fn a_queue_that_is_silent_or_shared_is_not_relied_on() {
-    // A heartbeat comes back at once, and the next one is due in 15 s.
+async fn a_queue_that_fails_may_have_lost_messages() {
     let queue = Queue::new();
-    let rig = rig(&queue, 60).await;
+    let rig = rig(&queue, LONG_SECONDS).await;
     until("its own heartbeat", || rig.cache.is_notified()).await;
-    let beat = |unix_seconds: u64| {
-        let name = "0".repeat(32);
-        format!(r#"{{"floe":"{name}","unix_seconds":{unix_seconds},"nanoseconds":1}}"#)
-    };
-    // One that an earlier run left.
-    let left = beat(Clock::real().unix_seconds() - 3_600);
-    queue.push(&left);
-    until("the heartbeat", || queue.has_deleted(&left)).await;
-    assert!(rig.cache.is_notified());
-    let of_another = beat(Clock::real().unix_seconds() + 60);
-    queue.push(&of_another);
-    until("the heartbeat", || queue.has_deleted(&of_another)).await;
+    queue.faults.store(6, Relaxed);
+    until("failures", || queue.faults.load(Relaxed) == 0).await;
     assert!(!rig.cache.is_notified());
+    queue.process(RECORD, FIRST_MS).await;
+}
 
-    // A queue that takes heartbeats and returns none.
-    let sink = Queue::new();
-    let rig = self::rig(&sink, 1).await;
+#[tokio::test]
+async fn a_late_heartbeat_tells_that_messages_are_late() {
+    let queue = Queue::new();
+    let rig = rig(&queue, LONG_SECONDS).await;
     until("its own heartbeat", || rig.cache.is_notified()).await;
-    sink.faults.store(u64::MAX, Relaxed);
+    let late = queue.heartbeat(LONG_SECONDS + 60);
+    queue.process(&late, FIRST_MS).await;
+    assert!(!rig.cache.is_notified());
+    let timely = queue.heartbeat(LONG_SECONDS - 60);
+    queue.process(&timely, FIRST_MS).await;
+    assert!(rig.cache.is_notified());
+}
+
+#[tokio::test]
+async fn a_queue_that_another_server_reads_is_not_relied_on() {
+    let queue = Queue::new();
+    let rig = rig(&queue, LONG_SECONDS).await;
+    until("its own heartbeat", || rig.cache.is_notified()).await;
+    // Its clock does not matter.
+    let of_another = r#"{"floe":"another","unix_seconds":1,"nanoseconds":1}"#;
+    // One that an earlier run of this server left.
+    queue.process(of_another, FIRST_MS - 1).await;
+    assert!(rig.cache.is_notified());
+    queue.process(of_another, FIRST_MS + 1).await;
+    assert!(!rig.cache.is_notified());
+    let own = queue.heartbeat(0);
+    queue.process(&own, FIRST_MS + 2).await;
+    assert!(!rig.cache.is_notified());
+}
+
+#[tokio::test]
+async fn a_queue_that_goes_silent_is_not_relied_on() {
+    let queue = Queue::new();
+    let rig = rig(&queue, 1).await;
+    until("its own heartbeat", || rig.cache.is_notified()).await;
+    queue.faults.store(u64::MAX, Relaxed);
     until("the silence", || !rig.cache.is_notified()).await;
 }

@@ -23,13 +23,17 @@ struct Session {
 }
 
 impl Events {
-    /// Something was heard, after at most `timeout` of silence if it is of the same session.
-    pub(super) fn hear(&self, now: Tick, timeout: Duration) {
+    /// Something was heard that was sent at most `timeout` before `now`, after at most so much
+    /// silence if it is of the same session. Later ones say nothing.
+    pub(super) fn hear(&self, sent: Tick, now: Tick, timeout: Duration) {
+        if now.since(sent) > timeout {
+            return;
+        }
         let mut session = self.0.lock();
         let kept = session.filter(|session| now.since(session.heard) <= timeout);
         *session = Some(Session {
             number: kept.map_or_else(|| rand::random::<u64>() | 1, |session| session.number),
-            heard: now,
+            heard: kept.map_or(sent, |session| session.heard.max(sent)),
         });
     }
 
@@ -56,23 +60,37 @@ mod tests {
         let timeout = Duration::from_secs(10);
         let events = Events::default();
         assert_eq!(events.session(at(100), timeout), None);
-        events.hear(at(100), timeout);
+        events.hear(at(100), at(100), timeout);
         let first = events.session(at(100), timeout).unwrap();
-        events.hear(at(110), timeout);
+        events.hear(at(110), at(110), timeout);
         assert_eq!(events.session(at(120), timeout), Some(first));
         assert_eq!(events.session(at(121), timeout), None);
         // It was seen to have ended.
         assert_eq!(events.session(at(115), timeout), None);
-        events.hear(at(121), timeout);
+        events.hear(at(121), at(121), timeout);
         let second = events.session(at(121), timeout).unwrap();
         assert_ne!(second, first);
         // Nothing asked between this silence and the next message.
-        events.hear(at(132), timeout);
+        events.hear(at(132), at(132), timeout);
         let third = events.session(at(132), timeout).unwrap();
         assert_ne!(third, second);
         events.miss();
         assert_eq!(events.session(at(132), timeout), None);
-        events.hear(at(132), timeout);
+        events.hear(at(132), at(132), timeout);
         assert_ne!(events.session(at(132), timeout), Some(third));
+    }
+    #[test]
+    fn late_news_says_nothing_and_counts_from_when_it_was_sent() {
+        let at = |seconds: u64| Tick::ZERO + Duration::from_secs(seconds);
+        let timeout = Duration::from_secs(10);
+        let events = Events::default();
+        events.hear(at(89), at(100), timeout);
+        assert_eq!(events.session(at(100), timeout), None);
+        events.hear(at(95), at(100), timeout);
+        let first = events.session(at(105), timeout).unwrap();
+        // An older one that comes later keeps the newer one's time.
+        events.hear(at(92), at(102), timeout);
+        assert_eq!(events.session(at(105), timeout), Some(first));
+        assert_eq!(events.session(at(106), timeout), None);
     }
 }

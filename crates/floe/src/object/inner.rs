@@ -122,7 +122,7 @@ impl Inner {
     /// The session of notifications, if they arrive.
     pub(super) fn session(&self) -> Option<u64> {
         self.events
-            .session(self.clock.now(), self.config.events_timeout())
+            .session(self.clock.now_with_sleep(), self.config.events_timeout())
     }
 
     /// Deletes an object's metadata record durably.

@@ -42,8 +42,10 @@ mod warm;
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
+use floe_core::Tick;
 use floe_device::{Clock, SendableMemory};
 use futures::future::{join_all, try_join_all};
 use futures::{StreamExt, TryStreamExt};
@@ -449,17 +451,38 @@ impl ObjectCache {
     /// # Errors
     /// As [`invalidate`](ObjectCache::invalidate). As after
     /// [`miss_notification`](ObjectCache::miss_notification), objects are validated then.
-    pub async fn notify(&self, mut keys: Vec<ObjectKey>) -> Result<(), ObjectError> {
-        let inner = &self.inner;
+    pub async fn notify(&self, keys: Vec<ObjectKey>) -> Result<(), ObjectError> {
+        self.note_changes(keys).await?;
+        self.hear_notifications(Duration::ZERO);
+        Ok(())
+    }
+
+    /// As [`notify`](ObjectCache::notify), by a notification that does not say whether others
+    /// arrive: it may be late.
+    ///
+    /// # Errors
+    /// As [`notify`](ObjectCache::notify).
+    pub async fn note_changes(&self, mut keys: Vec<ObjectKey>) -> Result<(), ObjectError> {
         keys.sort_unstable();
         keys.dedup();
         for keys in keys.chunks(NOTIFIED_AT_ONCE) {
             let changed = self.change(keys.to_vec(), async {}).await;
-            changed.inspect_err(|_| inner.events.miss())?;
+            changed.inspect_err(|_| self.miss_notification())?;
         }
-        let timeout = inner.config.events_timeout();
-        inner.events.hear(inner.clock.now(), timeout);
         Ok(())
+    }
+
+    /// Says that notifications arrive: that something has which was sent so long ago. More than
+    /// [`ObjectConfig::events_timeout_seconds`] ago says nothing.
+    pub fn hear_notifications(&self, age: Duration) {
+        let inner = &self.inner;
+        let now = inner.clock.now_with_sleep();
+        let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
+        let Some(sent) = now.0.checked_sub(age) else {
+            return;
+        };
+        let timeout = inner.config.events_timeout();
+        inner.events.hear(Tick(sent), now, timeout);
     }
 
     /// A notification could not be taken: until the next one, mode `events` is `etag`, and

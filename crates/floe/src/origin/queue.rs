@@ -9,8 +9,10 @@ use super::error::OriginError;
 pub struct QueueMessage {
     /// Its text.
     pub body: String,
-    /// What [`MessageQueue::delete`] names it by; valid for a limited time.
+    /// The name by which [`MessageQueue::delete`] deletes it; valid for a limited time.
     pub receipt: String,
+    /// The time at which it was sent, in milliseconds by the queue's clock, if the queue says so.
+    pub sent_unix_ms: Option<u64>,
 }
 
 impl std::fmt::Debug for QueueMessage {

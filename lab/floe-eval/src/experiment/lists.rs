@@ -27,7 +27,7 @@ struct Varied {
 ///
 /// # Errors
 /// When the experiment or one of its lists is invalid, or a file that it names cannot be read.
-/// The error names the file and the line.
+/// The error names the file and, unless the experiment extends another one, the line.
 pub(super) fn expand(path: &Path, text: &str) -> Result<String, EvalError> {
     let text = &*inherit(path, text)?;
     let reject = |reason: String| invalid(path, reason);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Section, ServerConfigError, both_or_none, guarded, positive};
+use crate::config::{Section, ServerConfigError, both_or_none, guarded, positive, problem};
 
 /// Notifications of changes at the origin, over HTTP or from a queue.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +56,14 @@ impl Default for EventsConfig {
 impl Section for EventsConfig {
     fn validate(&self) -> Result<(), ServerConfigError> {
         positive("events.max_connections", self.max_connections)?;
+        if self.listen.is_some() && !self.queue.is_empty() {
+            return Err(problem(
+                "events.queue",
+                "events.listen is set too, and what one of them hears would hide that the other \
+                 one is silent",
+                "choose one of them",
+            ));
+        }
         both_or_none("events.tls", &self.tls_certificate, &self.tls_key)?;
         let token = ("token", self.token.as_str());
         guarded("events", self.listen, token, "empty the cache")

@@ -140,12 +140,14 @@ impl Collect for EventsFrontend {
             samples.counter(name, help, &[], count.get());
         }
         if let Some(consumer) = &self.consumer {
-            samples.counter(
-                "floe_events_queue_failures",
-                "Requests to the queue of notifications that failed",
-                &[],
-                consumer.failures.get(),
-            );
+            for (operation, failures) in consumer.failures() {
+                samples.counter(
+                    "floe_events_queue_failures",
+                    "Requests to the queue of notifications that failed",
+                    &[("operation", operation)],
+                    failures,
+                );
+            }
         }
         samples.gauge(
             "floe_events_heard",

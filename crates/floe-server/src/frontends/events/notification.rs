@@ -12,6 +12,9 @@
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
+/// Most characters of a URL that an error names.
+const URL_CHARACTERS_MAX: usize = 1024;
+
 /// Nesting of messages in messages.
 const DEPTH_MAX: usize = 3;
 
@@ -44,7 +47,11 @@ fn gather(message: &Value, depth: usize, found: &mut Vec<(String, String)>) -> R
             return gather(&inner, depth - 1, found);
         }
         Some("SubscriptionConfirmation") => {
-            return Err("SNS asks for a confirmation: open its SubscribeURL by hand".into());
+            let url = message["SubscribeURL"].as_str().unwrap_or_default();
+            let url: String = url.chars().take(URL_CHARACTERS_MAX).collect();
+            return Err(format!(
+                "SNS asks for a confirmation: open its SubscribeURL by hand: {url:?}"
+            ));
         }
         _ => {}
     }

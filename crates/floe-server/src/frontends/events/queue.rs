@@ -1,10 +1,11 @@
 //! Notifications in a queue.
 //!
-//! A queue gives each message to one of its readers. If two servers read the same one, each
-//! hears of a part of the changes. So a server puts heartbeats with a name of its own into its
-//! queue. Only one that comes back in time says that notifications arrive, and that of another
-//! server says that some do not. A reader that waits and gets nothing has heard nothing: the
-//! queue may hold messages back.
+//! A queue gives each message to one of its readers, in any order and at any time. So its
+//! notifications only say what has changed. That they arrive is told by heartbeats: messages
+//! that the server puts into its queue. One that comes back within the timeout counts, from when
+//! it was sent. One that comes back late ends the trust in what was validated before, as do
+//! a request for messages that fails, since the queue may have handed some out, and
+//! the heartbeat of another server, which gets a part of the messages.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use floe::origin::{MessageQueue, OriginError, QueueMessage};
 use floe_core::Tick;
 use floe_device::Clock;
 use futures::future::join_all;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::receiver::Receiver;
@@ -37,15 +39,19 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Heartbeats within the silence that ends the mode.
 const HEARTBEATS_PER_TIMEOUT: u32 = 4;
 
+/// Timeouts without a heartbeat of another server after which a queue is this server's alone:
+/// it gets half of the heartbeats of one that reads too.
+const TIMEOUTS_OF_DISTRUST: u32 = 8;
+
 /// A heartbeat, as a message.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Heartbeat {
     /// The random name of a run of a server.
     floe: String,
-    /// By the wall clock.
+    /// When it was sent, by the wall clock of that server.
     unix_seconds: u64,
-    /// By the clock of that run.
+    /// When it was sent, by its clock that counts sleep.
     nanoseconds: u64,
 }
 
@@ -54,11 +60,60 @@ pub(super) struct Consumer {
     queue: Arc<dyn MessageQueue>,
     clock: Clock,
     name: String,
-    started_unix_seconds: u64,
     /// The silence that ends the mode.
     timeout: Duration,
+    others: Mutex<Others>,
+    receive: Operation,
+    delete: Operation,
+    send: Operation,
+}
+
+/// What is known of other servers that read the queue.
+#[derive(Debug, Default)]
+struct Others {
+    /// When the queue got the first heartbeat of this run, in milliseconds by its clock.
+    own_first_ms: Option<u64>,
+    /// When it got the newest one of another run.
+    newest_ms: Option<u64>,
+    /// Nothing is heard before this time.
+    distrusted_until: Tick,
+}
+
+/// A kind of request to the queue.
+struct Operation {
+    name: &'static str,
     is_failing: AtomicBool,
-    pub(super) failures: Counter,
+    failures: Counter,
+}
+
+impl Operation {
+    fn new(name: &'static str) -> Self {
+        Operation {
+            name,
+            is_failing: AtomicBool::new(false),
+            failures: Counter::default(),
+        }
+    }
+
+    /// Counts a failure, and logs the first one of several.
+    fn note<T>(&self, result: Result<T, OriginError>) -> Option<T> {
+        let operation = self.name;
+        match result {
+            Ok(found) => {
+                if self.is_failing.swap(false, Relaxed) {
+                    tracing::info!(operation, "the queue of events.queue answers again");
+                }
+                Some(found)
+            }
+            Err(error) => {
+                self.failures.add(1);
+                if !self.is_failing.swap(true, Relaxed) {
+                    tracing::warn!(operation, %error, "a request to events.queue failed");
+                }
+                None
+            }
+        }
+    }
 }
 
 impl Consumer {
@@ -66,63 +121,103 @@ impl Consumer {
         Consumer {
             queue,
             name: format!("{:032x}", rand::random::<u128>()),
-            started_unix_seconds: clock.unix_seconds(),
             clock,
             timeout,
-            is_failing: AtomicBool::new(false),
-            failures: Counter::default(),
+            others: Mutex::default(),
+            receive: Operation::new("receive"),
+            delete: Operation::new("delete"),
+            send: Operation::new("send"),
         }
     }
 
-    /// Reads until it is dropped. A message whose taking that ends is delivered again.
+    /// Failed requests by their kind.
+    pub(super) fn failures(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let all = [&self.receive, &self.delete, &self.send];
+        all.map(|one| (one.name, one.failures.get())).into_iter()
+    }
+
+    /// Reads until it is dropped. Messages that are not processed by then are delivered again.
     pub(super) async fn run(&self, receiver: &Receiver) {
         let readers = (0..READERS).map(|_| self.read(receiver));
-        futures::join!(join_all(readers), self.beat());
+        futures::join!(join_all(readers), self.send_heartbeats());
     }
 
     async fn read(&self, receiver: &Receiver) {
         let mut pause = PAUSE;
         loop {
-            match self.within(RECEIVE_LIMIT, self.queue.receive()).await {
-                Ok(messages) => {
-                    pause = PAUSE;
-                    self.take(receiver, messages).await;
-                }
-                Err(_) => {
-                    self.clock.sleep(pause).await;
-                    pause = (pause * 2).min(PAUSE_MAX);
-                }
+            let begun = self.clock.now();
+            let received = self.within(RECEIVE_LIMIT, self.queue.receive()).await;
+            let Some(messages) = self.receive.note(received) else {
+                receiver.cache.miss_notification();
+                self.clock.sleep(pause).await;
+                pause = (pause * 2).min(PAUSE_MAX);
+                continue;
+            };
+            pause = PAUSE;
+            let is_empty = messages.is_empty();
+            let all_done = self.process(receiver, messages).await;
+            // A queue that does not wait, or delivers at once what was not deleted.
+            let is_hasty = is_empty && self.clock.now().since(begun) < PAUSE;
+            if is_hasty || !all_done {
+                self.clock.sleep(PAUSE).await;
             }
         }
     }
 
-    async fn take(&self, receiver: &Receiver, messages: Vec<QueueMessage>) {
-        let mut taken = Vec::new();
+    /// Processes and deletes messages; false if some will be delivered again.
+    async fn process(&self, receiver: &Receiver, messages: Vec<QueueMessage>) -> bool {
+        let count = messages.len();
+        let mut done = Vec::with_capacity(count);
         for message in messages {
-            if self.hear(receiver, &message.body).await {
-                taken.push(message);
+            if self.process_one(receiver, &message).await {
+                done.push(message);
             }
         }
-        if !taken.is_empty() {
-            // Those that are not deleted come again, which does no harm.
-            let _ = self.within(REQUEST_LIMIT, self.queue.delete(&taken)).await;
+        if done.is_empty() {
+            return count == 0;
+        }
+        let deleted = self.within(REQUEST_LIMIT, self.queue.delete(&done)).await;
+        self.delete.note(deleted).is_some() && done.len() == count
+    }
+
+    /// False if the message must be delivered again. One that is not understood need not be:
+    /// the cache trusts nothing from before it.
+    async fn process_one(&self, receiver: &Receiver, message: &QueueMessage) -> bool {
+        match serde_json::from_str::<Heartbeat>(&message.body) {
+            Ok(heartbeat) => {
+                self.hear(receiver, &heartbeat, message.sent_unix_ms);
+                true
+            }
+            Err(_) => {
+                let taken = receiver.take(message.body.as_bytes(), false).await;
+                receiver.counted(taken).0 != StatusCode::SERVICE_UNAVAILABLE
+            }
         }
     }
 
-    /// True if the message need not come again. One that cannot be understood need not either:
-    /// nothing from before it counts any more.
-    async fn hear(&self, receiver: &Receiver, body: &str) -> bool {
-        let Ok(heartbeat) = serde_json::from_str::<Heartbeat>(body) else {
-            let (status, _) = receiver.counted(receiver.take(body.as_bytes()).await);
-            return status != StatusCode::SERVICE_UNAVAILABLE;
-        };
-        if heartbeat.floe == self.name {
-            let age = self.clock.now().since(Tick(heartbeat.nanoseconds));
-            // A queue that delivers late may do so with other messages, too.
-            if age <= self.timeout {
-                receiver.counted(receiver.take(b"").await);
+    fn hear(&self, receiver: &Receiver, heartbeat: &Heartbeat, sent_ms: Option<u64>) {
+        let is_own = heartbeat.floe == self.name;
+        let now = self.clock.now_with_sleep();
+        let mut others = self.others.lock();
+        let newest_of_others = match is_own {
+            true => {
+                others.own_first_ms = others.own_first_ms.or(sent_ms);
+                others.newest_ms.take()
             }
-        } else if heartbeat.unix_seconds > self.started_unix_seconds {
+            // A queue that tells no times is taken for shared.
+            false => Some(sent_ms.unwrap_or(u64::MAX)),
+        };
+        let is_shared = match (newest_of_others, others.own_first_ms) {
+            // Others may be of an earlier run of this server: its first heartbeat will tell.
+            (Some(newest), None) => {
+                others.newest_ms = others.newest_ms.max(Some(newest));
+                return;
+            }
+            (Some(newest), Some(first)) => newest > first,
+            (None, _) => false,
+        };
+        if is_shared {
+            others.distrusted_until = now + self.timeout * TIMEOUTS_OF_DISTRUST;
             receiver.cache.miss_notification();
             receiver.refused.add(1);
             tracing::error!(
@@ -130,47 +225,59 @@ impl Consumer {
                  notifications; give every server a queue of its own, for instance behind SNS"
             );
         }
-        true
+        if !is_own || now < others.distrusted_until {
+            return;
+        }
+        drop(others);
+        // The clock of a paused machine stands still, and that of the wall may be set.
+        let by_wall = self
+            .clock
+            .unix_seconds()
+            .saturating_sub(heartbeat.unix_seconds);
+        let age = now.since(Tick(heartbeat.nanoseconds));
+        let age = age.max(Duration::from_secs(by_wall));
+        if age <= self.timeout {
+            receiver.messages.add(1);
+            receiver.cache.hear_notifications(age);
+        } else {
+            // Notifications may be as late.
+            receiver.cache.miss_notification();
+        }
     }
 
-    async fn beat(&self) {
+    async fn send_heartbeats(&self) {
+        let interval = self.timeout / HEARTBEATS_PER_TIMEOUT;
+        let mut pause = PAUSE;
         loop {
             let heartbeat = Heartbeat {
                 floe: self.name.clone(),
                 unix_seconds: self.clock.unix_seconds(),
-                nanoseconds: self.clock.now().0,
+                nanoseconds: self.clock.now_with_sleep().0,
             };
             let body = serde_json::to_string(&heartbeat).unwrap_or_default();
-            let _ = self.within(REQUEST_LIMIT, self.queue.send(&body)).await;
-            let pause = self.timeout / HEARTBEATS_PER_TIMEOUT;
-            self.clock.sleep(pause).await;
+            let sent = self.within(REQUEST_LIMIT, self.queue.send(&body)).await;
+            match self.send.note(sent) {
+                Some(()) => {
+                    pause = PAUSE;
+                    self.clock.sleep(interval).await;
+                }
+                None => {
+                    self.clock.sleep(pause.min(interval)).await;
+                    pause = (pause * 2).min(PAUSE_MAX);
+                }
+            }
         }
     }
 
-    /// Counts a failure, and logs the first one of several.
     async fn within<T>(
         &self,
         limit: Duration,
         request: impl Future<Output = Result<T, OriginError>>,
     ) -> Result<T, OriginError> {
-        let result = tokio::select! {
+        tokio::select! {
             biased;
             result = request => result,
             () = self.clock.sleep(limit) => Err(OriginError::Timeout(limit)),
-        };
-        match &result {
-            Ok(_) => {
-                if self.is_failing.swap(false, Relaxed) {
-                    tracing::info!("the queue of notifications answers again");
-                }
-            }
-            Err(error) => {
-                self.failures.add(1);
-                if !self.is_failing.swap(true, Relaxed) {
-                    tracing::warn!(%error, "the queue of notifications fails; it is tried again");
-                }
-            }
         }
-        result
     }
 }

@@ -84,7 +84,7 @@ impl Receiver {
         // A sender that leaves does not stop it, and cannot begin it more often.
         let receiver = Arc::clone(self);
         let taken = tokio::spawn(async move {
-            let answer = receiver.take(&body).await;
+            let answer = receiver.take(&body, true).await;
             drop(place);
             answer
         });
@@ -92,8 +92,9 @@ impl Receiver {
         taken.await.unwrap_or_else(panicked)
     }
 
-    /// Takes a message; the status is that of its answer.
-    pub(super) async fn take(&self, body: &[u8]) -> (StatusCode, String) {
+    /// Takes a message; the status is that of its answer. `is_timely` tells that it comes from
+    /// its sender at once, so that it also says that others would arrive.
+    pub(super) async fn take(&self, body: &[u8], is_timely: bool) -> (StatusCode, String) {
         let objects = match notification::changed_objects(body) {
             Ok(objects) => objects,
             Err(problem) => {
@@ -117,7 +118,11 @@ impl Receiver {
             return (StatusCode::OK, "another bucket\n".into());
         }
         self.objects.add(keys.len() as u64);
-        match self.cache.notify(keys).await {
+        let noted = match is_timely {
+            true => self.cache.notify(keys).await,
+            false => self.cache.note_changes(keys).await,
+        };
+        match noted {
             Ok(()) => (StatusCode::OK, "ok\n".into()),
             Err(error) => {
                 tracing::error!(%error, "a notification could not be taken");

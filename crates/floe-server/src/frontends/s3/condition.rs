@@ -44,10 +44,12 @@ pub(crate) fn copy_conditions(headers: &HeaderMap) -> Conditions {
 
 /// The name of a request's condition on the object of its URL, as an error names it. `None` if
 /// it has several conditions, so that another one may be what failed.
-pub(super) fn only_one(headers: &HeaderMap) -> Option<&'static str> {
-    let has_source = || {
+pub(super) fn sole(headers: &HeaderMap) -> Option<&'static str> {
+    let has_others = || {
         let mut names = headers.keys().map(HeaderName::as_str);
-        names.any(|name| name.starts_with("x-amz-copy-source-if-"))
+        names.any(|name| {
+            name.starts_with("x-amz-copy-source-if-") || name.starts_with("x-amz-if-match-")
+        })
     };
     let names = [
         (IF_MATCH, "If-Match"),
@@ -56,7 +58,7 @@ pub(super) fn only_one(headers: &HeaderMap) -> Option<&'static str> {
     ];
     let mut given = names.iter().filter(|(name, _)| headers.contains_key(name));
     match (given.next(), given.next()) {
-        (Some((_, name)), None) if !has_source() => Some(name),
+        (Some((_, name)), None) if !has_others() => Some(name),
         _ => None,
     }
 }

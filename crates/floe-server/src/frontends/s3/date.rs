@@ -14,14 +14,18 @@ pub(super) fn parse(text: &str) -> Option<OffsetDateTime> {
     Some(time.assume_utc())
 }
 
+/// Most bytes of a date of mail without comments.
+const MAIL_DATE_BYTES_MAX: usize = 40;
+
 /// Writes a date of HTTP, or one of mail (RFC 2822), which botocore signs, as the time of a
 /// signature.
 pub(super) fn of_http(date: &str) -> Option<String> {
     let time = match httpdate::parse_http_date(date) {
         Ok(time) => OffsetDateTime::from(time),
+        Err(_) if date.len() > MAIL_DATE_BYTES_MAX => return None,
         Err(_) => OffsetDateTime::parse(date, &Rfc2822).ok()?,
     };
-    time.to_offset(UtcOffset::UTC).format(FORMAT).ok()
+    time.checked_to_offset(UtcOffset::UTC)?.format(FORMAT).ok()
 }
 
 #[cfg(test)]
@@ -37,7 +41,14 @@ mod tests {
         ] {
             assert_eq!(of_http(date).as_deref(), Some("20130524T000000Z"), "{date}");
         }
-        for wrong in ["", "yesterday", "Fri, 24 May 2013 00:00:00 +9900"] {
+        let comments = "(".repeat(1000) + "Fri, 24 May 2013 00:00:00 GMT";
+        for wrong in [
+            "",
+            "yesterday",
+            "Fri, 24 May 2013 00:00:00 +9900",
+            "Fri, 31 Dec 9999 23:59:59 -0001",
+            &comments,
+        ] {
             assert_eq!(of_http(wrong), None, "{wrong}");
         }
     }

@@ -116,7 +116,7 @@ const REASONS: [(&str, &str); 7] = [
 pub(crate) fn reject_dropped(operation: &str, query: &Query, headers: &HeaderMap) -> S3Result<()> {
     for (name, value) in headers {
         let name = name.as_str();
-        // Asks for what every bucket is.
+        // Every bucket here is without locks.
         let is_default = name == "x-amz-bucket-object-lock-enabled"
             && value.as_bytes().eq_ignore_ascii_case(b"false");
         if name.starts_with("x-amz-") && !is_default && !is_honoured(operation, name) {

@@ -377,8 +377,8 @@ impl S3Frontend {
         let is_head = request.method() == Method::HEAD;
         let uri = request.uri().clone();
         let host = request.headers().get(HOST).cloned();
-        let condition = condition::only_one(request.headers());
-        let is_unasked = is_unasked(&request);
+        let condition = condition::sole(request.headers());
+        let is_unasked = expects_without_body(&request);
         let version = request.version();
         let mut meter = RequestMeter::begin(
             Arc::clone(&self.statistics.requests),
@@ -610,7 +610,7 @@ fn closing(mut response: Response<Body>, version: Version) -> Response<Body> {
 /// True for a request without a body whose client waits to be asked for it: it gets no 100
 /// (Continue). botocore, in the AWS command line, takes such an answer for that of its next
 /// request on the connection.
-fn is_unasked(request: &Request<Incoming>) -> bool {
+fn expects_without_body(request: &Request<Incoming>) -> bool {
     request.headers().contains_key(EXPECT) && request.body().is_end_stream()
 }
 

@@ -54,7 +54,7 @@ pub(super) struct RemoteOrigin {
     buckets: Mutex<HashMap<String, Arc<Bucket>>>,
     limits: UploadLimits,
     /// The client of an S3 origin.
-    s3: Option<Arc<S3Client>>,
+    s3: Option<S3Client>,
 }
 
 impl RemoteOrigin {
@@ -70,7 +70,7 @@ impl RemoteOrigin {
                 config.upload_memory.bytes(),
             ),
             s3: match config.kind {
-                OriginKind::S3 => Some(Arc::new(S3Client::open(config)?)),
+                OriginKind::S3 => Some(S3Client::open(config)?),
                 _ => None,
             },
             config: config.clone(),
@@ -233,8 +233,10 @@ impl Backend for RemoteOrigin {
     }
 
     fn queue(&self, url: &str) -> Result<Arc<dyn MessageQueue>, OriginError> {
-        let s3 = self.s3.as_ref().ok_or_else(no_queues)?;
-        Ok(Arc::new(SqsQueue::new(s3, url)?))
+        match self.s3 {
+            Some(_) => Ok(Arc::new(SqsQueue::open(&self.config, url)?)),
+            None => Err(no_queues()),
+        }
     }
 
     fn forwards(&self, bucket: Option<&str>) -> bool {

@@ -104,9 +104,17 @@ skip-bad = true
     let (experiment, cases) = parse(&path, &text).expect("whole");
     assert_eq!((experiment.name.as_str(), cases.len()), ("large", 4));
     assert_eq!(experiment.title, "Cases of a list");
-    let of = |text: &str| parse(&path, text).expect("whole").1[0].digest.clone();
-    assert_ne!(of(&text), of(&expanded(EXPERIMENT).expect("alone")));
+    let trace = experiment.volume.expect("of a volume").trace;
+    assert!(trace.skip_bad && trace.path.ends_with("set per case"));
 
+    for elsewhere in [
+        "extends = \"../shared.toml\"",
+        "extends = 1",
+        "extends = \"..\"",
+    ] {
+        let refused = expanded(elsewhere).expect_err("no name");
+        assert!(refused.contains("beside this one"), "{refused}");
+    }
     let absent = expanded("extends = \"absent.toml\"").expect_err("no base");
     assert!(absent.contains("absent.toml"), "{absent}");
     std::fs::write(&path, "extends = \"shared.toml\"").expect("write");

@@ -314,7 +314,7 @@ impl PlainReads {
                 let code = error.code().as_str().to_owned();
                 let resource = format!("/{}/{}", read.key.bucket(), read.key.key());
                 let names = (&*resource, id);
-                let condition = condition::only_one(&read.terms);
+                let condition = condition::sole(&read.terms);
                 let (status, body) =
                     response::write_error(out, error, condition, names, (is_last, is_head)).await?;
                 tracing::debug!(request = %id, status = status.as_u16(), "responded");

@@ -34,9 +34,11 @@ use crate::origin::types::{BoxError, OriginBody};
 
 pub(super) type Body = UnsyncBoxBody<Bytes, BoxError>;
 
+pub(super) type HttpClient = Client<HttpsConnector<Dial>, Body>;
+
 /// A client of an S3 service.
 pub(in crate::origin::remote) struct S3Client {
-    http: Client<HttpsConnector<Dial>, Body>,
+    http: HttpClient,
     scheme: Scheme,
     authority: Authority,
     /// The path of the endpoint, without a slash at its end.
@@ -84,25 +86,13 @@ impl S3Client {
         let uri: Uri = endpoint
             .parse()
             .map_err(|error| failed(format!("{endpoint}: {error}")))?;
-        let requests = &config.requests;
-        let dial = Dial::new(&uri, requests.connect_timeout());
+        let http = http_client(config, &uri).map_err(failed)?;
         let parts = uri.into_parts();
         let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
             return Err(failed(format!("{endpoint}: it names no host")));
         };
         let path = parts.path_and_query;
         let root = path.as_ref().map_or("", |path| path.path());
-        let tls = ClientConfig::with_platform_verifier().map_err(|e| failed(e.to_string()))?;
-        let connector = HttpsConnectorBuilder::new().with_tls_config(tls);
-        let connector = match config.allow_http {
-            true => connector.https_or_http(),
-            false => connector.https_only(),
-        };
-        let connector = connector.enable_http1().wrap_connector(dial);
-        let http = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_max_idle_per_host(requests.max_concurrent + requests.max_uploads)
-            .build(connector);
         Ok(S3Client {
             http,
             scheme,
@@ -191,29 +181,9 @@ impl S3Client {
         self.request(method, uri, headers, body).await
     }
 
-    pub(super) fn region(&self) -> &str {
-        &self.region
-    }
-
-    /// Sends a request of S3. An answer of any status is returned.
+    /// Sends a request. An answer of any status is returned.
     pub(super) async fn send(
         &self,
-        request: (Method, Uri, HeaderMap),
-        payload: &str,
-        body: Body,
-        signed_by: SignedBy,
-    ) -> Result<Response<Incoming>, OriginError> {
-        let scope = Scope {
-            service: "s3",
-            region: &self.region,
-        };
-        self.send_in(scope, request, payload, body, signed_by).await
-    }
-
-    /// As [`send`](Self::send), for any service.
-    pub(super) async fn send_in(
-        &self,
-        scope: Scope<'_>,
         (method, uri, mut headers): (Method, Uri, HeaderMap),
         payload: &str,
         body: Body,
@@ -243,7 +213,10 @@ impl S3Client {
         if let Some(credential) = credential {
             let signer = Signer {
                 credential: &credential,
-                scope,
+                scope: Scope {
+                    service: "s3",
+                    region: &self.region,
+                },
                 now: SystemTime::now(),
             };
             signer.sign(&method, &uri, &mut headers, payload)?;
@@ -264,6 +237,23 @@ impl S3Client {
         *request.headers_mut() = headers;
         self.http.request(request).await.map_err(unanswered)
     }
+}
+
+/// A client of HTTP for the service at `uri`, with the limits of an origin's settings.
+pub(super) fn http_client(config: &OriginConfig, uri: &Uri) -> Result<HttpClient, String> {
+    let requests = &config.requests;
+    let dial = Dial::new(uri, requests.connect_timeout());
+    let tls = ClientConfig::with_platform_verifier().map_err(|error| error.to_string())?;
+    let connector = HttpsConnectorBuilder::new().with_tls_config(tls);
+    let connector = match config.allow_http {
+        true => connector.https_or_http(),
+        false => connector.https_only(),
+    };
+    let connector = connector.enable_http1().wrap_connector(dial);
+    Ok(Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_max_idle_per_host(requests.max_concurrent + requests.max_uploads)
+        .build(connector))
 }
 
 /// Announces that a request that usually has a body has none.
@@ -296,7 +286,7 @@ pub(super) async fn error_body(body: &mut OriginBody) -> Result<Bytes, OriginErr
     Ok(document.freeze())
 }
 
-fn unanswered(error: ClientError) -> OriginError {
+pub(super) fn unanswered(error: ClientError) -> OriginError {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
     while let Some(error) = cause {
         if let Some(http) = error.downcast_ref::<hyper::Error>() {
