@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::signature::{ACCESS_KEY, presign_v4_by};
 use crate::blackbox::http::Connection;
 use crate::blackbox::memcached::Client;
 use crate::blackbox::scenario::{Place, USAGE};
 use crate::blackbox::server::Server;
+use crate::blackbox::signature::{ACCESS_KEY, presign_v4_by};
 
 /// Timeout of a well-behaved client beside a crowd.
 const PATIENCE: Duration = Duration::from_secs(5);

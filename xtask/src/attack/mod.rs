@@ -5,7 +5,6 @@
 mod crowds;
 mod files;
 mod s3;
-mod signature;
 
 use anyhow::Result;
 

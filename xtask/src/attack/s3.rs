@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::signature::{ACCESS_KEY, SECRET_KEY, presign_v4, sign_v2};
 use crate::blackbox::http::{Connection, Response};
 use crate::blackbox::origin::{Behaviour, Origin};
 use crate::blackbox::scenario::Place;
 use crate::blackbox::server::Server;
+use crate::blackbox::signature::{ACCESS_KEY, SECRET_KEY, presign_v4, sign_v2};
 
 const SECRET: &[u8] = b"nobody may copy this";
 

@@ -7,6 +7,7 @@ pub(crate) mod origin;
 pub mod scenario;
 pub(crate) mod sectors;
 pub mod server;
+pub(crate) mod signature;
 pub(crate) mod volume_load;
 
 use std::io;

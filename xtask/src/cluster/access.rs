@@ -55,6 +55,7 @@ pub(super) fn run(binary: &Path, folder: &Path) -> Result<()> {
             binary: binary.to_owned(),
             folder: folder.to_owned(),
             config: Some(shipped("node-leases.toml")),
+            s3_keys: None,
             more: options.to_vec(),
             minutes_off: 0,
         }

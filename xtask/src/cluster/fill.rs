@@ -109,6 +109,7 @@ fn run_once(binary: &Path, folder: &Path, fills: bool) -> Result<Figures> {
         binary: binary.to_owned(),
         folder: folder.to_owned(),
         config: fills.then(|| shipped("node-s3.toml")),
+        s3_keys: None,
         more: options(&origin, machine.address().into(), fills),
         minutes_off: 0,
     });

@@ -11,8 +11,7 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::history::{History, Value};
-use super::network::{Machine, NODES};
-use crate::blackbox::http::Connection;
+use super::objects::{ObjectClient, Signing, node_name};
 use crate::blackbox::memcached::Client;
 
 /// The protocol of a load.
@@ -71,7 +70,15 @@ pub(super) struct Served {
 
 enum Link {
     Memcached(Client),
-    S3(Connection),
+    S3(ObjectClient),
+}
+
+/// A client of one proxy.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClientOptions {
+    pub(super) proxy: SocketAddr,
+    pub(super) signing: Signing,
+    pub(super) seed: u64,
 }
 
 impl Load {
@@ -88,14 +95,14 @@ impl Load {
         }
     }
 
-    /// A client of one proxy, until the load ends or an answer is wrong.
-    pub(super) fn client(&self, proxy: SocketAddr, seed: u64) {
-        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    /// A client, until the load ends or an answer is wrong.
+    pub(super) fn client(&self, options: ClientOptions) {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(options.seed);
         let mut link = None;
         while !self.ended.load(Relaxed) {
             let done = match link.take() {
                 Some(mut open) => self.operate(&mut rng, &mut open).map(|()| Some(open)),
-                None => self.open(proxy).map(Some).map_err(Failure::from),
+                None => self.open(options).map(Some).map_err(Failure::from),
             };
             match done {
                 Ok(open) => link = open,
@@ -109,10 +116,11 @@ impl Load {
         }
     }
 
-    fn open(&self, proxy: SocketAddr) -> io::Result<Link> {
+    fn open(&self, options: ClientOptions) -> io::Result<Link> {
+        let ClientOptions { proxy, signing, .. } = options;
         Ok(match self.protocol {
             Protocol::Memcached => Link::Memcached(Client::open_with_patience(proxy, PATIENCE)?),
-            Protocol::S3 => Link::S3(Connection::open_with_patience(proxy, PATIENCE)?),
+            Protocol::S3 => Link::S3(ObjectClient::open(proxy, signing, PATIENCE)?),
         })
     }
 
@@ -151,8 +159,8 @@ impl Load {
             Link::Memcached(client) => {
                 self.is_done(&client.store("set", &name(key), &bytes, None)?, "STORED")?
             }
-            Link::S3(connection) => {
-                let put = connection.request("PUT", &path(key), &[], &bytes)?;
+            Link::S3(client) => {
+                let put = client.put(&path(key), &bytes)?;
                 match put.status {
                     200 => true,
                     500.. => return Err(Failure::Outage),
@@ -235,8 +243,8 @@ impl Load {
     fn read(&self, link: &mut Link, key: usize, start: Instant) -> Result<(), Failure> {
         let found = match link {
             Link::Memcached(client) => client.get(&name(key))?.map(|item| item.bytes),
-            Link::S3(connection) => {
-                let get = connection.request("GET", &path(key), &[], b"")?;
+            Link::S3(client) => {
+                let get = client.get(&path(key), None)?;
                 self.note_server(key, start, get.header("x-floe-node"));
                 match get.status {
                     200 => Some(get.body),
@@ -255,13 +263,10 @@ impl Load {
 
     fn note_server(&self, key: usize, when: Instant, node: Option<&str>) {
         if let Some(node) = node {
-            // Envoy says its address.
-            let at = |machine: &&Machine| node.starts_with(&format!("{}:", machine.address()));
-            let node = NODES.iter().find(at).map_or(node, |machine| machine.name);
             let served = self.served_by.lock();
             served.unwrap_or_else(PoisonError::into_inner).push(Served {
                 key,
-                node: node.to_owned(),
+                node: node_name(node).to_owned(),
                 when,
             });
         }

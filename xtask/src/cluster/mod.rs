@@ -9,6 +9,7 @@ mod fill;
 mod history;
 mod load;
 mod network;
+mod objects;
 mod page;
 mod programs;
 mod trial;

@@ -104,6 +104,8 @@ pub(super) struct Node {
     pub(super) folder: PathBuf,
     /// Its configuration in `packaging/ring`, if it has one.
     pub(super) config: Option<PathBuf>,
+    /// The keys that sign requests of S3; without them, no request needs a signature.
+    pub(super) s3_keys: Option<String>,
     pub(super) more: Vec<String>,
     /// By how many minutes its time of day is wrong.
     pub(super) minutes_off: i32,
@@ -131,7 +133,11 @@ impl Node {
         command.args(["--memcached-threads", "1", "--s3-threads", "1"]);
         command.args(["--node-name", self.machine.name]);
         command.args(["--memcached-listen", &at(MEMCACHED)]);
-        command.args(["--memcached-anonymous=true", "--s3-anonymous=true"]);
+        command.arg("--memcached-anonymous=true");
+        match &self.s3_keys {
+            Some(keys) => command.args(["--s3-keys", keys, "--s3-anonymous=false"]),
+            None => command.arg("--s3-anonymous=true"),
+        };
         command.args(["--s3-listen", &at(S3), "--admin-listen", &at(ADMIN)]);
         command.args(["--admin-public", "--server-drain-timeout-seconds", "3"]);
         command.args(&self.more);

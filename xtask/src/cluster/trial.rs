@@ -11,8 +11,9 @@ use anyhow::{Context, Result, bail, ensure};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::load::{Load, Protocol, Served};
+use super::load::{ClientOptions, Load, Protocol, Served};
 use super::network::{Machine, NODES, PROXIES};
+use super::objects::{self, Signing};
 use super::programs::{self, NUTCRACKER, Node, Program, S3, shipped};
 
 /// A cluster under load.
@@ -149,6 +150,9 @@ impl Trial {
         println!("cluster: {}: {}", self.name, self.about);
         let mut cluster = self.start(binary, folder)?;
         programs::wait_for_ring(&cluster.nodes)?;
+        if self.protocol == Protocol::S3 {
+            objects::strangers_are_refused()?;
+        }
         let load = Load::new(self.protocol, KEYS);
         let port = match self.protocol {
             Protocol::Memcached => NUTCRACKER,
@@ -158,9 +162,13 @@ impl Trial {
         let windows = std::thread::scope(|scope| {
             for client in 0..CLIENTS {
                 let proxy = PROXIES[client % PROXIES.len()].address();
+                let options = ClientOptions {
+                    proxy: SocketAddr::from((proxy, port)),
+                    signing: Signing::of_client(client),
+                    seed: length.seed * 1000 + client as u64,
+                };
                 let load = &load;
-                let seed = length.seed * 1000 + client as u64;
-                scope.spawn(move || load.client(SocketAddr::from((proxy, port)), seed));
+                scope.spawn(move || load.client(options));
             }
             let windows = self.trouble(&mut cluster, &load, length, began);
             load.ended.store(true, Relaxed);
@@ -216,6 +224,7 @@ impl Trial {
                 binary: binary.to_owned(),
                 folder: folder.to_owned(),
                 config: self.setup.node.map(shipped),
+                s3_keys: (self.protocol == Protocol::S3).then(objects::keys),
                 more: self.options(&origin, machine),
                 minutes_off,
             });

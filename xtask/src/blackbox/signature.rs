@@ -1,4 +1,4 @@
-//! Presigned URLs of versions 4 and 2, after Amazon's description.
+//! Signatures of versions 4 and 2 for S3, after Amazon's description.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -8,44 +8,93 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
-pub(super) const ACCESS_KEY: &str = "reader";
-pub(super) const SECRET_KEY: &str = "attack-secret-key";
+pub(crate) const ACCESS_KEY: &str = "reader";
+pub(crate) const SECRET_KEY: &str = "attack-secret-key";
 
 /// A path and query, presigned with version 4; only the host is signed.
-pub(super) fn presign_v4(method: &str, host: SocketAddr, path: &str, expires_s: u64) -> String {
+pub(crate) fn presign_v4(method: &str, host: SocketAddr, path: &str, expires_s: u64) -> String {
     presign_v4_by(SECRET_KEY, method, host, path, expires_s)
 }
 
 /// As [`presign_v4`], with the caller's secret.
-pub(super) fn presign_v4_by(
+pub(crate) fn presign_v4_by(
     secret: &str,
     method: &str,
     host: SocketAddr,
     path: &str,
     expires_s: u64,
 ) -> String {
-    let (date, time) = date_and_time(unix_seconds());
-    let scope = format!("{date}/us-east-1/s3/aws4_request");
+    let scope = Scope::now();
     let query = format!(
-        "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={ACCESS_KEY}%2F{}&X-Amz-Date={time}\
+        "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={ACCESS_KEY}%2F{}&X-Amz-Date={}\
          &X-Amz-Expires={expires_s}&X-Amz-SignedHeaders=host",
-        scope.replace('/', "%2F")
+        scope.text.replace('/', "%2F"),
+        scope.time,
     );
     let canonical = format!("{method}\n{path}\n{query}\nhost:{host}\n\nhost\nUNSIGNED-PAYLOAD");
-    let to_sign = format!(
-        "AWS4-HMAC-SHA256\n{time}\n{scope}\n{}",
-        hex(&Sha256::digest(canonical))
-    );
-    let secret = format!("AWS4{secret}");
-    let key = [date.as_str(), "us-east-1", "s3", "aws4_request"]
-        .iter()
-        .fold(secret.into_bytes(), |key, word| mac_sha256(&key, word));
-    let signature = hex(&mac_sha256(&key, &to_sign));
+    let signature = scope.signature(secret, &canonical);
     format!("{path}?{query}&X-Amz-Signature={signature}")
 }
 
+/// The headers that sign a request with version 4: its host, time and body.
+pub(crate) fn sign_v4(
+    secret: &str,
+    method: &str,
+    host: SocketAddr,
+    path: &str,
+    body: &[u8],
+) -> [(&'static str, String); 3] {
+    let scope = Scope::now();
+    let (text, time) = (&scope.text, &scope.time);
+    let hash = hex(&Sha256::digest(body));
+    let names = "host;x-amz-content-sha256;x-amz-date";
+    let canonical = format!(
+        "{method}\n{path}\n\nhost:{host}\nx-amz-content-sha256:{hash}\nx-amz-date:{time}\n\n\
+         {names}\n{hash}"
+    );
+    let signature = scope.signature(secret, &canonical);
+    let authorization = format!(
+        "AWS4-HMAC-SHA256 Credential={ACCESS_KEY}/{text}, SignedHeaders={names}, \
+         Signature={signature}"
+    );
+    [
+        ("authorization", authorization),
+        ("x-amz-date", scope.time),
+        ("x-amz-content-sha256", hash),
+    ]
+}
+
+/// The time of a signature of version 4, and what its key is good for.
+struct Scope {
+    date: String,
+    time: String,
+    text: String,
+}
+
+impl Scope {
+    fn now() -> Self {
+        let (date, time) = date_and_time(unix_seconds());
+        let text = format!("{date}/us-east-1/s3/aws4_request");
+        Scope { date, time, text }
+    }
+
+    fn signature(&self, secret: &str, canonical: &str) -> String {
+        let to_sign = format!(
+            "AWS4-HMAC-SHA256\n{}\n{}\n{}",
+            self.time,
+            self.text,
+            hex(&Sha256::digest(canonical))
+        );
+        let secret = format!("AWS4{secret}");
+        let key = [self.date.as_str(), "us-east-1", "s3", "aws4_request"]
+            .iter()
+            .fold(secret.into_bytes(), |key, word| mac_sha256(&key, word));
+        hex(&mac_sha256(&key, &to_sign))
+    }
+}
+
 /// The parameters of version 2 for `path`: expiry and signature.
-pub(super) fn sign_v2(method: &str, path: &str) -> (u64, String) {
+pub(crate) fn sign_v2(method: &str, path: &str) -> (u64, String) {
     use base64::Engine as _;
     let expires = unix_seconds() + 600;
     let to_sign = format!("{method}\n\n\n{expires}\n{path}");
