@@ -5,6 +5,7 @@
 //! of its own network, mounts and processes, so that nothing stays behind.
 
 mod access;
+mod body;
 mod fill;
 mod history;
 mod load;
@@ -12,10 +13,12 @@ mod network;
 mod objects;
 mod page;
 mod programs;
+mod ranges;
 mod trial;
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -128,19 +131,23 @@ const TRIALS: [Trial; 6] = [
 ];
 
 /// A trial that is not of a load with failures.
-type Other = fn(&Path, &Path) -> Result<String>;
+type Other = fn(&Path, &Path, &Options) -> Result<String>;
 
-const OTHERS: [(&str, Other); 3] = [
-    (page::NAME, |binary, folder| {
+const OTHERS: [(&str, Other); 4] = [
+    (page::NAME, |binary, folder, _| {
         page::run(binary, folder)?;
         Ok("the commands of the page work".to_owned())
     }),
-    (fill::NAME, |binary, folder| {
+    (fill::NAME, |binary, folder, _| {
         Ok(fill::run(binary, folder)?.to_string())
     }),
-    (access::NAME, |binary, folder| {
+    (access::NAME, |binary, folder, _| {
         access::run(binary, folder)?;
         Ok("nodes keep their ring, and a stranger gets no place".to_owned())
+    }),
+    (ranges::NAME, |binary, folder, options| {
+        let overwrites = if options.quick { 1 } else { 2 };
+        Ok(ranges::run(binary, folder, overwrites)?.to_string())
     }),
 ];
 
@@ -221,11 +228,10 @@ fn inside(options: &Options, binary: &Path) -> Result<()> {
     network::build().context("the network cannot be built")?;
     let only = &options.common.only;
     let has_envoy = std::env::var_os(ENVOY).is_some();
-    let chosen = TRIALS.iter().filter(|trial| {
-        let is_chosen =
-            only.is_empty() || only.iter().any(|word| trial.name.contains(word.as_str()));
-        is_chosen && (has_envoy || trial.setup.proxy.0 != Proxy::Envoy)
-    });
+    let is_chosen = |name: &str, needs_envoy: bool| {
+        let is_named = only.is_empty() || only.iter().any(|word| name.contains(word.as_str()));
+        is_named && (has_envoy || !needs_envoy)
+    };
     let (faults, longest_ms) = match options.quick {
         true => ([6, 3], 4000),
         false => ([24, 18], 8000),
@@ -237,10 +243,11 @@ fn inside(options: &Options, binary: &Path) -> Result<()> {
     };
     let mut ran = 0;
     let mut failed = Vec::new();
-    let mut note = |name: &'static str, result: Result<String>| {
+    let mut note = |name: &'static str, began: Instant, result: Result<String>| {
         ran += 1;
+        let seconds = began.elapsed().as_secs();
         match result {
-            Ok(summary) => println!("cluster: {name}: {summary}"),
+            Ok(summary) => println!("cluster: {name}: {summary}; {seconds} s in all"),
             Err(error) => {
                 println!("cluster: {name} FAILED: {error:#}");
                 failed.push(name);
@@ -248,14 +255,22 @@ fn inside(options: &Options, binary: &Path) -> Result<()> {
         }
     };
     for (name, run) in OTHERS {
-        if only.is_empty() || only.iter().any(|word| name.contains(word.as_str())) {
-            note(name, run(binary, folder(name)?.path()));
+        if is_chosen(name, name == ranges::NAME) {
+            let began = Instant::now();
+            note(name, began, run(binary, folder(name)?.path(), options));
         }
     }
-    for trial in chosen {
-        let folder = folder(trial.name)?;
-        let summary = trial.run(length, binary, folder.path());
-        note(trial.name, summary.map(|summary| summary.to_string()));
+    for trial in TRIALS {
+        if is_chosen(trial.name, trial.setup.proxy.0 == Proxy::Envoy) {
+            let began = Instant::now();
+            let folder = folder(trial.name)?;
+            let summary = trial.run(length, binary, folder.path());
+            note(
+                trial.name,
+                began,
+                summary.map(|summary| summary.to_string()),
+            );
+        }
     }
     ensure!(ran > 0, "no trial that can run here has such a name");
     match failed.is_empty() {

@@ -162,7 +162,7 @@ fn wrong_requests(method: &str, proxy: SocketAddr, path: &str, body: &[u8]) -> [
 }
 
 /// Waits until a proxy has found out which nodes there are.
-fn wait_for_nodes(proxy: SocketAddr) -> Result<()> {
+pub(super) fn wait_for_nodes(proxy: SocketAddr) -> Result<()> {
     let began = Instant::now();
     while Connection::open(proxy)?
         .request("GET", "/bucket/none", &[], b"")?
