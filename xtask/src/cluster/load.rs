@@ -6,28 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, bail};
-use rand::{RngExt, SeedableRng};
-use rand_xoshiro::Xoshiro256PlusPlus;
+use anyhow::anyhow;
 
+use super::body::{self, CELL_BYTES};
 use super::history::{History, Value};
+use super::mix::{Action, KEYS, Protocol, Recorded, Step, Steps};
 use super::objects::{ObjectClient, Signing, node_name};
 use crate::blackbox::memcached::Client;
 
-/// The protocol of a load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Protocol {
-    /// Sets, gets and deletes.
-    Memcached,
-    /// PUTs and GETs of objects, which never disappear.
-    S3,
-}
-
 /// Keys of a command that gets several.
 const KEYS_AT_ONCE: usize = 5;
-
-/// Bytes of a value, after its number.
-const VALUE_BYTES: usize = 120;
 
 /// The time after which a client gives a request up.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -35,6 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(4);
 /// The counts of a load.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
+    /// Those with an answer.
     pub(super) operations: AtomicU64,
     pub(super) reads: AtomicU64,
     pub(super) hits: AtomicU64,
@@ -46,8 +35,9 @@ pub(super) struct Counts {
 }
 
 /// A load on several keys.
-pub(super) struct Load {
+pub(super) struct Load<'a> {
     pub(super) protocol: Protocol,
+    recorded: Option<&'a Recorded>,
     pub(super) keys: usize,
     pub(super) history: History,
     pub(super) counts: Counts,
@@ -78,13 +68,17 @@ enum Link {
 pub(super) struct ClientOptions {
     pub(super) proxy: SocketAddr,
     pub(super) signing: Signing,
+    /// It follows the recorded mix, if there is one.
+    pub(super) is_recorded: bool,
     pub(super) seed: u64,
 }
 
-impl Load {
-    pub(super) fn new(protocol: Protocol, keys: usize) -> Self {
+impl<'a> Load<'a> {
+    pub(super) fn new(protocol: Protocol, recorded: Option<&'a Recorded>) -> Self {
+        let keys = KEYS + recorded.map_or(0, Recorded::keys);
         Load {
             protocol,
+            recorded,
             keys,
             history: History::new(keys),
             counts: Counts::default(),
@@ -97,11 +91,12 @@ impl Load {
 
     /// A client, until the load ends or an answer is wrong.
     pub(super) fn client(&self, options: ClientOptions) {
-        let mut rng = Xoshiro256PlusPlus::seed_from_u64(options.seed);
+        let recorded = self.recorded.filter(|_| options.is_recorded);
+        let mut steps = Steps::new(recorded, self.protocol, options.seed);
         let mut link = None;
         while !self.ended.load(Relaxed) {
             let done = match link.take() {
-                Some(mut open) => self.operate(&mut rng, &mut open).map(|()| Some(open)),
+                Some(mut open) => self.operate(&steps.next(), &mut open).map(|()| Some(open)),
                 None => self.open(options).map(Some).map_err(Failure::from),
             };
             match done {
@@ -124,37 +119,39 @@ impl Load {
         })
     }
 
-    fn operate(&self, rng: &mut Xoshiro256PlusPlus, link: &mut Link) -> Result<(), Failure> {
-        // A few keys are hot, as in real loads.
-        let key = match rng.random_ratio(1, 2) {
-            true => rng.random_range(0..self.keys / 10),
-            false => rng.random_range(0..self.keys),
-        };
-        self.counts.operations.fetch_add(1, Relaxed);
+    fn operate(&self, step: &Step, link: &mut Link) -> Result<(), Failure> {
         let start = Instant::now();
-        match rng.random_range(0..10) {
-            0 if self.protocol == Protocol::Memcached => self.exchange(link, key, start),
-            0..3 => self.write(link, key, start),
-            3 if self.protocol == Protocol::Memcached => self.delete(link, key, start),
-            operation => {
+        match step.action {
+            Action::Read | Action::ReadMany => {
                 self.counts.reads.fetch_add(1, Relaxed);
-                let read = match (link, operation) {
-                    (Link::Memcached(client), 4) => self.read_many(client, key, start),
-                    (link, _) => self.read(link, key, start),
+                let read = match (&mut *link, step.action) {
+                    (Link::Memcached(client), Action::ReadMany) => {
+                        self.read_many(client, step.key, start).map(|()| true)
+                    }
+                    (link, _) => self.read(link, step, start),
                 };
                 if let Err(Failure::Outage) = read {
                     let failed = self.counts.failed.lock();
                     failed.unwrap_or_else(PoisonError::into_inner).push(start);
                 }
-                read
+                if !read? && step.fills {
+                    self.counts.operations.fetch_add(1, Relaxed);
+                    self.write(link, step, Instant::now())?;
+                }
             }
+            Action::Write => self.write(link, step, start)?,
+            Action::Exchange => self.exchange(link, step, start)?,
+            Action::Delete => self.delete(link, step.key, start)?,
         }
+        self.counts.operations.fetch_add(1, Relaxed);
+        Ok(())
     }
 
-    fn write(&self, link: &mut Link, key: usize, start: Instant) -> Result<(), Failure> {
+    fn write(&self, link: &mut Link, step: &Step, start: Instant) -> Result<(), Failure> {
+        let key = step.key;
         let value = self.next_value.fetch_add(1, Relaxed);
         self.history.begin(key, value);
-        let bytes = format!("{value:<VALUE_BYTES$}").into_bytes();
+        let bytes = body::of_value(value, step.cells);
         let is_stored = match link {
             Link::Memcached(client) => {
                 self.is_done(&client.store("set", &name(key), &bytes, None)?, "STORED")?
@@ -176,19 +173,20 @@ impl Load {
     }
 
     /// Replaces a value by another one, if it is still the newest.
-    fn exchange(&self, link: &mut Link, key: usize, start: Instant) -> Result<(), Failure> {
+    fn exchange(&self, link: &mut Link, step: &Step, start: Instant) -> Result<(), Failure> {
+        let key = step.key;
         let Link::Memcached(client) = link else {
             return Ok(());
         };
         let Some(item) = client.get(&name(key))? else {
             return Ok(());
         };
-        let old = number(&item.bytes).map_err(wrong)?;
+        let old = whole(&item.bytes)?;
         self.history.check(key, old, start).map_err(wrong)?;
         let start = Instant::now();
         let value = self.next_value.fetch_add(1, Relaxed);
         self.history.begin(key, value);
-        let bytes = format!("{value:<VALUE_BYTES$}").into_bytes();
+        let bytes = body::of_value(value, step.cells);
         let answer = client.store("cas", &name(key), &bytes, Some(item.cas))?;
         if matches!(answer.as_str(), "EXISTS" | "NOT_FOUND") || !self.is_done(&answer, "STORED")? {
             return Ok(());
@@ -202,13 +200,11 @@ impl Load {
 
     /// Reads a few keys by one command.
     fn read_many(&self, client: &mut Client, key: usize, start: Instant) -> Result<(), Failure> {
-        let keys: Vec<usize> = (0..KEYS_AT_ONCE)
-            .map(|step| (key + step) % self.keys)
-            .collect();
+        let keys: Vec<usize> = (0..KEYS_AT_ONCE).map(|step| (key + step) % KEYS).collect();
         let names: Vec<String> = keys.iter().map(|&key| name(key)).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         for (place, item) in client.get_many(&names)? {
-            let value = number(&item.bytes).map_err(wrong)?;
+            let value = whole(&item.bytes)?;
             self.history
                 .check(keys[place], value, start)
                 .map_err(wrong)?;
@@ -240,14 +236,21 @@ impl Load {
         }
     }
 
-    fn read(&self, link: &mut Link, key: usize, start: Instant) -> Result<(), Failure> {
+    /// Reads a key or a range of it. False if there is no value.
+    fn read(&self, link: &mut Link, step: &Step, start: Instant) -> Result<bool, Failure> {
+        let (key, cells) = (step.key, &step.range);
         let found = match link {
             Link::Memcached(client) => client.get(&name(key))?.map(|item| item.bytes),
             Link::S3(client) => {
-                let get = client.get(&path(key), None)?;
+                let range = (cells.end != u32::MAX).then(|| {
+                    let byte = |cell: u32| cell as usize * CELL_BYTES;
+                    format!("bytes={}-{}", byte(cells.start), byte(cells.end) - 1)
+                });
+                let expected = if range.is_some() { 206 } else { 200 };
+                let get = client.get(&path(key), range)?;
                 self.note_server(key, start, get.header("x-floe-node"));
                 match get.status {
-                    200 => Some(get.body),
+                    status if status == expected => Some(get.body),
                     404 if !self.history.has_value(key, start) => None,
                     404 => return Err(wrong(anyhow!("object {key} is missing"))),
                     500.. => return Err(Failure::Outage),
@@ -255,10 +258,13 @@ impl Load {
                 }
             }
         };
-        let Some(bytes) = found else { return Ok(()) };
+        let Some(bytes) = found else {
+            return Ok(false);
+        };
         self.counts.hits.fetch_add(1, Relaxed);
-        let value = number(&bytes).map_err(wrong)?;
-        self.history.check(key, value, start).map_err(wrong)
+        let value = body::value_of(&bytes, cells.start, cells.end).map_err(wrong)?;
+        self.history.check(key, value, start).map_err(wrong)?;
+        Ok(true)
     }
 
     fn note_server(&self, key: usize, when: Instant, node: Option<&str>) {
@@ -298,12 +304,7 @@ fn path(key: usize) -> String {
     format!("/bucket/folder-{}/object-{key}", key % 7)
 }
 
-/// The number of a value, all of whose bytes must be right.
-fn number(bytes: &[u8]) -> Result<Value> {
-    let text = String::from_utf8_lossy(bytes);
-    let number: Option<Value> = text.trim_end().parse().ok();
-    match number.filter(|number| format!("{number:<VALUE_BYTES$}").as_bytes() == bytes) {
-        Some(number) => Ok(number),
-        None => bail!("a value is not one that was written: {text:?}"),
-    }
+/// The value that all bytes are of.
+fn whole(bytes: &[u8]) -> Result<Value, Failure> {
+    body::value_of(bytes, 0, u32::MAX).map_err(wrong)
 }

@@ -9,6 +9,7 @@ mod body;
 mod fill;
 mod history;
 mod load;
+mod mix;
 mod network;
 mod objects;
 mod page;
@@ -26,7 +27,7 @@ use crate::blackbox::scenario;
 use crate::built::{self, Profile};
 use crate::packages;
 use crate::project::{self, Outcome};
-use load::Protocol;
+use mix::{Mixes, Protocol};
 use programs::ENVOY;
 use trial::{Length, Proxy, Setup, Trial};
 
@@ -40,6 +41,9 @@ pub struct Options {
     /// Fewer failures: about three minutes.
     #[arg(long)]
     quick: bool,
+    /// Go on with each trial's load and failures until so many operations are done.
+    #[arg(long, default_value_t = 0)]
+    operations: u64,
     #[command(flatten)]
     common: scenario::Options,
 }
@@ -236,9 +240,15 @@ fn inside(options: &Options, binary: &Path) -> Result<()> {
         true => ([6, 3], 4000),
         false => ([24, 18], 8000),
     };
+    let mixes = Mixes::load()?;
+    if mixes.is_none() {
+        eprintln!("skipped: cluster: the recorded mix: no traces; set FLOE_TRACES to their folder");
+    }
     let length = Length {
         faults,
         longest_ms,
+        operations: options.operations,
+        mixes: mixes.as_ref(),
         seed: options.seed,
     };
     let mut ran = 0;

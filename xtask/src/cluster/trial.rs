@@ -11,7 +11,8 @@ use anyhow::{Context, Result, bail, ensure};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::load::{ClientOptions, Load, Protocol, Served};
+use super::load::{ClientOptions, Load, Served};
+use super::mix::{Mixes, Protocol};
 use super::network::{Machine, NODES, PROXIES};
 use super::objects::{self, Signing};
 use super::programs::{self, NUTCRACKER, Node, Program, S3, shipped};
@@ -43,13 +44,17 @@ pub(super) struct Setup {
     pub(super) etcd: bool,
 }
 
-/// How long a trial is.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Length {
+/// How long a trial is, and of what load.
+#[derive(Clone, Copy)]
+pub(super) struct Length<'a> {
     /// Failures of machines before memcached's clients, and before those of S3.
     pub(super) faults: [usize; 2],
     /// The longest failure, in milliseconds.
     pub(super) longest_ms: u64,
+    /// The load goes on, and the failures with it, until so many operations are done.
+    pub(super) operations: u64,
+    /// The recorded mixes, if there are any.
+    pub(super) mixes: Option<&'a Mixes>,
     /// Seed of the load and the failures.
     pub(super) seed: u64,
 }
@@ -82,10 +87,12 @@ struct Window {
 /// The time after a failure's begin and end in which reads may fail: until proxies have noticed.
 const DETECTION: Duration = Duration::from_secs(3);
 
+/// The largest part of reads that may fail beyond it.
+const LATE_SHARE_MAX: f64 = 0.01;
+
 /// The time in which a planted bug must be found.
 const PLANTED_TIME: Duration = Duration::from_secs(60);
 
-const KEYS: usize = 300;
 const CLIENTS: usize = 6;
 
 /// The running programs.
@@ -102,6 +109,7 @@ struct Cluster {
 /// The figures of a trial.
 pub(super) struct Summary {
     operations: u64,
+    reads: u64,
     hit_share: f64,
     refused: u64,
     failed: usize,
@@ -122,14 +130,15 @@ impl fmt::Display for Summary {
         }
         write!(
             f,
-            "{} operations, {} failures of machines, no stale read; {:.0} % of reads hit, {} writes \
-             refused, {} reads failed, {} of them beyond a failure's detection",
+            "{} operations, {} failures of machines, 0 stale reads; {:.0} % of reads hit, {} writes \
+             refused, {} reads failed, {} of them beyond a failure's detection ({:.2} % of reads)",
             self.operations,
             self.faults,
             self.hit_share * 100.0,
             self.refused,
             self.failed,
             self.failed_late,
+            self.late_share() * 100.0,
         )?;
         let seconds = self.takeovers.iter().map(Duration::as_secs_f64);
         match (seconds.clone().reduce(f64::min), seconds.reduce(f64::max)) {
@@ -141,19 +150,27 @@ impl fmt::Display for Summary {
     }
 }
 
+impl Summary {
+    /// The part of all reads that failed beyond a failure's detection.
+    fn late_share(&self) -> f64 {
+        self.failed_late as f64 / self.reads.max(1) as f64
+    }
+}
+
 impl Trial {
     /// Runs the trial, and returns its figures.
     ///
     /// # Errors
     /// A read was stale, too many failed, or the planted bug was not found.
-    pub(super) fn run(&self, length: Length, binary: &Path, folder: &Path) -> Result<Summary> {
+    pub(super) fn run(&self, length: Length<'_>, binary: &Path, folder: &Path) -> Result<Summary> {
         println!("cluster: {}: {}", self.name, self.about);
         let mut cluster = self.start(binary, folder)?;
         programs::wait_for_ring(&cluster.nodes)?;
         if self.protocol == Protocol::S3 {
             objects::strangers_are_refused()?;
         }
-        let load = Load::new(self.protocol, KEYS);
+        let recorded = length.mixes.map(|mixes| mixes.of(self.protocol));
+        let load = Load::new(self.protocol, recorded);
         let port = match self.protocol {
             Protocol::Memcached => NUTCRACKER,
             Protocol::S3 => S3,
@@ -165,6 +182,7 @@ impl Trial {
                 let options = ClientOptions {
                     proxy: SocketAddr::from((proxy, port)),
                     signing: Signing::of_client(client),
+                    is_recorded: client >= CLIENTS / 2,
                     seed: length.seed * 1000 + client as u64,
                 };
                 let load = &load;
@@ -194,13 +212,12 @@ impl Trial {
         }
     }
 
-    fn judge(&self, load: &Load, windows: &[Window], summary: Summary) -> Result<Summary> {
+    fn judge(&self, load: &Load<'_>, windows: &[Window], summary: Summary) -> Result<Summary> {
         ensure!(summary.hit_share > 0.2, "few reads hit: {summary}");
-        let late = summary.failed_late as f64 / summary.operations as f64;
         // A ring that does not change has no other node for the keys of one that is down.
         let serves_all = self.name != "fixed-ring";
         ensure!(
-            !serves_all || late <= 0.01,
+            !serves_all || summary.late_share() <= LATE_SHARE_MAX,
             "too many reads failed: {summary}"
         );
         // Envoy's ring has more points for each node when one is away, which moves objects of
@@ -263,8 +280,8 @@ impl Trial {
     fn trouble(
         &self,
         cluster: &mut Cluster,
-        load: &Load,
-        length: Length,
+        load: &Load<'_>,
+        length: Length<'_>,
         began: Instant,
     ) -> Result<Vec<Window>> {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(length.seed);
@@ -279,7 +296,11 @@ impl Trial {
         ];
         let has_time = |windows: &[Window]| match self.lies {
             true => began.elapsed() < PLANTED_TIME,
-            false => windows.len() < length.faults[usize::from(self.protocol == Protocol::S3)],
+            false => {
+                let operations = load.counts.operations.load(Relaxed);
+                windows.len() < length.faults[usize::from(self.protocol == Protocol::S3)]
+                    || operations < length.operations
+            }
         };
         calm(load, Duration::from_secs(3));
         while has_time(&windows) && !load.ended.load(Relaxed) {
@@ -301,7 +322,13 @@ impl Trial {
 }
 
 impl Cluster {
-    fn suffer(&mut self, fault: Fault, node: usize, time: Duration, load: &Load) -> Result<Window> {
+    fn suffer(
+        &mut self,
+        fault: Fault,
+        node: usize,
+        time: Duration,
+        load: &Load<'_>,
+    ) -> Result<Window> {
         let began = Instant::now();
         let machine = self.nodes[node].machine;
         match fault {
@@ -344,7 +371,7 @@ impl Cluster {
 
 impl Cluster {
     /// Waits, and notes when the other nodes own the keys of `node`.
-    fn watch(&mut self, node: usize, began: Instant, time: Duration, load: &Load) {
+    fn watch(&mut self, node: usize, began: Instant, time: Duration, load: &Load<'_>) {
         let other = (node + 1) % self.nodes.len();
         let rest = self.nodes.len() as u64 - 1;
         while self.etcd.is_some() && began.elapsed() < time {
@@ -361,14 +388,14 @@ impl Cluster {
 }
 
 /// Waits, unless the load ends by itself.
-fn calm(load: &Load, time: Duration) {
+fn calm(load: &Load<'_>, time: Duration) {
     let began = Instant::now();
     while began.elapsed() < time && !load.ended.load(Relaxed) {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-fn summary(load: &Load, windows: &[Window], found: Option<Duration>) -> Summary {
+fn summary(load: &Load<'_>, windows: &[Window], found: Option<Duration>) -> Summary {
     let counts = &load.counts;
     let failed = counts.failed.lock().unwrap_or_else(PoisonError::into_inner);
     let is_expected = |&&when: &&Instant| {
@@ -381,6 +408,7 @@ fn summary(load: &Load, windows: &[Window], found: Option<Duration>) -> Summary 
     let (reads, hits) = (counts.reads.load(Relaxed), counts.hits.load(Relaxed));
     Summary {
         operations: counts.operations.load(Relaxed),
+        reads,
         hit_share: hits as f64 / reads.max(1) as f64,
         refused: counts.refused.load(Relaxed),
         failed: failed.len(),
@@ -410,7 +438,7 @@ const MOVED_MAX: f64 = 0.001;
 const UNDER_WAY: Duration = Duration::from_secs(1);
 
 /// Objects of nodes that did not fail were served by the same node throughout.
-fn unmoved(load: &Load, windows: &[Window]) -> Result<()> {
+fn unmoved(load: &Load<'_>, windows: &[Window]) -> Result<()> {
     let served = load
         .served_by
         .lock()
