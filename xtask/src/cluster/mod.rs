@@ -6,6 +6,7 @@
 
 mod access;
 mod body;
+mod faults;
 mod fill;
 mod history;
 mod load;
@@ -247,6 +248,7 @@ fn inside(options: &Options, binary: &Path) -> Result<()> {
     let length = Length {
         faults,
         longest_ms,
+        has_pairs: !options.quick,
         operations: options.operations,
         mixes: mixes.as_ref(),
         seed: options.seed,

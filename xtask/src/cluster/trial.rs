@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use super::faults::{Cluster, FAULTS, PAIRS, Window, calm};
 use super::load::{ClientOptions, Load, Served};
 use super::mix::{Mixes, Protocol};
 use super::network::{Machine, NODES, PROXIES};
@@ -51,37 +52,14 @@ pub(super) struct Length<'a> {
     pub(super) faults: [usize; 2],
     /// The longest failure, in milliseconds.
     pub(super) longest_ms: u64,
+    /// Some failures are of two machines at once.
+    pub(super) has_pairs: bool,
     /// The load goes on, and the failures with it, until so many operations are done.
     pub(super) operations: u64,
     /// The recorded mixes, if there are any.
     pub(super) mixes: Option<&'a Mixes>,
     /// Seed of the load and the failures.
     pub(super) seed: u64,
-}
-
-/// A failure of one machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
-    /// `kill -9`.
-    Kill,
-    /// An orderly end.
-    End,
-    /// SIGSTOP, then SIGCONT.
-    Stop,
-    /// Loses all packets.
-    Cut,
-    /// One proxy reaches it no more; the other one, and etcd, do.
-    Unseen,
-    /// etcd stops; without etcd as `Stop`.
-    Registry,
-}
-
-/// When a failure was, and of which node.
-struct Window {
-    fault: Fault,
-    node: usize,
-    began: Instant,
-    ended: Instant,
 }
 
 /// The time after a failure's begin and end in which reads may fail: until proxies have noticed.
@@ -95,17 +73,6 @@ const PLANTED_TIME: Duration = Duration::from_secs(60);
 
 const CLIENTS: usize = 6;
 
-/// The running programs.
-struct Cluster {
-    nodes: Vec<Node>,
-    running: Vec<Option<Program>>,
-    etcd: Option<Program>,
-    /// The times from a failure until the other nodes were a ring of their own.
-    takeovers: Vec<Duration>,
-    /// Killed when they are dropped.
-    proxies: Vec<Program>,
-}
-
 /// The figures of a trial.
 pub(super) struct Summary {
     operations: u64,
@@ -115,6 +82,8 @@ pub(super) struct Summary {
     failed: usize,
     failed_late: usize,
     faults: usize,
+    /// Failures during which another one began or ended.
+    overlapping: usize,
     takeovers: Vec<Duration>,
     found: Option<Duration>,
 }
@@ -130,10 +99,12 @@ impl fmt::Display for Summary {
         }
         write!(
             f,
-            "{} operations, {} failures of machines, 0 stale reads; {:.0} % of reads hit, {} writes \
-             refused, {} reads failed, {} of them beyond a failure's detection ({:.2} % of reads)",
+            "{} operations, {} failures of machines, {} of them beside another, 0 stale reads; {:.0} % of \
+             reads hit, {} writes refused, {} reads failed, {} of them beyond a failure's detection \
+             ({:.2} % of reads)",
             self.operations,
             self.faults,
+            self.overlapping,
             self.hit_share * 100.0,
             self.refused,
             self.failed,
@@ -286,14 +257,6 @@ impl Trial {
     ) -> Result<Vec<Window>> {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(length.seed);
         let mut windows = Vec::new();
-        let kinds = [
-            Fault::Kill,
-            Fault::Cut,
-            Fault::Stop,
-            Fault::Unseen,
-            Fault::End,
-            Fault::Registry,
-        ];
         let has_time = |windows: &[Window]| match self.lies {
             true => began.elapsed() < PLANTED_TIME,
             false => {
@@ -303,11 +266,26 @@ impl Trial {
             }
         };
         calm(load, Duration::from_secs(3));
-        while has_time(&windows) && !load.ended.load(Relaxed) {
-            let fault = kinds[windows.len() % kinds.len()];
+        for turn in 0.. {
+            if !has_time(&windows) || load.ended.load(Relaxed) {
+                break;
+            }
             let node = rng.random_range(0..cluster.nodes.len());
             let time = Duration::from_millis(rng.random_range(1000..length.longest_ms));
-            windows.push(cluster.suffer(fault, node, time, load)?);
+            // With pairs, one of them follows each round of single failures.
+            let (round, place) = match length.has_pairs && !self.lies {
+                true => (turn / (FAULTS.len() + 1), turn % (FAULTS.len() + 1)),
+                false => (0, turn % FAULTS.len()),
+            };
+            match FAULTS.get(place) {
+                Some(&fault) => windows.push(cluster.suffer(fault, node, time, load)?),
+                None => {
+                    let other =
+                        (node + rng.random_range(1..cluster.nodes.len())) % cluster.nodes.len();
+                    let pair = PAIRS[round % PAIRS.len()];
+                    windows.extend(cluster.suffer_both(pair, [node, other], time, load)?);
+                }
+            }
             calm(
                 load,
                 Duration::from_millis(rng.random_range(1000..length.longest_ms / 2)),
@@ -321,80 +299,6 @@ impl Trial {
     }
 }
 
-impl Cluster {
-    fn suffer(
-        &mut self,
-        fault: Fault,
-        node: usize,
-        time: Duration,
-        load: &Load<'_>,
-    ) -> Result<Window> {
-        let began = Instant::now();
-        let machine = self.nodes[node].machine;
-        match fault {
-            Fault::Kill | Fault::End => {
-                let signal = if fault == Fault::Kill { "KILL" } else { "TERM" };
-                if let Some(program) = self.running[node].take() {
-                    program.end(signal)?;
-                }
-                self.watch(node, began, time, load);
-                self.running[node] = Some(self.nodes[node].start()?);
-            }
-            Fault::Cut => {
-                machine.cut()?;
-                self.watch(node, began, time, load);
-                machine.heal()?;
-            }
-            Fault::Unseen => {
-                PROXIES[0].deafen(machine)?;
-                calm(load, time);
-                PROXIES[0].hear(machine)?;
-            }
-            Fault::Stop | Fault::Registry => {
-                let registry = self.etcd.as_ref().filter(|_| fault == Fault::Registry);
-                let stopped = registry.or(self.running[node].as_ref());
-                if let Some(program) = stopped {
-                    program.signal("STOP")?;
-                    calm(load, time);
-                    program.signal("CONT")?;
-                }
-            }
-        }
-        Ok(Window {
-            fault,
-            node,
-            began,
-            ended: Instant::now(),
-        })
-    }
-}
-
-impl Cluster {
-    /// Waits, and notes when the other nodes own the keys of `node`.
-    fn watch(&mut self, node: usize, began: Instant, time: Duration, load: &Load<'_>) {
-        let other = (node + 1) % self.nodes.len();
-        let rest = self.nodes.len() as u64 - 1;
-        while self.etcd.is_some() && began.elapsed() < time {
-            let status = self.nodes[other].status();
-            if status.is_ok_and(|status| status["ring_nodes"] == rest && status["settled"] == true)
-            {
-                self.takeovers.push(began.elapsed());
-                break;
-            }
-            calm(load, Duration::from_millis(50));
-        }
-        calm(load, time.saturating_sub(began.elapsed()));
-    }
-}
-
-/// Waits, unless the load ends by itself.
-fn calm(load: &Load<'_>, time: Duration) {
-    let began = Instant::now();
-    while began.elapsed() < time && !load.ended.load(Relaxed) {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 fn summary(load: &Load<'_>, windows: &[Window], found: Option<Duration>) -> Summary {
     let counts = &load.counts;
     let failed = counts.failed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -405,6 +309,11 @@ fn summary(load: &Load<'_>, windows: &[Window], found: Option<Duration>) -> Summ
             .any(|window| near(window.began) || near(window.ended))
     };
     let expected = failed.iter().filter(is_expected).count();
+    let overlaps = |window: &&Window| {
+        windows.iter().any(|other| {
+            other.began != window.began && other.began < window.ended && window.began < other.ended
+        })
+    };
     let (reads, hits) = (counts.reads.load(Relaxed), counts.hits.load(Relaxed));
     Summary {
         operations: counts.operations.load(Relaxed),
@@ -414,6 +323,7 @@ fn summary(load: &Load<'_>, windows: &[Window], found: Option<Duration>) -> Summ
         failed: failed.len(),
         failed_late: failed.len() - expected,
         faults: windows.len(),
+        overlapping: windows.iter().filter(overlaps).count(),
         takeovers: Vec::new(),
         found,
     }
