@@ -1,13 +1,16 @@
 //! A running cluster, and failures of its machines: one, or two at once.
 
+use std::collections::{BTreeSet, HashMap};
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail, ensure};
 
-use super::load::Load;
-use super::network::PROXIES;
-use super::programs::{Node, Program};
+use super::load::{FailedRead, Load, name};
+use super::network::{Machine, PROXIES};
+use super::programs::{MEMCACHED, NUTCRACKER, Node, Program};
+use crate::blackbox::memcached::Client;
 
 /// A failure of one machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +37,9 @@ pub(super) struct Window {
     pub(super) began: Instant,
     pub(super) ended: Instant,
 }
+
+/// The time after a failure's begin and end in which reads may fail: until proxies have noticed.
+pub(super) const DETECTION: Duration = Duration::from_secs(3);
 
 /// The failures of single machines, in turn.
 pub(super) const FAULTS: [Fault; 6] = [
@@ -156,6 +162,59 @@ impl Cluster {
             calm(load, Duration::from_millis(50));
         }
         calm(load, time.saturating_sub(began.elapsed()));
+    }
+}
+
+/// The time in which each key must be writable again after the last failure.
+const OWNERS_TIME: Duration = Duration::from_secs(20);
+
+impl Cluster {
+    /// The nodes of keys, by writing each through a proxy of memcached. For nodes that take every
+    /// key, after the load.
+    pub(super) fn owners(&self, keys: &BTreeSet<usize>) -> Result<HashMap<usize, usize>> {
+        let began = Instant::now();
+        let mut owners = HashMap::new();
+        let mut keys = keys.iter().peekable();
+        while let Some(key) = keys.peek() {
+            match self.owner(&name(**key)) {
+                Ok(owner) => {
+                    owners.insert(**key, owner);
+                    keys.next();
+                }
+                // The proxy finds out only now that an old connection is gone.
+                Err(error) if began.elapsed() > OWNERS_TIME => return Err(error),
+                Err(_) => std::thread::sleep(Duration::from_millis(50)),
+            }
+        }
+        Ok(owners)
+    }
+
+    fn owner(&self, key: &str) -> Result<usize> {
+        let open = |machine: Machine, port| {
+            let address = SocketAddr::from((machine.address(), port));
+            Client::open_with_patience(address, Duration::from_secs(2))
+        };
+        let mark = format!("owner of {key}").into_bytes();
+        let stored = open(PROXIES[0], NUTCRACKER)?.store("set", key, &mark, None)?;
+        ensure!(stored == "STORED", "{key}: {stored}");
+        for (index, node) in self.nodes.iter().enumerate() {
+            let item = open(node.machine, MEMCACHED)?.get(key)?;
+            if item.is_some_and(|item| item.bytes == mark) {
+                return Ok(index);
+            }
+        }
+        bail!("{key} is at no node")
+    }
+}
+
+impl Window {
+    /// True if the node of a key could not answer `read` through its proxy, and the proxy has no
+    /// other node for the key.
+    pub(super) fn explains(&self, read: &FailedRead, owners: &HashMap<usize, usize>) -> bool {
+        let is_down = self.began <= read.when && read.when < self.ended + DETECTION;
+        let is_seen = self.fault == Fault::Unseen && read.proxy.ip() != PROXIES[0].address();
+        let mut keys = read.keys.iter();
+        is_down && !is_seen && keys.any(|key| owners.get(key) == Some(&self.node))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Clients that write and read the same keys, and judge each answer.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -30,8 +31,16 @@ pub(super) struct Counts {
     pub(super) written: AtomicU64,
     /// Writes that a node refused.
     pub(super) refused: AtomicU64,
-    /// Reads without an answer, with their time.
-    pub(super) failed: Mutex<Vec<Instant>>,
+    /// Reads without an answer.
+    pub(super) failed: Mutex<Vec<FailedRead>>,
+}
+
+/// A read without an answer.
+#[derive(Clone, Debug)]
+pub(super) struct FailedRead {
+    pub(super) when: Instant,
+    pub(super) keys: Vec<usize>,
+    pub(super) proxy: SocketAddr,
 }
 
 /// A load on several keys.
@@ -96,7 +105,9 @@ impl<'a> Load<'a> {
         let mut link = None;
         while !self.ended.load(Relaxed) {
             let done = match link.take() {
-                Some(mut open) => self.operate(&steps.next(), &mut open).map(|()| Some(open)),
+                Some(mut open) => self
+                    .operate(&steps.next(), &mut open, options.proxy)
+                    .map(|()| Some(open)),
                 None => self.open(options).map(Some).map_err(Failure::from),
             };
             match done {
@@ -111,6 +122,14 @@ impl<'a> Load<'a> {
         }
     }
 
+    /// The keys of reads without an answer.
+    pub(super) fn failed_keys(&self) -> BTreeSet<usize> {
+        let failed = self.counts.failed.lock();
+        let failed = failed.unwrap_or_else(PoisonError::into_inner);
+        let keys = failed.iter().flat_map(|read| read.keys.iter().copied());
+        keys.collect()
+    }
+
     fn open(&self, options: ClientOptions) -> io::Result<Link> {
         let ClientOptions { proxy, signing, .. } = options;
         Ok(match self.protocol {
@@ -119,7 +138,7 @@ impl<'a> Load<'a> {
         })
     }
 
-    fn operate(&self, step: &Step, link: &mut Link) -> Result<(), Failure> {
+    fn operate(&self, step: &Step, link: &mut Link, proxy: SocketAddr) -> Result<(), Failure> {
         let start = Instant::now();
         match step.action {
             Action::Read | Action::ReadMany => {
@@ -132,7 +151,15 @@ impl<'a> Load<'a> {
                 };
                 if let Err(Failure::Outage) = read {
                     let failed = self.counts.failed.lock();
-                    failed.unwrap_or_else(PoisonError::into_inner).push(start);
+                    let mut failed = failed.unwrap_or_else(PoisonError::into_inner);
+                    failed.push(FailedRead {
+                        when: start,
+                        keys: match step.action {
+                            Action::ReadMany => keys_from(step.key).collect(),
+                            _ => vec![step.key],
+                        },
+                        proxy,
+                    });
                 }
                 if !read? && step.fills {
                     self.counts.operations.fetch_add(1, Relaxed);
@@ -296,7 +323,13 @@ fn wrong(error: anyhow::Error) -> Failure {
     Failure::Wrong(error)
 }
 
-fn name(key: usize) -> String {
+/// The keys of one command, of which `key` is the first one.
+fn keys_from(key: usize) -> impl Iterator<Item = usize> {
+    (0..KEYS_AT_ONCE).map(move |step| (key + step) % KEYS)
+}
+
+/// A key's name in memcached.
+pub(super) fn name(key: usize) -> String {
     format!("key:{key}:value")
 }
 
