@@ -238,8 +238,8 @@ fn inside(options: &Options, binary: &Path) -> Result<()> {
         is_named && (has_envoy || !needs_envoy)
     };
     let (faults, longest_ms) = match options.quick {
-        true => ([6, 3], 4000),
-        false => ([24, 18], 8000),
+        true => ([6, 3], [3500, 3500]),
+        false => ([24, 18], [7000, 8000]),
     };
     let mixes = Mixes::load()?;
     if mixes.is_none() {

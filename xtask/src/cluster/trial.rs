@@ -51,8 +51,8 @@ pub(super) struct Setup {
 pub(super) struct Length<'a> {
     /// Failures of machines before memcached's clients, and before those of S3.
     pub(super) faults: [usize; 2],
-    /// The longest failure, in milliseconds.
-    pub(super) longest_ms: u64,
+    /// The longest failure in milliseconds, without etcd and with it: leases take their time.
+    pub(super) longest_ms: [u64; 2],
     /// Some failures are of two machines at once.
     pub(super) has_pairs: bool,
     /// The load goes on, and the failures with it, until so many operations are done.
@@ -269,6 +269,7 @@ impl Trial {
         began: Instant,
     ) -> Result<Vec<Window>> {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(length.seed);
+        let longest_ms = length.longest_ms[usize::from(self.setup.etcd)];
         let mut windows = Vec::new();
         let has_time = |windows: &[Window]| match self.lies {
             true => began.elapsed() < PLANTED_TIME,
@@ -284,7 +285,7 @@ impl Trial {
                 break;
             }
             let node = rng.random_range(0..cluster.nodes.len());
-            let time = Duration::from_millis(rng.random_range(1000..length.longest_ms));
+            let time = Duration::from_millis(rng.random_range(1000..longest_ms));
             // With pairs, one of them follows each round of single failures.
             let (round, place) = match length.has_pairs && !self.lies {
                 true => (turn / (FAULTS.len() + 1), turn % (FAULTS.len() + 1)),
@@ -301,7 +302,7 @@ impl Trial {
             }
             calm(
                 load,
-                Duration::from_millis(rng.random_range(1000..length.longest_ms / 2)),
+                Duration::from_millis(rng.random_range(1000..longest_ms / 2)),
             );
         }
         if !self.lies && !load.ended.load(Relaxed) {
