@@ -79,11 +79,15 @@ impl Cluster {
         time: Duration,
         load: &Load<'_>,
     ) -> Result<Window> {
+        // A node that is still on its way back would look like a takeover.
+        let was_whole = self.etcd.is_some() && self.ring_of(node, self.nodes.len());
         let began = Instant::now();
         self.begin(fault, node)?;
         match fault {
-            Fault::Kill | Fault::End | Fault::Cut => self.watch(node, began, time, load),
-            Fault::Stop | Fault::Unseen | Fault::Registry => calm(load, time),
+            Fault::Kill | Fault::End | Fault::Cut if was_whole => {
+                self.watch(node, began, time, load)
+            }
+            _ => calm(load, time.saturating_sub(began.elapsed())),
         }
         self.end(fault, node, began)
     }
@@ -148,14 +152,16 @@ impl Cluster {
         }
     }
 
+    /// True if the node after `node` is in a ring of so many nodes, which has settled.
+    fn ring_of(&self, node: usize, nodes: usize) -> bool {
+        let status = self.nodes[(node + 1) % self.nodes.len()].status();
+        status.is_ok_and(|status| status["ring_nodes"] == nodes && status["settled"] == true)
+    }
+
     /// Waits, and notes when the other nodes own the keys of `node`.
     fn watch(&mut self, node: usize, began: Instant, time: Duration, load: &Load<'_>) {
-        let other = (node + 1) % self.nodes.len();
-        let rest = self.nodes.len() as u64 - 1;
-        while self.etcd.is_some() && began.elapsed() < time {
-            let status = self.nodes[other].status();
-            if status.is_ok_and(|status| status["ring_nodes"] == rest && status["settled"] == true)
-            {
+        while began.elapsed() < time {
+            if self.ring_of(node, self.nodes.len() - 1) {
                 self.takeovers.push(began.elapsed());
                 break;
             }
