@@ -46,7 +46,7 @@ mod tests {
             "",
             "yesterday",
             "Fri, 24 May 2013 00:00:00 +9900",
-            "Fri, 31 Dec 9999 23:59:59 -0001",
+            "Fri, 31 Dec 9999 23:59:59 -0100",
             &comments,
         ] {
             assert_eq!(of_http(wrong), None, "{wrong}");
