@@ -115,7 +115,14 @@ impl MessageQueue for Queue {
     }
 }
 
-/// A server that reads a queue, and nothing over HTTP.
+/// A server that reads a queue, and has got its first heartbeat back.
+async fn heard(timeout_seconds: u64) -> (Arc<Queue>, Rig) {
+    let queue = Queue::new();
+    let rig = rig(&queue, timeout_seconds).await;
+    until("its own heartbeat", || rig.cache.is_notified()).await;
+    (queue, rig)
+}
+
 async fn rig(queue: &Arc<Queue>, timeout_seconds: u64) -> Rig {
     let clock = Clock::real();
     let origin = Arc::new(MemoryOrigin::default());
@@ -152,9 +159,7 @@ const LONG_SECONDS: u64 = 3_600;
 
 #[tokio::test]
 async fn messages_of_a_queue_take_the_place_of_requests() {
-    let queue = Queue::new();
-    let rig = rig(&queue, LONG_SECONDS).await;
-    until("its own heartbeat", || rig.cache.is_notified()).await;
+    let (queue, rig) = heard(LONG_SECONDS).await;
     let read = async || rig.get("/bucket/key", &[]).await.text().to_owned();
     assert_eq!(read().await, "first");
     rig.origin.store("bucket", "key", "second");
@@ -178,9 +183,7 @@ async fn messages_of_a_queue_take_the_place_of_requests() {
 
 #[tokio::test]
 async fn a_queue_that_fails_may_have_lost_messages() {
-    let queue = Queue::new();
-    let rig = rig(&queue, LONG_SECONDS).await;
-    until("its own heartbeat", || rig.cache.is_notified()).await;
+    let (queue, rig) = heard(LONG_SECONDS).await;
     queue.faults.store(6, Relaxed);
     until("failures", || queue.faults.load(Relaxed) == 0).await;
     assert!(!rig.cache.is_notified());
@@ -189,9 +192,7 @@ async fn a_queue_that_fails_may_have_lost_messages() {
 
 #[tokio::test]
 async fn a_late_heartbeat_tells_that_messages_are_late() {
-    let queue = Queue::new();
-    let rig = rig(&queue, LONG_SECONDS).await;
-    until("its own heartbeat", || rig.cache.is_notified()).await;
+    let (queue, rig) = heard(LONG_SECONDS).await;
     let late = queue.heartbeat(LONG_SECONDS + 60);
     queue.process(&late, FIRST_MS).await;
     assert!(!rig.cache.is_notified());
@@ -202,9 +203,7 @@ async fn a_late_heartbeat_tells_that_messages_are_late() {
 
 #[tokio::test]
 async fn a_queue_that_another_server_reads_is_not_relied_on() {
-    let queue = Queue::new();
-    let rig = rig(&queue, LONG_SECONDS).await;
-    until("its own heartbeat", || rig.cache.is_notified()).await;
+    let (queue, rig) = heard(LONG_SECONDS).await;
     // Its clock does not matter.
     let of_another = r#"{"floe":"another","unix_seconds":1,"nanoseconds":1}"#;
     // One that an earlier run of this server left.
@@ -219,9 +218,7 @@ async fn a_queue_that_another_server_reads_is_not_relied_on() {
 
 #[tokio::test]
 async fn a_queue_that_goes_silent_is_not_relied_on() {
-    let queue = Queue::new();
-    let rig = rig(&queue, 1).await;
-    until("its own heartbeat", || rig.cache.is_notified()).await;
+    let (queue, rig) = heard(1).await;
     queue.faults.store(u64::MAX, Relaxed);
     until("the silence", || !rig.cache.is_notified()).await;
 }

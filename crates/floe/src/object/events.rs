@@ -54,43 +54,48 @@ impl Events {
 mod tests {
     use super::*;
 
+    const TIMEOUT: Duration = Duration::from_secs(10);
+
+    fn at(seconds: u64) -> Tick {
+        Tick::ZERO + Duration::from_secs(seconds)
+    }
+
     #[test]
     fn a_silence_or_a_miss_ends_a_session_for_good() {
-        let at = |seconds: u64| Tick::ZERO + Duration::from_secs(seconds);
-        let timeout = Duration::from_secs(10);
         let events = Events::default();
-        assert_eq!(events.session(at(100), timeout), None);
-        events.hear(at(100), at(100), timeout);
-        let first = events.session(at(100), timeout).unwrap();
-        events.hear(at(110), at(110), timeout);
-        assert_eq!(events.session(at(120), timeout), Some(first));
-        assert_eq!(events.session(at(121), timeout), None);
+        assert_eq!(events.session(at(100), TIMEOUT), None);
+        events.hear(at(100), at(100), TIMEOUT);
+        let first = events.session(at(100), TIMEOUT).unwrap();
+        events.hear(at(110), at(110), TIMEOUT);
+        assert_eq!(events.session(at(120), TIMEOUT), Some(first));
+        assert_eq!(events.session(at(121), TIMEOUT), None);
         // It was seen to have ended.
-        assert_eq!(events.session(at(115), timeout), None);
-        events.hear(at(121), at(121), timeout);
-        let second = events.session(at(121), timeout).unwrap();
+        assert_eq!(events.session(at(115), TIMEOUT), None);
+        events.hear(at(121), at(121), TIMEOUT);
+        let second = events.session(at(121), TIMEOUT).unwrap();
         assert_ne!(second, first);
         // Nothing asked between this silence and the next message.
-        events.hear(at(132), at(132), timeout);
-        let third = events.session(at(132), timeout).unwrap();
+        events.hear(at(132), at(132), TIMEOUT);
+        let third = events.session(at(132), TIMEOUT).unwrap();
         assert_ne!(third, second);
         events.miss();
-        assert_eq!(events.session(at(132), timeout), None);
-        events.hear(at(132), at(132), timeout);
-        assert_ne!(events.session(at(132), timeout), Some(third));
+        assert_eq!(events.session(at(132), TIMEOUT), None);
+        events.hear(at(132), at(132), TIMEOUT);
+        assert_ne!(events.session(at(132), TIMEOUT), Some(third));
     }
+
     #[test]
     fn late_news_says_nothing_and_counts_from_when_it_was_sent() {
-        let at = |seconds: u64| Tick::ZERO + Duration::from_secs(seconds);
-        let timeout = Duration::from_secs(10);
         let events = Events::default();
-        events.hear(at(89), at(100), timeout);
-        assert_eq!(events.session(at(100), timeout), None);
-        events.hear(at(95), at(100), timeout);
-        let first = events.session(at(105), timeout).unwrap();
+        let session_after = |sent: u64, heard: u64, seconds: u64| {
+            events.hear(at(sent), at(heard), TIMEOUT);
+            events.session(at(seconds), TIMEOUT)
+        };
+        assert_eq!(session_after(89, 100, 100), None);
+        let first = session_after(95, 100, 105);
+        assert!(first.is_some());
         // An older one that comes later keeps the newer one's time.
-        events.hear(at(92), at(102), timeout);
-        assert_eq!(events.session(at(105), timeout), Some(first));
-        assert_eq!(events.session(at(106), timeout), None);
+        assert_eq!(session_after(92, 102, 105), first);
+        assert_eq!(events.session(at(106), TIMEOUT), None);
     }
 }

@@ -30,16 +30,6 @@ pub struct EventsConfig {
     pub max_connections: u32,
 }
 
-impl fmt::Debug for EventsConfig {
-    /// Hides the token.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventsConfig")
-            .field("listen", &self.listen)
-            .field("queue", &self.queue)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Default for EventsConfig {
     fn default() -> Self {
         EventsConfig {
@@ -50,6 +40,14 @@ impl Default for EventsConfig {
             tls_key: PathBuf::new(),
             max_connections: 64,
         }
+    }
+}
+
+impl fmt::Debug for EventsConfig {
+    /// Hides the token.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let EventsConfig { listen, queue, .. } = self;
+        write!(f, "EventsConfig({listen:?}, {queue:?})")
     }
 }
 

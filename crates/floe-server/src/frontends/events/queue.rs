@@ -3,9 +3,9 @@
 //! A queue gives each message to one of its readers, in any order and at any time. So its
 //! notifications only say what has changed. That they arrive is told by heartbeats: messages
 //! that the server puts into its queue. One that comes back within the timeout counts, from when
-//! it was sent. One that comes back late ends the trust in what was validated before, as do
-//! a request for messages that fails, since the queue may have handed some out, and
-//! the heartbeat of another server, which gets a part of the messages.
+//! it was sent. One that comes back late ends the trust in what was validated before. So does a
+//! request for messages that fails, since the queue may have handed some out, and the heartbeat
+//! of another server, which gets a part of the messages.
 
 use std::future::Future;
 use std::sync::Arc;
