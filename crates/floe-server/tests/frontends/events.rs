@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use floe::Origin;
@@ -26,6 +26,8 @@ struct Queue {
     heartbeats: Mutex<Vec<String>>,
     /// Requests that fail from now on.
     faults: AtomicU64,
+    /// Another reader takes the next heartbeat.
+    loses: AtomicBool,
 }
 
 /// By the clock of the queue, the time of the first heartbeat of the server.
@@ -39,6 +41,7 @@ impl Queue {
             deleted: Mutex::default(),
             heartbeats: Mutex::default(),
             faults: AtomicU64::new(0),
+            loses: AtomicBool::new(false),
         })
     }
 
@@ -106,6 +109,9 @@ impl MessageQueue for Queue {
         self.check()?;
         let sent = FIRST_MS + self.heartbeats.lock().len() as u64;
         self.heartbeats.lock().push(body.to_owned());
+        if self.loses.swap(false, Relaxed) {
+            return Ok(());
+        }
         self.waiting.lock().push_back(QueueMessage {
             receipt: body.into(),
             body: body.into(),
@@ -213,6 +219,20 @@ async fn a_queue_that_another_server_reads_is_not_relied_on() {
     assert!(!rig.cache.is_notified());
     let own = queue.heartbeat(0);
     queue.process(&own, FIRST_MS + 2).await;
+    assert!(!rig.cache.is_notified());
+}
+
+/// Something takes a heartbeat, and puts none of its own into the queue.
+#[tokio::test]
+async fn a_queue_that_a_silent_reader_shares_is_not_relied_on() {
+    let (queue, rig) = heard(4).await;
+    queue.loses.store(true, Relaxed);
+    until("a lost heartbeat", || !queue.loses.load(Relaxed)).await;
+    // Later ones come back, until the lost one is missed.
+    until("the loss", || !rig.cache.is_notified()).await;
+    // It is no silence: further ones come back, and do not count for long.
+    let sent = queue.heartbeats.lock().len();
+    until("two more", || queue.heartbeats.lock().len() >= sent + 2).await;
     assert!(!rig.cache.is_notified());
 }
 

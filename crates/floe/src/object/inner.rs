@@ -11,7 +11,7 @@ use super::budget::Budget;
 use super::cache_only::{CacheOnly, NamesError};
 use super::config::{Consistency, ObjectConfig, ObjectConfigError};
 use super::error::ObjectError;
-use super::events::Events;
+use super::events::{Events, Time};
 use super::flight::Flights;
 use super::loads::Loads;
 use super::peer::Peers;
@@ -122,7 +122,7 @@ impl Inner {
     /// The session of notifications, if they arrive.
     pub(super) fn session(&self) -> Option<u64> {
         self.events
-            .session(self.clock.now_with_sleep(), self.config.events_timeout())
+            .session(Time::now(&self.clock), self.config.events_timeout())
     }
 
     /// Deletes an object's metadata record durably.

@@ -45,7 +45,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use floe_core::Tick;
 use floe_device::{Clock, SendableMemory};
 use futures::future::{join_all, try_join_all};
 use futures::{StreamExt, TryStreamExt};
@@ -72,7 +71,7 @@ use crate::origin::{
 use crate::store::Store;
 use background::Background;
 use budget::Budget;
-use events::Events;
+use events::{Events, Time};
 use flight::{FlightReader, Flights};
 use inner::{CacheOnlyOrigin, Inner};
 use loads::Loads;
@@ -476,13 +475,8 @@ impl ObjectCache {
     /// [`ObjectConfig::events_timeout_seconds`] ago says nothing.
     pub fn hear_notifications(&self, age: Duration) {
         let inner = &self.inner;
-        let now = inner.clock.now_with_sleep();
-        let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
-        let Some(sent) = now.0.checked_sub(age) else {
-            return;
-        };
         let timeout = inner.config.events_timeout();
-        inner.events.hear(Tick(sent), now, timeout);
+        inner.events.hear(age, Time::now(&inner.clock), timeout);
     }
 
     /// A notification could not be taken: until the next one, mode `events` is `etag`, and

@@ -73,6 +73,7 @@ impl Frontend for EventsFrontend {
             let (receiver, drain) = (Arc::clone(&self.state), serving.shutdown.drain.clone());
             serving.shutdown.tasks.spawn(async move {
                 drain.run_until_cancelled(consumer.run(&receiver)).await;
+                receiver.cache.miss_notification();
             });
         }
         let Some(listener) = listener else {

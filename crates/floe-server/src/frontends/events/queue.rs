@@ -4,9 +4,11 @@
 //! notifications only say what has changed. That they arrive is told by heartbeats: messages
 //! that the server puts into its queue. One that comes back within the timeout counts, from when
 //! it was sent. One that comes back late ends the trust in what was validated before. So does a
-//! request for messages that fails, since the queue may have handed some out, and the heartbeat
-//! of another server, which gets a part of the messages.
+//! request for messages that fails, since the queue may have handed some out. One that does not
+//! come back, or the heartbeat of another server, tells that something else reads the queue,
+//! which is not trusted for a long time then.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -71,12 +73,15 @@ pub(super) struct Consumer {
 /// What is known of other servers that read the queue.
 #[derive(Debug, Default)]
 struct Others {
-    /// When the queue got the first heartbeat of this run, in milliseconds by its clock.
+    /// When the queue got the earliest heartbeat of this run that came back, in milliseconds by
+    /// its clock.
     own_first_ms: Option<u64>,
     /// When it got the newest one of another run.
     newest_ms: Option<u64>,
     /// Nothing is heard before this time.
     distrusted_until: Tick,
+    /// When the heartbeats were sent that have not come back, in nanoseconds.
+    under_way: VecDeque<u64>,
 }
 
 /// A kind of request to the queue.
@@ -139,7 +144,7 @@ impl Consumer {
     /// Reads until it is dropped. Messages that are not processed by then are delivered again.
     pub(super) async fn run(&self, receiver: &Receiver) {
         let readers = (0..READERS).map(|_| self.read(receiver));
-        futures::join!(join_all(readers), self.send_heartbeats());
+        futures::join!(join_all(readers), self.send_heartbeats(receiver));
     }
 
     async fn read(&self, receiver: &Receiver) {
@@ -149,6 +154,7 @@ impl Consumer {
             let received = self.within(RECEIVE_LIMIT, self.queue.receive()).await;
             let Some(messages) = self.receive.note(received) else {
                 receiver.cache.miss_notification();
+                self.forget_heartbeats();
                 self.clock.sleep(pause).await;
                 pause = (pause * 2).min(PAUSE_MAX);
                 continue;
@@ -201,7 +207,12 @@ impl Consumer {
         let mut others = self.others.lock();
         let newest_of_others = match is_own {
             true => {
-                others.own_first_ms = others.own_first_ms.or(sent_ms);
+                let sent_ms = sent_ms.unwrap_or(0);
+                let first = others.own_first_ms.unwrap_or(sent_ms);
+                others.own_first_ms = Some(first.min(sent_ms));
+                others
+                    .under_way
+                    .retain(|sent| *sent != heartbeat.nanoseconds);
                 others.newest_ms.take()
             }
             // A queue that tells no times is taken for shared.
@@ -217,13 +228,7 @@ impl Consumer {
             (None, _) => false,
         };
         if is_shared {
-            others.distrusted_until = now + self.timeout * TIMEOUTS_OF_DISTRUST;
-            receiver.cache.miss_notification();
-            receiver.refused.add(1);
-            tracing::error!(
-                "another server reads the queue of events.queue, and each gets a part of the \
-                 notifications; give every server a queue of its own, for instance behind SNS"
-            );
+            self.distrust(&mut others, receiver);
         }
         if !is_own || now < others.distrusted_until {
             return;
@@ -235,7 +240,8 @@ impl Consumer {
             .unix_seconds()
             .saturating_sub(heartbeat.unix_seconds);
         let age = now.since(Tick(heartbeat.nanoseconds));
-        let age = age.max(Duration::from_secs(by_wall));
+        // Its seconds are rounded down at both ends.
+        let age = age.max(Duration::from_secs(by_wall.saturating_sub(1)));
         if age <= self.timeout {
             receiver.messages.add(1);
             receiver.cache.hear_notifications(age);
@@ -245,16 +251,48 @@ impl Consumer {
         }
     }
 
-    async fn send_heartbeats(&self) {
+    /// The queue is not this server's alone.
+    fn distrust(&self, others: &mut Others, receiver: &Receiver) {
+        others.distrusted_until = self.clock.now_with_sleep() + self.timeout * TIMEOUTS_OF_DISTRUST;
+        receiver.cache.miss_notification();
+        receiver.refused.add(1);
+        tracing::error!(
+            "something else reads the queue of events.queue, and each reader gets a part of the \
+             notifications; give every server a queue of its own, for instance behind SNS"
+        );
+    }
+
+    /// After a failure nothing tells whether those that do not come back are lost.
+    fn forget_heartbeats(&self) {
+        self.others.lock().under_way.clear();
+    }
+
+    /// Looks for a heartbeat that did not come back: another reader has it.
+    fn miss_lost_heartbeats(&self, receiver: &Receiver) {
+        let now = self.clock.now_with_sleep();
+        let mut others = self.others.lock();
+        let is_lost = |sent: &u64| now.since(Tick(*sent)) > self.timeout;
+        if others.under_way.front().is_some_and(is_lost) {
+            others.under_way.retain(|sent| !is_lost(sent));
+            self.distrust(&mut others, receiver);
+        }
+    }
+
+    async fn send_heartbeats(&self, receiver: &Receiver) {
         let interval = self.timeout / HEARTBEATS_PER_TIMEOUT;
         let mut pause = PAUSE;
         loop {
+            self.miss_lost_heartbeats(receiver);
             let heartbeat = Heartbeat {
                 floe: self.name.clone(),
                 unix_seconds: self.clock.unix_seconds(),
                 nanoseconds: self.clock.now_with_sleep().0,
             };
             let body = serde_json::to_string(&heartbeat).unwrap_or_default();
+            self.others
+                .lock()
+                .under_way
+                .push_back(heartbeat.nanoseconds);
             let sent = self.within(REQUEST_LIMIT, self.queue.send(&body)).await;
             match self.send.note(sent) {
                 Some(()) => {
@@ -262,6 +300,7 @@ impl Consumer {
                     self.clock.sleep(interval).await;
                 }
                 None => {
+                    self.forget_heartbeats();
                     self.clock.sleep(pause.min(interval)).await;
                     pause = (pause * 2).min(PAUSE_MAX);
                 }

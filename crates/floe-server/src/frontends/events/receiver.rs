@@ -88,8 +88,10 @@ impl Receiver {
             drop(place);
             answer
         });
-        let panicked = |_| (StatusCode::INTERNAL_SERVER_ERROR, "stopped\n".to_owned());
-        taken.await.unwrap_or_else(panicked)
+        taken.await.unwrap_or_else(|_| {
+            self.cache.miss_notification();
+            (StatusCode::INTERNAL_SERVER_ERROR, "stopped\n".to_owned())
+        })
     }
 
     /// Takes a message; the status is that of its answer. `is_timely` tells that it comes from
