@@ -82,6 +82,7 @@ impl Cluster {
         // A node that is still on its way back would look like a takeover.
         let was_whole = self.etcd.is_some() && self.ring_of(node, self.nodes.len());
         let began = Instant::now();
+        load.excuse(DETECTION);
         self.begin(fault, node)?;
         match fault {
             Fault::Kill | Fault::End | Fault::Cut if was_whole => {
@@ -89,7 +90,7 @@ impl Cluster {
             }
             _ => calm(load, time.saturating_sub(began.elapsed())),
         }
-        self.end(fault, node, began)
+        self.end(fault, node, began, load)
     }
 
     /// Failures of two nodes: the second one begins during the first one, and ends after it.
@@ -101,14 +102,16 @@ impl Cluster {
         load: &Load<'_>,
     ) -> Result<[Window; 2]> {
         let first = Instant::now();
+        load.excuse(DETECTION);
         self.begin(faults[0], nodes[0])?;
         calm(load, time / 4);
         let second = Instant::now();
+        load.excuse(DETECTION);
         self.begin(faults[1], nodes[1])?;
         calm(load, time);
-        let first = self.end(faults[0], nodes[0], first)?;
+        let first = self.end(faults[0], nodes[0], first, load)?;
         calm(load, time / 4);
-        Ok([first, self.end(faults[1], nodes[1], second)?])
+        Ok([first, self.end(faults[1], nodes[1], second, load)?])
     }
 
     fn begin(&mut self, fault: Fault, node: usize) -> Result<()> {
@@ -127,7 +130,13 @@ impl Cluster {
         }
     }
 
-    fn end(&mut self, fault: Fault, node: usize, began: Instant) -> Result<Window> {
+    fn end(
+        &mut self,
+        fault: Fault,
+        node: usize,
+        began: Instant,
+        load: &Load<'_>,
+    ) -> Result<Window> {
         let machine = self.nodes[node].machine;
         match fault {
             Fault::Kill | Fault::End => self.running[node] = Some(self.nodes[node].start()?),
@@ -135,6 +144,7 @@ impl Cluster {
             Fault::Unseen => PROXIES[0].hear(machine)?,
             Fault::Stop | Fault::Registry => self.signal(fault, node, "CONT")?,
         }
+        load.excuse(DETECTION);
         Ok(Window {
             fault,
             node,

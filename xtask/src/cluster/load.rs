@@ -12,6 +12,7 @@ use anyhow::anyhow;
 use super::body::{self, CELL_BYTES};
 use super::history::{History, Value};
 use super::mix::{Action, KEYS, Protocol, Recorded, Step, Steps};
+use super::network::PROXIES;
 use super::objects::{ObjectClient, Signing, node_name};
 use crate::blackbox::memcached::Client;
 
@@ -27,8 +28,12 @@ pub(super) struct Counts {
     /// Those with an answer.
     pub(super) operations: AtomicU64,
     pub(super) reads: AtomicU64,
+    /// Those that began when proxies must have noticed every failure.
+    pub(super) judged: AtomicU64,
     pub(super) hits: AtomicU64,
-    pub(super) written: AtomicU64,
+    /// The beginning of the latest answered write of each proxy's clients, in milliseconds since
+    /// the load began.
+    pub(super) written_ms: [AtomicU64; PROXIES.len()],
     /// Writes that a node refused.
     pub(super) refused: AtomicU64,
     /// Reads without an answer.
@@ -57,6 +62,9 @@ pub(super) struct Load<'a> {
     /// The node that served each object.
     pub(super) served_by: Mutex<Vec<Served>>,
     next_value: AtomicU64,
+    began: Instant,
+    /// Reads that begin earlier are not judged, in milliseconds since then.
+    excused_ms: AtomicU64,
 }
 
 /// An object that was read through HAProxy.
@@ -76,6 +84,8 @@ enum Link {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClientOptions {
     pub(super) proxy: SocketAddr,
+    /// The number of the proxy.
+    pub(super) place: usize,
     pub(super) signing: Signing,
     /// It follows the recorded mix, if there is one.
     pub(super) is_recorded: bool,
@@ -95,6 +105,8 @@ impl<'a> Load<'a> {
             wrong: Mutex::default(),
             served_by: Mutex::default(),
             next_value: AtomicU64::new(1),
+            began: Instant::now(),
+            excused_ms: AtomicU64::new(0),
         }
     }
 
@@ -106,7 +118,7 @@ impl<'a> Load<'a> {
         while !self.ended.load(Relaxed) {
             let done = match link.take() {
                 Some(mut open) => self
-                    .operate(&steps.next(), &mut open, options.proxy)
+                    .operate(&steps.next(), &mut open, options)
                     .map(|()| Some(open)),
                 None => self.open(options).map(Some).map_err(Failure::from),
             };
@@ -138,11 +150,43 @@ impl<'a> Load<'a> {
         })
     }
 
-    fn operate(&self, step: &Step, link: &mut Link, proxy: SocketAddr) -> Result<(), Failure> {
+    /// Reads that begin in a while are not judged: proxies have yet to notice a failure, or its
+    /// end.
+    pub(super) fn excuse(&self, time: Duration) {
+        let until = self.began.elapsed() + time;
+        self.excused_ms.store(until.as_millis() as u64, Relaxed);
+    }
+
+    /// True if the clients of each proxy have had a write answered that began after `moment`.
+    pub(super) fn has_written_since(&self, moment: Instant) -> bool {
+        let moment = moment.saturating_duration_since(self.began).as_millis() as u64;
+        let mut latest = self.counts.written_ms.iter();
+        latest.all(|latest| latest.load(Relaxed) > moment)
+    }
+
+    /// The time since any write was answered.
+    pub(super) fn silence(&self) -> Duration {
+        let latest = self.counts.written_ms.iter();
+        let latest = latest.map(|latest| latest.load(Relaxed)).max();
+        let latest = Duration::from_millis(latest.unwrap_or(0));
+        self.began.elapsed().saturating_sub(latest)
+    }
+
+    fn written(&self, place: usize, start: Instant) {
+        let began = start.saturating_duration_since(self.began).as_millis() as u64;
+        self.counts.written_ms[place].fetch_max(began, Relaxed);
+    }
+
+    fn operate(&self, step: &Step, link: &mut Link, options: ClientOptions) -> Result<(), Failure> {
+        let ClientOptions { proxy, place, .. } = options;
         let start = Instant::now();
         match step.action {
             Action::Read | Action::ReadMany => {
                 self.counts.reads.fetch_add(1, Relaxed);
+                let excused = Duration::from_millis(self.excused_ms.load(Relaxed));
+                if self.began.elapsed() > excused {
+                    self.counts.judged.fetch_add(1, Relaxed);
+                }
                 let read = match (&mut *link, step.action) {
                     (Link::Memcached(client), Action::ReadMany) => {
                         self.read_many(client, step.key, start).map(|()| true)
@@ -163,18 +207,24 @@ impl<'a> Load<'a> {
                 }
                 if !read? && step.fills {
                     self.counts.operations.fetch_add(1, Relaxed);
-                    self.write(link, step, Instant::now())?;
+                    self.write(link, step, place, Instant::now())?;
                 }
             }
-            Action::Write => self.write(link, step, start)?,
-            Action::Exchange => self.exchange(link, step, start)?,
+            Action::Write => self.write(link, step, place, start)?,
+            Action::Exchange => self.exchange(link, step, place)?,
             Action::Delete => self.delete(link, step.key, start)?,
         }
         self.counts.operations.fetch_add(1, Relaxed);
         Ok(())
     }
 
-    fn write(&self, link: &mut Link, step: &Step, start: Instant) -> Result<(), Failure> {
+    fn write(
+        &self,
+        link: &mut Link,
+        step: &Step,
+        place: usize,
+        start: Instant,
+    ) -> Result<(), Failure> {
         let key = step.key;
         let value = self.next_value.fetch_add(1, Relaxed);
         self.history.begin(key, value);
@@ -193,15 +243,17 @@ impl<'a> Load<'a> {
             }
         };
         if is_stored {
-            self.counts.written.fetch_add(1, Relaxed);
+            self.written(place, start);
             self.history.answered(key, Some(value), start);
+        } else {
+            self.history.refused(key, value);
         }
         Ok(())
     }
 
     /// Replaces a value by another one, if it is still the newest.
-    fn exchange(&self, link: &mut Link, step: &Step, start: Instant) -> Result<(), Failure> {
-        let key = step.key;
+    fn exchange(&self, link: &mut Link, step: &Step, place: usize) -> Result<(), Failure> {
+        let (key, start) = (step.key, Instant::now());
         let Link::Memcached(client) = link else {
             return Ok(());
         };
@@ -216,9 +268,10 @@ impl<'a> Load<'a> {
         let bytes = body::of_value(value, step.cells);
         let answer = client.store("cas", &name(key), &bytes, Some(item.cas))?;
         if matches!(answer.as_str(), "EXISTS" | "NOT_FOUND") || !self.is_done(&answer, "STORED")? {
+            self.history.refused(key, value);
             return Ok(());
         }
-        self.counts.written.fetch_add(1, Relaxed);
+        self.written(place, start);
         // It says that the old value was the newest until then.
         self.history.check(key, old, start).map_err(wrong)?;
         self.history.answered(key, Some(value), start);
