@@ -329,3 +329,14 @@ def run(body, origin="s3", settings=None, users=None):
         finally:
             rig.close()
     print("all checks passed")
+
+
+def run_parts(*parts, **options):
+    """As `run`, for parts of which later ones use the objects of earlier ones."""
+
+    def in_turn(rig):
+        for part in parts:
+            print(f"-- {part.__doc__}")
+            part(rig)
+
+    run(in_turn, **options)

@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 
-from _floe import BUCKET, FLOE_KEYS, ORIGINS, by_url, check, pattern, run
+from _floe import BUCKET, FLOE_KEYS, ORIGINS, by_url, check, pattern, run_parts
 
 MIB = 1 << 20
 ROOT = f"s3://{BUCKET}"
@@ -233,13 +233,7 @@ def wrong_keys(rig):
     check("  and nothing was written", not os.path.exists(target) or os.path.getsize(target) == 0)
 
 
-def everything(rig):
-    """All of it, in an order in which later parts use earlier ones' objects."""
-    for part in (
-        files, listing, ranges, parts, copies, markers, conditions, presigned, trees, wrong_keys,
-    ):
-        print(f"-- {part.__doc__}")
-        part(rig)
-
-
-run(everything, ORIGINS)
+run_parts(
+    files, listing, ranges, parts, copies, markers, conditions, presigned, trees, wrong_keys,
+    origin=ORIGINS,
+)

@@ -4,7 +4,7 @@ import hashlib
 import os
 import signal
 
-from _floe import BUCKET, FLOE_KEYS, Failure, by_url, check, pattern, refused, run, s3_client
+from _floe import BUCKET, FLOE_KEYS, Failure, by_url, check, pattern, refused, run_parts, s3_client
 
 MIB = 1 << 20
 KEPT = "kept"
@@ -180,12 +180,8 @@ def restart(rig):
     check("the listing has those that are left", listed(rig, Prefix="crash/") == sorted(whole))
 
 
-def body(rig):
-    """Runs the parts in turn."""
-    for part in (buckets, objects, conditions, listings, uploads, copies, presigned, capacity, restart):
-        print(f"-- {part.__doc__}")
-        part(rig)
-
-
 if __name__ == "__main__":
-    run(body, settings=settings)
+    run_parts(
+        buckets, objects, conditions, listings, uploads, copies, presigned, capacity, restart,
+        settings=settings,
+    )

@@ -6,7 +6,7 @@ import time
 from boto3.s3.transfer import TransferConfig
 from botocore import UNSIGNED
 
-from _floe import BUCKET, FLOE_KEYS, by_url, check, pattern, refused, run, s3_client
+from _floe import BUCKET, FLOE_KEYS, by_url, check, pattern, refused, run_parts, s3_client
 
 MIB = 1 << 20
 
@@ -295,13 +295,7 @@ def metrics(rig):
         check(f"the metrics show {turn} (x-floe-cache: {header})", after == expected, after)
 
 
-def everything(rig):
-    """All of it, in an order in which later parts use earlier ones' objects."""
-    for part in (
-        reads, ranges, conditions, writes, multipart, copied_parts, left_to_the_origin, listings, copies_and_deletes, signatures, metrics,
-    ):
-        print(f"-- {part.__doc__}")
-        part(rig)
-
-
-run(everything)
+run_parts(
+    reads, ranges, conditions, writes, multipart, copied_parts, left_to_the_origin, listings,
+    copies_and_deletes, signatures, metrics,
+)

@@ -3,7 +3,7 @@
 import hashlib
 import os
 
-from _floe import BUCKET, check, pattern, refused, run
+from _floe import BUCKET, check, pattern, refused, run_parts
 
 MIB = 1 << 20
 
@@ -107,11 +107,4 @@ def tags(rig):
     check("  and deletes", got[0] == 404, got)
 
 
-def everything(rig):
-    """All of it."""
-    for part in (buckets, keys, tags, uploads):
-        print(f"-- {part.__doc__}")
-        part(rig)
-
-
-run(everything, origin="directory")
+run_parts(buckets, keys, tags, uploads, origin="directory")

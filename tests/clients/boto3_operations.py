@@ -7,7 +7,7 @@ import zlib
 
 from boto3.s3.transfer import TransferConfig
 
-from _floe import BUCKET, FLOE_KEYS, ORIGINS, by_url, check, pattern, refused, run, s3_client
+from _floe import BUCKET, FLOE_KEYS, ORIGINS, by_url, check, pattern, refused, run_parts, s3_client
 
 MIB = 1 << 20
 SIZES = (0, 1, 65_537, 12 * MIB + 17)
@@ -277,13 +277,7 @@ def presigned(rig):
     check("URLs are for their objects and methods", got == [403, 403, 403, 404, (200, b"typed")], got)
 
 
-def everything(rig):
-    """All of it, in an order in which later parts use earlier ones' objects."""
-    for part in (
-        objects, ranges, listings, multipart, part_numbers, checksums, copies, markers, conditions, presigned,
-    ):
-        print(f"-- {part.__doc__}")
-        part(rig)
-
-
-run(everything, ORIGINS)
+run_parts(
+    objects, ranges, listings, multipart, part_numbers, checksums, copies, markers, conditions,
+    presigned, origin=ORIGINS,
+)
