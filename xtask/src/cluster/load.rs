@@ -46,6 +46,8 @@ pub(super) struct FailedRead {
     pub(super) when: Instant,
     pub(super) keys: Vec<usize>,
     pub(super) proxy: SocketAddr,
+    /// It began when proxies must have noticed every failure.
+    pub(super) is_judged: bool,
 }
 
 /// A load on several keys.
@@ -184,9 +186,8 @@ impl<'a> Load<'a> {
             Action::Read | Action::ReadMany => {
                 self.counts.reads.fetch_add(1, Relaxed);
                 let excused = Duration::from_millis(self.excused_ms.load(Relaxed));
-                if self.began.elapsed() > excused {
-                    self.counts.judged.fetch_add(1, Relaxed);
-                }
+                let is_judged = start.duration_since(self.began) > excused;
+                self.counts.judged.fetch_add(u64::from(is_judged), Relaxed);
                 let read = match (&mut *link, step.action) {
                     (Link::Memcached(client), Action::ReadMany) => {
                         self.read_many(client, step.key, start).map(|()| true)
@@ -203,6 +204,7 @@ impl<'a> Load<'a> {
                             _ => vec![step.key],
                         },
                         proxy,
+                        is_judged,
                     });
                 }
                 if !read? && step.fills {

@@ -358,16 +358,10 @@ fn summary(
     let counts = &load.counts;
     let failed = counts.failed.lock().unwrap_or_else(PoisonError::into_inner);
     let is_down = |read: &&FailedRead| windows.iter().any(|window| window.explains(read, owners));
-    let is_early = |read: &&FailedRead| {
-        let near = |at: Instant| read.when >= at && read.when < at + DETECTION;
-        windows
-            .iter()
-            .any(|window| near(window.began) || near(window.ended))
-    };
     let down = failed.iter().filter(is_down).count();
     let late = failed
         .iter()
-        .filter(|read| !is_down(read) && !is_early(read));
+        .filter(|read| read.is_judged && !is_down(read));
     let overlaps = |window: &&Window| {
         windows.iter().any(|other| {
             other.began != window.began && other.began < window.ended && window.began < other.ended
