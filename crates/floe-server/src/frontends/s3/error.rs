@@ -141,18 +141,22 @@ pub(crate) fn with(code: S3ErrorCode, message: String) -> S3Error {
     S3Error::with_message(code, message)
 }
 
-/// Adds to the document of an error what S3's have besides code and message: the condition that
-/// failed, if it is known, and names. `None` if it is no such document.
+/// Adds to the document of an error what S3's have besides code and message: names, and the
+/// request's sole condition if it failed. `None` if it is no such document.
 pub(super) fn completed(
     document: &[u8],
-    condition: Option<&str>,
+    (status, condition): (StatusCode, Option<&str>),
     resource: &str,
     request_id: &str,
 ) -> Option<Vec<u8>> {
     const END: &[u8] = b"</Error>";
     let head = document.strip_suffix(END)?;
-    let condition = condition.map(|name| format!("<Condition>{name}</Condition>"));
-    let condition = condition.unwrap_or_default();
+    let condition = match condition {
+        Some(name) if status == StatusCode::PRECONDITION_FAILED => {
+            format!("<Condition>{name}</Condition>")
+        }
+        _ => String::new(),
+    };
     let resource = quick_xml::escape::escape(resource);
     let more =
         format!("{condition}<Resource>{resource}</Resource><RequestId>{request_id}</RequestId>");

@@ -398,8 +398,6 @@ impl S3Frontend {
             response = closing(response, version);
         }
         if !is_head {
-            let condition =
-                condition.filter(|_| response.status() == StatusCode::PRECONDITION_FAILED);
             complete(&mut response, condition, || self.resource(&uri, host), &id);
         }
         let headers = response.headers_mut();
@@ -585,7 +583,8 @@ fn complete(
         return;
     }
     let document = response.body().bytes();
-    let completed = document.and_then(|body| completed(&body, condition, &resource(), request_id));
+    let failed = (response.status(), condition);
+    let completed = document.and_then(|body| completed(&body, failed, &resource(), request_id));
     if let Some(document) = completed {
         response.headers_mut().remove(CONTENT_LENGTH);
         *response.body_mut() = Body::from(document);

@@ -48,12 +48,11 @@ pub(super) async fn write_error(
     let (parts, body) = error_response(error).into_parts();
     let body = BodyExt::collect(body).await.map_err(io::Error::other)?;
     let status = parts.status;
-    let condition = condition.filter(|_| status == StatusCode::PRECONDITION_FAILED);
     let body = if is_head {
         Bytes::new()
     } else {
         let body = body.to_bytes();
-        completed(&body, condition, resource, request_id).map_or(body, Bytes::from)
+        completed(&body, (status, condition), resource, request_id).map_or(body, Bytes::from)
     };
     let reason = status.canonical_reason().unwrap_or_default();
     // Writing to memory cannot fail.
