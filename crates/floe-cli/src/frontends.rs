@@ -761,15 +761,17 @@ pub(crate) fn config(
         None => reject_without_effect(effective, "peers.", "peers.listen")?,
     }
     let events: EventsConfig = effective.section("events")?;
-    if events.listen.is_none() && !events.queue.is_empty() {
-        for setting in ["events.token", "events.tls_certificate", "events.tls_key"] {
-            reject_without_effect(effective, setting, "events.listen")?;
+    match (events.listen, events.queue.is_empty()) {
+        (Some(_), _) => config.events = Some(events),
+        (None, true) => {
+            reject_without_effect(effective, "events.", "events.listen or events.queue")?
         }
-    }
-    if events.listen.is_some() || !events.queue.is_empty() {
-        config.events = Some(events);
-    } else {
-        reject_without_effect(effective, "events.", "events.listen or events.queue")?;
+        (None, false) => {
+            for setting in ["events.token", "events.tls_"] {
+                reject_without_effect(effective, setting, "events.listen")?;
+            }
+            config.events = Some(events);
+        }
     }
     config.memcached = memcached_config(effective)?;
     config.node = Some(effective.section("node")?);

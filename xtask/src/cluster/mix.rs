@@ -1,4 +1,4 @@
-//! What clients do next: a synthetic mix on a few keys, or one of recorded traces.
+//! The operations of clients: a synthetic mix on a few keys, or one of recorded traces.
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -12,7 +12,7 @@ use super::programs::S3;
 use crate::blackbox::http::{Connection, Response};
 use crate::blackbox::signature::{ACCESS_KEY, SECRET_KEY, presign_v4, presign_v4_by, sign_v4};
 
-/// Where a client puts its signature.
+/// The place of a request's signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signing {
     /// The body is signed too.

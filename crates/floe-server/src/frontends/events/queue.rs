@@ -5,8 +5,8 @@
 //! that the server puts into its queue. One that comes back within the timeout counts, from when
 //! it was sent. One that comes back late ends the trust in what was validated before. So does a
 //! request for messages that fails, since the queue may have handed some out. One that does not
-//! come back, or the heartbeat of another server, tells that something else reads the queue,
-//! which is not trusted for a long time then.
+//! come back, or the heartbeat of another server, tells that something else reads the queue. Then
+//! the server trusts the queue only after a long time without such a sign.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -70,7 +70,7 @@ pub(super) struct Consumer {
     send: Operation,
 }
 
-/// What is known of other servers that read the queue.
+/// Signs of other readers of the queue.
 #[derive(Debug, Default)]
 struct Others {
     /// When the queue got the earliest heartbeat of this run that came back, in milliseconds by

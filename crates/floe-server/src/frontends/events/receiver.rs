@@ -1,4 +1,4 @@
-//! What takes a message, over HTTP or from a queue.
+//! The receiver of messages, over HTTP or from a queue.
 
 use std::sync::Arc;
 use std::time::Duration;
