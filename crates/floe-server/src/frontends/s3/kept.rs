@@ -117,7 +117,8 @@ pub(crate) fn reject_dropped(operation: &str, query: &Query, headers: &HeaderMap
     for (name, value) in headers {
         let name = name.as_str();
         // Every bucket here is without locks.
-        let is_default = name == "x-amz-bucket-object-lock-enabled"
+        let is_default = operation == "CreateBucket"
+            && name == "x-amz-bucket-object-lock-enabled"
             && value.as_bytes().eq_ignore_ascii_case(b"false");
         if name.starts_with("x-amz-") && !is_default && !is_honoured(operation, name) {
             let reason = REASONS.iter().find(|(prefix, _)| name.starts_with(prefix));
