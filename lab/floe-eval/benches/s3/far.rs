@@ -12,12 +12,24 @@ use serde_json::{Value, json};
 
 use crate::AnyError;
 use crate::origin::{FarOrigin, content};
-use crate::peer::{Program, free_address, serving, start};
+use crate::peer::{NGINX_CACHES, Program, free_address, nginx_cache, serving, start};
 
 /// The way to the origin and back.
 const DISTANCE: Duration = Duration::from_millis(20);
 
 const MODES: [&str; 4] = ["etag", "events", "ttl", "immutable"];
+
+/// Whose hits ask the origin.
+const ASKING: [&str; 2] = ["etag", "nginx, revalidating"];
+
+const GIB: u64 = 1 << 30;
+
+/// Misses: the figure, the size of the object, and whether a range of it is read.
+const MISSES: [(&str, u64, bool); 3] = [
+    ("miss of 4 KiB", 4096, false),
+    ("miss of 4 KiB within 1 GiB", GIB, true),
+    ("miss of 4 KiB within 100 GiB", 100 * GIB, true),
+];
 
 const IDLE_CONNECTIONS: usize = 10_000;
 const ACTIVE_CONNECTIONS: usize = 1_000;
@@ -182,11 +194,32 @@ pub(crate) fn run(
         match mode {
             "etag" => {
                 bursts(&server, &origin, rounds / 10, &mut show)?;
-                misses(&mut client, &mut direct, rounds, &mut show)?;
+                misses("", &mut client, &mut direct, &MISSES, rounds, &mut show)?;
             }
             "immutable" => connections(&server, quick, &mut show)?,
             _ => {}
         }
+    }
+    for (name, rule) in NGINX_CACHES {
+        let (_program, address) = match nginx_cache(folder, name, rule, origin.address) {
+            Ok(started) => started,
+            Err(error) => {
+                eprintln!("SKIPPED {name}: {error}");
+                continue;
+            }
+        };
+        let mut client = Client::connect(address)?;
+        let mut direct = Client::connect(origin.address)?;
+        let mut peers = [&mut direct, &mut Client::connect(near.address)?];
+        hits(name, &mut client, &mut peers, &origin, rounds, &mut show)?;
+        misses(
+            name,
+            &mut client,
+            &mut direct,
+            &MISSES[..1],
+            rounds,
+            &mut show,
+        )?;
     }
     Ok(())
 }
@@ -215,7 +248,11 @@ fn hits(
         of_near.push(near.get("4096-hit", None)?.0);
     }
     let (of_origin, of_floe) = (median(of_origin), median(of_floe));
-    let reference = if mode == "etag" { of_origin } else { 0.0 };
+    let reference = if ASKING.contains(&mode) {
+        of_origin
+    } else {
+        0.0
+    };
     show(json!({
         "figure": format!("hit of 4 KiB, {mode}"),
         "p50_us": of_floe.round(),
@@ -268,17 +305,14 @@ fn bursts(
 
 /// First bytes of misses beside those of the origin.
 fn misses(
+    peer: &str,
     client: &mut Client,
     direct: &mut Client,
+    cases: &[(&str, u64, bool)],
     rounds: usize,
     show: &mut impl FnMut(Value),
 ) -> Result<(), AnyError> {
-    const GIB: u64 = 1 << 30;
-    for (name, size, range) in [
-        ("miss of 4 KiB", 4096, false),
-        ("miss of 4 KiB within 1 GiB", GIB, true),
-        ("miss of 4 KiB within 100 GiB", 100 * GIB, true),
-    ] {
+    for &(name, size, range) in cases {
         let (mut of_origin, mut of_floe) = (Vec::new(), Vec::new());
         for round in 0..rounds as u64 {
             let object = format!("{size}-{round}");
@@ -288,8 +322,9 @@ fn misses(
             of_floe.push(client.get(&object, range)?.0);
         }
         let (of_origin, of_floe) = (median(of_origin), median(of_floe));
+        let figure = [name, peer].join(", ");
         show(json!({
-            "figure": name,
+            "figure": figure.trim_end_matches(", "),
             "p50_us": of_floe.round(),
             "origin_p50_us": of_origin.round(),
             "over_origin_us": (of_floe - of_origin).round(),

@@ -48,6 +48,15 @@ impl Drop for Program {
 /// nginx past the page cache.
 const DIRECT: &str = "nginx, directio";
 
+/// Caches of nginx: one that asks nothing, and one that validates each answer.
+pub(crate) const NGINX_CACHES: [(&str, &str); 2] = [
+    ("nginx", "proxy_cache_valid any 1d;"),
+    (
+        "nginx, revalidating",
+        "proxy_cache_valid any 0s; proxy_cache_revalidate on;",
+    ),
+];
+
 /// Ours, by the mode of consistency, and further settings.
 const FLOES: &[(&str, &str, &str, &[&str])] = &[
     ("floe, etag", "nginx, revalidating", "etag", &[]),
@@ -121,13 +130,6 @@ pub(crate) fn serving(floe: &Path, mode: &str, s3: SocketAddr) -> Command {
 /// of these files without a cache. Its buffers are no longer than the files: nginx reads a file
 /// shorter than a buffer through the page cache.
 fn nginx(folder: &Path) -> Result<Vec<Peer>, AnyError> {
-    const CACHES: [(&str, &str); 2] = [
-        ("nginx", "proxy_cache_valid any 1d;"),
-        (
-            "nginx, revalidating",
-            "proxy_cache_valid any 0s; proxy_cache_revalidate on;",
-        ),
-    ];
     let origin = free_address()?;
     let files = format!(
         "server {{ listen {origin}; root {}/origin; }}",
@@ -135,27 +137,14 @@ fn nginx(folder: &Path) -> Result<Vec<Peer>, AnyError> {
     );
     let files = Rc::new(run_nginx(folder, "origin", &files, origin)?);
     let mut peers = Vec::new();
-    for (number, (name, rule)) in CACHES.into_iter().enumerate() {
-        let address = free_address()?;
-        let kept = folder.join(format!("nginx-{number}-cache"));
-        let serve = format!(
-            "proxy_pass http://files; proxy_http_version 1.1; \
-             proxy_set_header Connection \"\"; proxy_cache cache; {rule}"
-        );
-        // Answers of 64 KiB and a head end in a short segment, which waits 40 ms under nopush.
-        let cache = format!(
-            "upstream files {{ server {origin}; keepalive 64; }} \
-             proxy_cache_path {} keys_zone=cache:1m inactive=1d; \
-             server {{ listen {address}; location / {{ {serve} }} \
-             location /bucket/64KiB/ {{ tcp_nopush off; {serve} }} }}",
-            kept.display()
-        );
+    for (name, rule) in NGINX_CACHES {
+        let (program, address) = nginx_cache(folder, name, rule, origin)?;
         peers.push(Peer {
             name,
             rival: "nginx",
             folder: folder.to_owned(),
             address,
-            program: run_nginx(folder, &format!("nginx-{number}"), &cache, address)?,
+            program,
             origin: Some(Rc::clone(&files)),
         });
     }
@@ -176,6 +165,30 @@ fn nginx(folder: &Path) -> Result<Vec<Peer>, AnyError> {
         origin: None,
     });
     Ok(peers)
+}
+
+/// nginx with `proxy_cache` in front of a server.
+pub(crate) fn nginx_cache(
+    folder: &Path,
+    name: &str,
+    rule: &str,
+    origin: SocketAddr,
+) -> Result<(Program, SocketAddr), AnyError> {
+    let address = free_address()?;
+    let name = name.replace(", ", "-");
+    let serve = format!(
+        "proxy_pass http://files; proxy_http_version 1.1; \
+         proxy_set_header Connection \"\"; proxy_cache cache; {rule}"
+    );
+    // Answers of 64 KiB and a head end in a short segment, which waits 40 ms under nopush.
+    let cache = format!(
+        "upstream files {{ server {origin}; keepalive 64; }} \
+         proxy_cache_path {} keys_zone=cache:1m inactive=1d; \
+         server {{ listen {address}; location / {{ {serve} }} \
+         location /bucket/64KiB/ {{ tcp_nopush off; {serve} }} }}",
+        folder.join(format!("{name}-cache")).display()
+    );
+    Ok((run_nginx(folder, &name, &cache, address)?, address))
 }
 
 /// nginx at its best: a worker for each core, open files kept, no log of requests.
