@@ -238,7 +238,7 @@ impl Server {
                 shutdown: shutdown.clone(),
                 metrics: Arc::clone(&metrics),
             };
-            let started = (frontend.serve)(serving).start(name, &shutdown.tasks);
+            let started = (frontend.serve)(serving).start(name, shutdown);
             started.map_err(|source| StartError::Thread {
                 frontend: name,
                 source,
@@ -255,6 +255,7 @@ impl Drop for Server {
         for shutdown in [&self.clients, &self.operators] {
             shutdown.drain.cancel();
             shutdown.abort.cancel();
+            shutdown.end.cancel();
         }
     }
 }

@@ -64,6 +64,7 @@ pub mod membership;
 mod metadata_log;
 pub mod object;
 pub mod origin;
+pub mod runtimes;
 mod slots;
 pub mod store;
 pub mod tiny;

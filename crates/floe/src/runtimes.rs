@@ -1,32 +1,61 @@
-//! The runtime on which a server was started, for the threads of its frontends.
+//! The runtimes of a thread that serves clients: its own, and one that outlives it.
+//!
+//! Such a thread polls its clients' reads itself. The tasks that a read begins in the store must
+//! outlive the thread, so the read is polled in the [`Context`] of a runtime that does. Its
+//! requests to an origin stay on the thread, in the thread's own runtime: each thread that an
+//! answer crosses costs a wake-up.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
+use std::task::{self, Poll};
 
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use tokio::runtime::Handle;
 
-/// A runtime that outlives the threads of frontends. Tasks that a future or a stream spawns
-/// while it is polled or dropped here belong to it, and go on when the thread has ended.
-#[derive(Clone, Debug)]
-pub(crate) struct Home(Handle);
+thread_local! {
+    static OWN: RefCell<Option<Context>> = const { RefCell::new(None) };
+}
 
-impl Home {
-    /// The runtime of the caller.
-    pub(crate) fn here() -> Self {
-        Home(Handle::current())
+/// A runtime that need not be the one that polls. Tasks that a future or a stream spawns while
+/// it is polled or dropped in the context belong to this runtime.
+#[derive(Clone, Debug)]
+pub struct Context(Handle);
+
+impl Context {
+    /// That of the caller.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn here() -> Self {
+        Context(Handle::current())
     }
 
-    /// Polls a future on this thread, and its tasks at home.
-    pub(crate) async fn run<F: Future>(&self, future: F) -> F::Output {
+    /// Makes this runtime the own one of the calling thread: the requests to origins of reads
+    /// that the thread polls run on it. Reads that have not ended when the runtime ends fail, or
+    /// begin again.
+    pub fn own_this_thread(self) {
+        OWN.set(Some(self));
+    }
+
+    /// The own runtime of this thread, if it has one.
+    pub(crate) fn of_this_thread() -> Option<Self> {
+        OWN.with_borrow(Clone::clone)
+    }
+
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.0
+    }
+
+    /// Polls a future on this thread, in the context.
+    pub async fn run<F: Future>(&self, future: F) -> F::Output {
         let mut guest = Guest {
-            home: &self.0,
+            host: &self.0,
             future: pin!(Some(future)),
         };
         poll_fn(|context| {
-            let _home = guest.home.enter();
+            let _entered = guest.host.enter();
             match guest.future.as_mut().as_pin_mut() {
                 Some(future) => future.poll(context),
                 // Unreachable: it is there until the guest is dropped.
@@ -37,40 +66,40 @@ impl Home {
     }
 
     /// As [`run`](Self::run), for a stream.
-    pub(crate) fn stream<T: 'static>(&self, inner: BoxStream<'static, T>) -> BoxStream<'static, T> {
-        let stream = HomeStream {
-            home: self.0.clone(),
+    pub fn stream<T: 'static>(&self, inner: BoxStream<'static, T>) -> BoxStream<'static, T> {
+        let stream = GuestStream {
+            host: self.0.clone(),
             inner: Some(inner),
         };
         stream.boxed()
     }
 }
 
-/// A future that is dropped at home, too.
+/// A future that is dropped in the context, too.
 struct Guest<'a, F> {
-    home: &'a Handle,
+    host: &'a Handle,
     future: Pin<&'a mut Option<F>>,
 }
 
 impl<F> Drop for Guest<'_, F> {
     fn drop(&mut self) {
-        let _home = self.home.enter();
+        let _entered = self.host.enter();
         self.future.set(None);
     }
 }
 
-struct HomeStream<T> {
-    home: Handle,
+struct GuestStream<T> {
+    host: Handle,
     /// None once it is dropped.
     inner: Option<BoxStream<'static, T>>,
 }
 
-impl<T> Stream for HomeStream<T> {
+impl<T> Stream for GuestStream<T> {
     type Item = T;
 
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<Option<T>> {
         let this = &mut *self;
-        let _home = this.home.enter();
+        let _entered = this.host.enter();
         match &mut this.inner {
             Some(inner) => inner.poll_next_unpin(context),
             None => Poll::Ready(None),
@@ -78,9 +107,9 @@ impl<T> Stream for HomeStream<T> {
     }
 }
 
-impl<T> Drop for HomeStream<T> {
+impl<T> Drop for GuestStream<T> {
     fn drop(&mut self) {
-        let _home = self.home.enter();
+        let _entered = self.host.enter();
         self.inner = None;
     }
 }
@@ -110,7 +139,7 @@ mod tests {
     fn tasks_of_a_dropped_future_or_stream_go_on() {
         let (sender, receiver) = mpsc::channel();
         let runtime = tokio::runtime::Builder::new_multi_thread().build().unwrap();
-        let home = runtime.block_on(async { Home::here() });
+        let home = runtime.block_on(async { Context::here() });
         {
             let own = tokio::runtime::Builder::new_current_thread().build();
             own.unwrap().block_on(async {
@@ -133,7 +162,7 @@ mod tests {
     #[test]
     fn tasks_outlive_the_thread_that_polls() {
         let runtime = tokio::runtime::Builder::new_multi_thread().build().unwrap();
-        let home = runtime.block_on(async { Home::here() });
+        let home = runtime.block_on(async { Context::here() });
         let (sender, receiver) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             let own = tokio::runtime::Builder::new_current_thread().build();

@@ -52,6 +52,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
                 "limit",
                 "machine",
                 "membership",
+                "runtimes",
             ],
             &["backing", "metadata_log", "origin", "slots", "value"],
             &["chunk", "tiny", "volume"],

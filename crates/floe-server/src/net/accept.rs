@@ -27,13 +27,15 @@ const KEEPALIVE_PROBES: u32 = 6;
 /// Pause of accepting when the process has no free file descriptors.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
-/// The two steps of a shutdown, and the tasks that it waits for.
+/// The steps of a shutdown, and the tasks that it waits for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shutdown {
     /// Cancelled to accept no more connections and finish the pending requests.
     pub(crate) drain: CancellationToken,
     /// Cancelled to abort all remaining requests.
     pub(crate) abort: CancellationToken,
+    /// Cancelled when the caches need the threads no longer, whose runtimes have their fetches.
+    pub(crate) end: CancellationToken,
     /// All tasks that serve.
     pub(crate) tasks: TaskTracker,
 }

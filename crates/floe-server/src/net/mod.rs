@@ -3,7 +3,6 @@
 mod accept;
 mod activity;
 mod bind;
-mod home;
 mod http;
 mod kept;
 mod listeners;
@@ -18,7 +17,6 @@ mod upload;
 pub(crate) use accept::{Acceptor, Places, Shutdown, accept, next_connection};
 pub(crate) use activity::{Activity, Busy};
 pub(crate) use bind::{BACKLOG, UnixSocket, bind_tcp};
-pub(crate) use home::Home;
 pub(crate) use http::{HttpLimits, Pages, serve_http};
 pub(crate) use kept::{Part, SendKept, send_kept};
 pub(crate) use listeners::{Listeners, ThreadListeners};

@@ -3,9 +3,11 @@
 use std::future::Future;
 use std::io;
 
+use floe::runtimes::Context;
 use futures::future::{BoxFuture, FutureExt as _, LocalBoxFuture};
 use tokio::runtime::{self, Runtime};
-use tokio_util::task::TaskTracker;
+
+use super::accept::Shutdown;
 
 /// The future of a frontend until its shutdown.
 pub(crate) enum Service {
@@ -34,18 +36,18 @@ impl Service {
         Service::Threads(starts.map(start).collect())
     }
 
-    /// Starts the task or threads; `tasks` tracks them until they end.
-    pub(crate) fn start(self, name: &str, tasks: &TaskTracker) -> io::Result<()> {
+    /// Starts the task or threads; the tasks of `shutdown` are those that serve.
+    pub(crate) fn start(self, name: &str, shutdown: &Shutdown) -> io::Result<()> {
         match self {
             Service::Shared(serve) => {
-                tasks.spawn(serve);
+                shutdown.tasks.spawn(serve);
             }
             Service::Threads(starts) => {
                 for (number, start) in starts.into_iter().enumerate() {
                     let runtime = runtime::Builder::new_current_thread()
                         .enable_all()
                         .build()?;
-                    thread(format!("{name}-{number}"), runtime, start, tasks)?;
+                    thread(format!("{name}-{number}"), runtime, start, shutdown)?;
                 }
             }
         }
@@ -53,13 +55,16 @@ impl Service {
     }
 }
 
-fn thread(name: String, runtime: Runtime, start: Start, tasks: &TaskTracker) -> io::Result<()> {
-    let alive = tasks.token();
+fn thread(name: String, runtime: Runtime, start: Start, shutdown: &Shutdown) -> io::Result<()> {
+    let (serving, end) = (shutdown.tasks.token(), shutdown.end.clone());
     let thread = std::thread::Builder::new().name(name);
     thread.spawn(move || {
-        runtime.block_on(async { start().await });
-        drop(runtime);
-        drop(alive);
+        runtime.block_on(async {
+            Context::here().own_this_thread();
+            start().await;
+            drop(serving);
+            end.cancelled().await;
+        });
     })?;
     Ok(())
 }

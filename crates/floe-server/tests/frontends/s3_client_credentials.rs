@@ -325,9 +325,15 @@ async fn an_acceptance_is_for_one_request_and_one_version() {
     let setup = setup().await;
     setup.judge.objects.store("bucket", "k", "one");
     let url = Signer::known().presign("GET", &setup.host(), "/bucket/k", 60);
-    for (seen, result) in [(1, "miss"), (0, "hit"), (0, "hit")] {
+    for (seen, results) in [
+        (1, ["miss"; 2]),
+        (0, ["joined", "hit"]),
+        (0, ["joined", "hit"]),
+    ] {
         let reply = setup.rig.get(&url, &[]).await;
-        assert_eq!((outcome(&reply), reply.text()), ((200, result), "one"));
+        assert_eq!((reply.status, reply.text()), (200, "one"));
+        // The bytes may still be on their way into the cache.
+        assert!(results.contains(&outcome(&reply).1));
         assert_eq!(setup.seen().len(), seen);
     }
     // Another header is another request.

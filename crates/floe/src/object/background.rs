@@ -6,6 +6,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::error::ObjectError;
+use crate::runtimes::Context;
 
 #[derive(Debug, Default)]
 pub(super) struct Background {
@@ -15,7 +16,14 @@ pub(super) struct Background {
 
 impl Background {
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.spawn(task);
+        match Context::of_this_thread() {
+            None => self.tasks.spawn(task),
+            Some(own) => {
+                let here = Context::here();
+                let task = async move { here.run(task).await };
+                self.tasks.spawn_on(task, own.handle())
+            }
+        };
     }
 
     /// Waits for `step`, or fails with [`ObjectError::Stopped`] at shutdown.

@@ -39,6 +39,12 @@ pub trait Backend: Send + Sync + 'static {
         false
     }
 
+    /// True if requests may run on a runtime that ends before the origin does. Then a read sends
+    /// them on the thread that its client's connection has.
+    fn outlives_runtimes(&self) -> bool {
+        false
+    }
+
     /// The client's name of a bucket that has this name at the origin, if it is visible.
     fn visible_bucket(&self, name: &str) -> Option<String> {
         Some(name.to_owned())

@@ -62,6 +62,8 @@ use guard::Guard;
 use remote::RemoteOrigin;
 use stats::Purpose;
 
+use crate::runtimes::Context;
+
 /// A store behind the cache. Cheap to clone.
 #[derive(Clone)]
 pub struct Origin {
@@ -169,7 +171,23 @@ impl Origin {
             begins();
             self.backend.get(key, request.clone())
         };
-        self.guard.read(attempt).await
+        let mut read = self.on_own_thread(self.guard.read(attempt)).await?;
+        if let Some(own) = self.own_context() {
+            read.body = own.stream(read.body);
+        }
+        Ok(read)
+    }
+
+    /// The runtime of this thread, if requests may run on it.
+    fn own_context(&self) -> Option<Context> {
+        Context::of_this_thread().filter(|_| self.backend.outlives_runtimes())
+    }
+
+    async fn on_own_thread<F: Future>(&self, request: F) -> F::Output {
+        match self.own_context() {
+            Some(own) => own.run(request).await,
+            None => request.await,
+        }
     }
 
     /// Reads an object's metadata, subject to the request's conditions.
@@ -193,12 +211,11 @@ impl Origin {
             true => Purpose(OriginOperation::Head, OriginReason::Validation),
             false => OriginOperation::Head.into(),
         };
-        self.guard
-            .run(purpose, || {
-                begins();
-                self.backend.head(key, request.clone())
-            })
-            .await
+        let attempt = || {
+            begins();
+            self.backend.head(key, request.clone())
+        };
+        self.on_own_thread(self.guard.run(purpose, attempt)).await
     }
 
     /// True if the object certainly is still the version of `meta`; see

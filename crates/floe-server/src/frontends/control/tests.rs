@@ -73,7 +73,7 @@ fn rig() -> Rig {
             metrics: Arc::from([]),
         };
         let service = frontend.serve(Some(socket), serving);
-        service.start("control", &shutdown.tasks).unwrap();
+        service.start("control", &shutdown).unwrap();
         std::mem::forget(shutdown);
         cache
     });

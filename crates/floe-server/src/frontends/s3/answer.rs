@@ -9,6 +9,7 @@ use floe::object::{
     ObjectKey, ObjectMeta, ObjectRead, Outcome, Verdict,
 };
 use floe::origin::{ByteRange, OriginError, PartSizes};
+use floe::runtimes::Context;
 use http::header::{HeaderName, IF_MATCH, IF_NONE_MATCH, IF_RANGE, ORIGIN, RANGE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use s3s::{S3Error, S3Result};
@@ -18,7 +19,6 @@ use super::condition::conditions;
 use super::error::{custom, precondition_failed, range_not_satisfiable, s3_error};
 use super::passable::is_stable;
 use super::range::requested_range;
-use crate::net::Home;
 
 /// Most versions of an object that a read of a part of it looks at.
 const PART_TRIES_MAX: usize = 4;
@@ -26,7 +26,7 @@ const PART_TRIES_MAX: usize = 4;
 /// Answers reads of objects.
 pub(crate) struct Answers {
     cache: ObjectCache,
-    home: Home,
+    home: Context,
 }
 
 /// A head, and the body of a GET.
@@ -45,7 +45,7 @@ impl Answers {
     pub(super) fn new(cache: &ObjectCache) -> Self {
         Answers {
             cache: cache.clone(),
-            home: Home::here(),
+            home: Context::here(),
         }
     }
 

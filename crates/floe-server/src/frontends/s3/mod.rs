@@ -49,6 +49,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use floe::limit::Limit;
+use floe::runtimes::Context;
 use floe_device::Clock;
 use http::header::{
     CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, HeaderValue, SERVER, USER_AGENT,
@@ -67,8 +68,8 @@ use crate::config::{ServerConfigError, problem, thread_count};
 use crate::frontend::{Bound, Frontend, Host, Serving, StartError};
 use crate::metrics::{Collect, FrontendStatistics, RequestMeter, Samples};
 use crate::net::{
-    self, Activity, Home, HttpLimits, Listeners, Pace, PacedBody, Places, SendKept, Service,
-    Shutdown, ThreadListeners, TimedBody, Tls, UploadPace,
+    self, Activity, HttpLimits, Listeners, Pace, PacedBody, Places, SendKept, Service, Shutdown,
+    ThreadListeners, TimedBody, Tls, UploadPace,
 };
 use crate::reload::{Reload, Reloadable};
 use access_log::{AccessLog, Asked, Opened, Record, RecordedBody};
@@ -102,7 +103,7 @@ pub(crate) struct S3Frontend {
     has_s3: bool,
     tls: Option<Tls>,
     clock: Clock,
-    home: Home,
+    home: Context,
     limits: Reloadable<Limits>,
     connections: Arc<Limit>,
     upload_limit_bytes: Arc<AtomicU64>,
@@ -285,7 +286,7 @@ impl S3Frontend {
             // Ids of different runs differ, so that logs can be distinguished.
             next_request_id: AtomicU64::new(host.clock.unix_seconds() << 32),
             clock: host.clock.clone(),
-            home: Home::here(),
+            home: Context::here(),
             access_log,
             statistics,
         })

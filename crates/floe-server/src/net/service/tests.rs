@@ -9,7 +9,8 @@ use super::*;
 
 #[tokio::test]
 async fn each_thread_keeps_a_future_that_is_not_send() {
-    let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+    let (stop, shutdown) = (CancellationToken::new(), Shutdown::default());
+    let tasks = &shutdown.tasks;
     let served = Arc::new(AtomicUsize::new(0));
     let starts = (0..3).map(|_| {
         let (stop, served) = (stop.clone(), Arc::clone(&served));
@@ -22,19 +23,21 @@ async fn each_thread_keeps_a_future_that_is_not_send() {
             served.fetch_add(1, Relaxed);
         }
     });
-    Service::threads(starts).start("toy", &tasks).unwrap();
+    Service::threads(starts).start("toy", &shutdown).unwrap();
     tasks.close();
     assert_eq!(tasks.len(), 3);
     stop.cancel();
     tasks.wait().await;
     assert_eq!(served.load(Relaxed), 3);
+    shutdown.end.cancel();
 }
 
 #[tokio::test]
 async fn a_shared_service_is_a_task() {
-    let tasks = TaskTracker::new();
+    let shutdown = Shutdown::default();
+    let tasks = &shutdown.tasks;
     let service = Service::shared(std::future::ready(()));
-    service.start("toy", &tasks).unwrap();
+    service.start("toy", &shutdown).unwrap();
     tasks.close();
     tasks.wait().await;
 }

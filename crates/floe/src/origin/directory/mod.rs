@@ -336,6 +336,10 @@ fn is_of(found: &std::fs::Metadata, meta: &ObjectMeta) -> bool {
 
 #[async_trait]
 impl Backend for DirectoryOrigin {
+    fn outlives_runtimes(&self) -> bool {
+        true
+    }
+
     async fn get(&self, key: &ObjectKey, request: GetRequest) -> Result<OriginRead, OriginError> {
         let name = key.clone();
         self.blocking(move |shared| {

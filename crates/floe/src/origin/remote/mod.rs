@@ -223,6 +223,10 @@ impl Backend for RemoteOrigin {
         Ok(convert::meta(&result.meta, &result.attributes))
     }
 
+    fn outlives_runtimes(&self) -> bool {
+        self.s3.is_some()
+    }
+
     fn visible_bucket(&self, name: &str) -> Option<String> {
         if self.config.buckets.is_empty() {
             return Some(name.to_owned());

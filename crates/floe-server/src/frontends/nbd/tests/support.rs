@@ -77,7 +77,7 @@ pub(super) fn rig_with(change: impl FnOnce(&mut NbdConfig)) -> Rig {
         metrics: Arc::from([]),
     };
     let service = Arc::clone(&frontend).serve(listeners, serving);
-    service.start("nbd", &shutdown.tasks).unwrap();
+    service.start("nbd", &shutdown).unwrap();
     Rig {
         path,
         frontend,

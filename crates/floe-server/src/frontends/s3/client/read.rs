@@ -6,6 +6,7 @@ use floe::object::{
     ByteRange, CachedVersion, ObjectCache, ObjectError, ObjectKey, ObjectMeta, ObjectRead,
 };
 use floe::origin::{ForwardAnswer, ForwardHead, ForwardRequest, OriginError};
+use floe::runtimes::Context;
 use floe_core::Tick;
 use floe_device::Clock;
 use http::header::{
@@ -27,7 +28,6 @@ use crate::frontends::s3::passable::is_stable;
 use crate::frontends::s3::range::requested_range;
 use crate::frontends::s3::read::{answer_of, asks_for_bytes, overridden_headers};
 use crate::metrics::{Counter, Samples};
-use crate::net::Home;
 
 /// Conditions of the client's own. The origin evaluates them.
 const CONDITIONS: [HeaderName; 5] = [
@@ -50,7 +50,7 @@ pub(super) struct Read {
 pub(super) struct Reads {
     cache: ObjectCache,
     clock: Clock,
-    home: Home,
+    home: Context,
     accepted: Accepted,
     /// Answers with the cached version, which the origin confirmed for this request.
     confirmed: Counter,
@@ -94,7 +94,7 @@ impl Reads {
         Reads {
             cache: host.objects.clone(),
             clock: host.clock.clone(),
-            home: Home::here(),
+            home: Context::here(),
             accepted: Accepted::new(Duration::from_secs(u64::from(ttl_seconds))),
             confirmed: Counter::default(),
             remembered: Counter::default(),

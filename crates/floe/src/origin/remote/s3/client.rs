@@ -10,18 +10,13 @@ use http::header::{CONTENT_LENGTH, HOST};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use http_body::Body as _;
-use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::{Client, Error as ClientError};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::client::legacy::Error as ClientError;
 use object_store::aws::{AwsCredential, AwsCredentialProvider};
 use percent_encoding::percent_encode;
-use rustls_platform_verifier::ConfigVerifierExt;
-use tokio_rustls::rustls::ClientConfig;
 
-use super::dial::Dial;
+use super::pools::{Body, HttpClientBuilder, Pools};
 use super::sign::{PATH, Scope, Signer, X_AMZ_CONTENT_SHA256};
 use crate::origin::config::OriginConfig;
 use crate::origin::config_error::OriginConfigError;
@@ -30,15 +25,11 @@ use crate::origin::forward::{OriginKeys, SignedTarget};
 use crate::origin::remote::open;
 use crate::origin::remote::redirect::Redirects;
 use crate::origin::remote::service::{ERROR_BODY_BYTES_MAX, innermost};
-use crate::origin::types::{BoxError, OriginBody};
-
-pub(super) type Body = UnsyncBoxBody<Bytes, BoxError>;
-
-pub(super) type HttpClient = Client<HttpsConnector<Dial>, Body>;
+use crate::origin::types::OriginBody;
 
 /// A client of an S3 service.
 pub(in crate::origin::remote) struct S3Client {
-    http: HttpClient,
+    pools: Pools,
     scheme: Scheme,
     authority: Authority,
     /// The path of the endpoint, without a slash at its end.
@@ -86,7 +77,7 @@ impl S3Client {
         let uri: Uri = endpoint
             .parse()
             .map_err(|error| failed(format!("{endpoint}: {error}")))?;
-        let http = http_client(config, &uri).map_err(failed)?;
+        let builder = HttpClientBuilder::new(config, &uri).map_err(failed)?;
         let parts = uri.into_parts();
         let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
             return Err(failed(format!("{endpoint}: it names no host")));
@@ -94,7 +85,7 @@ impl S3Client {
         let path = parts.path_and_query;
         let root = path.as_ref().map_or("", |path| path.path());
         Ok(S3Client {
-            http,
+            pools: Pools::new(builder),
             scheme,
             authority,
             root: root.trim_end_matches('/').to_owned(),
@@ -235,25 +226,8 @@ impl S3Client {
         *request.method_mut() = method;
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
-        self.http.request(request).await.map_err(unanswered)
+        self.pools.request(request).await.map_err(unanswered)
     }
-}
-
-/// A client of HTTP for the service at `uri`, with the limits of an origin's settings.
-pub(super) fn http_client(config: &OriginConfig, uri: &Uri) -> Result<HttpClient, String> {
-    let requests = &config.requests;
-    let dial = Dial::new(uri, requests.connect_timeout());
-    let tls = ClientConfig::with_platform_verifier().map_err(|error| error.to_string())?;
-    let connector = HttpsConnectorBuilder::new().with_tls_config(tls);
-    let connector = match config.allow_http {
-        true => connector.https_or_http(),
-        false => connector.https_only(),
-    };
-    let connector = connector.enable_http1().wrap_connector(dial);
-    Ok(Client::builder(TokioExecutor::new())
-        .pool_timer(TokioTimer::new())
-        .pool_max_idle_per_host(requests.max_concurrent + requests.max_uploads)
-        .build(connector))
 }
 
 /// Announces that a request that usually has a body has none.

@@ -10,7 +10,8 @@ use http::header::LOCATION;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 
-use super::client::{Body, S3Client, SignedBy, Target, body_of, error_body, no_body};
+use super::client::{S3Client, SignedBy, Target, body_of, error_body, no_body};
+use super::pools::Body;
 use crate::origin::error::OriginError;
 use crate::origin::forward::{
     ForwardAnswer, ForwardBody, ForwardHead, Signing, remove_connection_headers,

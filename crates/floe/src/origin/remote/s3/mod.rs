@@ -5,6 +5,7 @@ mod buckets;
 mod client;
 mod dial;
 mod forward;
+mod pools;
 mod queue;
 mod read;
 mod sign;

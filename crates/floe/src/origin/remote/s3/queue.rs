@@ -14,7 +14,8 @@ use object_store::aws::AwsCredentialProvider;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::client::{HttpClient, body_of, http_client, unanswered};
+use super::client::{body_of, unanswered};
+use super::pools::{HttpClient, HttpClientBuilder};
 use super::sign::{Scope, Signer};
 use crate::origin::config::OriginConfig;
 use crate::origin::error::OriginError;
@@ -76,7 +77,7 @@ impl SqsQueue {
         let region = region_of(authority.host()).map(str::to_owned);
         parts.path_and_query = Some(PathAndQuery::from_static("/"));
         Ok(SqsQueue {
-            http: http_client(config, &uri).map_err(wrong)?,
+            http: HttpClientBuilder::new(config, &uri).map_err(wrong)?.build(),
             credentials: open::credentials(config).map_err(open::credential_error)?,
             url: url.to_owned(),
             endpoint: Uri::from_parts(parts).map_err(|error| wrong(error.to_string()))?,
