@@ -52,6 +52,12 @@ impl Budget {
         Share(share.ok())
     }
 
+    /// A share of `bytes`, if as much is free.
+    pub(super) fn try_acquire(&self, bytes: u64) -> Option<Share> {
+        let share = Arc::clone(&self.units).try_acquire_many_owned(units(bytes));
+        Some(Share(Some(share.ok()?)))
+    }
+
     /// Registers a flight that may release its bytes when memory is short.
     pub(super) fn retired(&self, flight: &Arc<Flight>) {
         let mut retired = self.retired.lock();

@@ -45,6 +45,8 @@ pub struct ObjectRule {
     pub objects: String,
     /// `false`: nothing of them is stored.
     pub cache: Option<bool>,
+    /// The chunks of theirs that flash takes: by default those that the store's policy admits.
+    pub admission: Option<ChunkAdmission>,
     /// See [`ObjectConfig::consistency`].
     pub consistency: Option<Consistency>,
     /// See [`ObjectConfig::ttl_seconds`].
@@ -101,7 +103,8 @@ pub struct ObjectConfig {
     pub serve_stale: bool,
     /// Lifetime of a cached "no such object", in seconds; 0 caches none.
     pub negative_ttl_seconds: u64,
-    /// Most requests to the origin that one reader has pending ahead of its position.
+    /// Most requests to the origin that one reader has pending ahead of its position. It begins
+    /// with two, and doubles them when it has to wait.
     pub fetch_parallelism: usize,
     /// Most bytes of adjacent missing chunks in one request.
     pub coalesce_size: ByteSize,
@@ -154,6 +157,17 @@ impl Default for ObjectConfig {
             pinned_percent: 25,
         }
     }
+}
+
+/// The chunks of an object that flash takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ChunkAdmission {
+    /// Those that the store's admission policy admits.
+    #[default]
+    Policy,
+    /// All of them.
+    All,
 }
 
 /// An invalid setting of an object cache.

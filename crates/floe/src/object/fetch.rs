@@ -8,6 +8,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 
 use super::budget::Share;
+use super::config::ChunkAdmission;
 use super::error::ObjectError;
 use super::flight::{Flight, Landing};
 use super::inner::Inner;
@@ -30,6 +31,8 @@ pub(super) struct Run {
     position: u64,
     /// Offset in the object of the last chunk's end.
     end: u64,
+    /// Readers have had a turn to take the first bytes.
+    readers_had_turn: bool,
     writer: Option<ValueWriter>,
 }
 
@@ -49,6 +52,7 @@ impl Run {
             object: Arc::clone(object),
             first_chunk,
             flights,
+            readers_had_turn: false,
             writer: None,
         }
     }
@@ -249,6 +253,10 @@ impl Run {
             if let Some(flight) = self.flights[index].clone() {
                 wait_for_readers(&self.cache, &flight, len).await;
                 flight.push(part.clone());
+                if !std::mem::replace(&mut self.readers_had_turn, true) {
+                    // The answer leaves before the bytes are stored.
+                    tokio::task::yield_now().await;
+                }
                 self.store(chunk, self.position == start, part).await;
             }
             self.position += len;
@@ -274,9 +282,11 @@ impl Run {
             };
             let key = self.object.chunk_key(chunk);
             let len = self.object.chunk_len(chunk);
-            self.writer = self
-                .with_timeout(self.cache.store.writer(&key, len, options))
-                .await;
+            let store = &self.cache.store;
+            self.writer = match self.object.moment.policy.admission {
+                ChunkAdmission::Policy => self.with_timeout(store.writer(&key, len, options)).await,
+                ChunkAdmission::All => self.cache.note(store.writer_unasked(&key, len, options)),
+            };
         }
         if let Some(mut writer) = self.writer.take()
             && self.with_timeout(writer.write(bytes)).await.is_some()

@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
 
+use floe_core::Tick;
 use futures::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 
@@ -20,35 +22,30 @@ pub(super) type Loading = Shared<BoxFuture<'static, Result<Arc<ObjectVersion>, O
 pub(super) struct Pending {
     pub(super) loading: Loading,
     pub(super) begun: Arc<Begun>,
+    /// A time before it was sent.
+    pub(super) asked_unix_s: u64,
 }
 
-/// Set before a request is sent. A caller that finds it unset arrived before the origin answers.
+/// When a request was sent, in nanoseconds; 0 before. A caller that finds 0 arrived before the
+/// origin answers.
 #[derive(Default)]
-pub(super) struct Begun(AtomicBool);
+pub(super) struct Begun(AtomicU64);
 
 impl Begun {
-    pub(super) fn set(&self) {
-        // As an exchange, it is over before the request is sent.
-        self.0.swap(true, SeqCst);
+    pub(super) fn set(&self, now: Tick) {
+        // As an exchange, it is over before the request is sent. A retry is a later one.
+        let _ = self.0.compare_exchange(0, now.0.max(1), SeqCst, SeqCst);
     }
-
-    fn is_set(&self) -> bool {
-        self.0.load(SeqCst)
-    }
-}
-
-/// The pending requests that a caller may join.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Join {
-    /// Any: the mode allows an answer from before the caller.
-    Any,
-    /// One that is not yet sent: the caller needs an answer that the origin gives later.
-    Unsent,
 }
 
 impl Pending {
-    pub(super) fn admits(&self, join: Join) -> bool {
-        join == Join::Any || !self.begun.is_set()
+    /// True for a caller to whom an answer of the origin is new enough that is younger than
+    /// `age`.
+    pub(super) fn admits(&self, now: Tick, age: Duration) -> bool {
+        match self.begun.0.load(SeqCst) {
+            0 => true,
+            sent => now.since(Tick(sent)) < age,
+        }
     }
 }
 

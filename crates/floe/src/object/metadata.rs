@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio::sync::oneshot;
 
+use super::ahead::Early;
 use super::budget::Share;
 use super::cache_only::Row;
 use super::config::Consistency;
@@ -15,12 +16,13 @@ use super::error::ObjectError;
 use super::fetch::{Run, expect_range};
 use super::flight::FlightReader;
 use super::inner::Inner;
-use super::loads::{Begun, Join, Loading, Pending};
+use super::loads::{Begun, Loading, Pending};
 use super::record::{MetadataRecord, RecordedObject};
 use super::response::Outcome;
 use super::rules::Policy;
 use super::stats::count;
 use super::version::{Lacked, Moment, ObjectVersion, Version, metadata_key, name_hash};
+use super::wanted::Wanted;
 
 use crate::origin::{ByteRange, GetRequest, ObjectKey, ObjectMeta, OriginError, OriginRead};
 use crate::value::PutOptions;
@@ -29,21 +31,11 @@ use crate::value::PutOptions;
 /// earlier one is under way.
 const GATHERING_TIME: Duration = Duration::from_millis(1);
 
-/// The bytes that a request needs besides the metadata.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Wanted {
-    /// None.
-    Metadata,
-    /// The object, or this range of it. On a miss one request to the origin
-    /// brings metadata and first bytes.
-    Bytes(Option<ByteRange>),
-}
-
-/// The current version, and seats in the flights that resolving it started.
+/// The current version, and what resolving it has begun.
 pub(super) struct Resolved {
     pub(super) object: Arc<ObjectVersion>,
     pub(super) outcome: Outcome,
-    pub(super) seats: Vec<FlightReader>,
+    pub(super) early: Early,
 }
 
 /// A metadata request to the origin.
@@ -52,7 +44,6 @@ struct Load {
     moment: Moment,
     previous: Option<RecordedObject>,
     wanted: Wanted,
-    seats: oneshot::Sender<Vec<FlightReader>>,
     begun: Arc<Begun>,
 }
 
@@ -72,7 +63,7 @@ impl Inner {
             return Ok(Resolved {
                 object: Arc::new(self.cache_only_version(key, moment, row)),
                 outcome: Outcome::Metadata,
-                seats: Vec::new(),
+                early: Early::default(),
             });
         }
         let record = match force {
@@ -105,10 +96,10 @@ impl Inner {
             Some(_) => &self.stats.revalidations,
             None => &self.stats.metadata_misses,
         });
-        match self
-            .load(key, moment, previous.clone(), wanted, force)
-            .await
-        {
+        let loaded = self.load(key, moment, previous.clone(), wanted, force);
+        let ahead = self.look_ahead(key, moment, previous.as_ref(), wanted);
+        let (loaded, ahead) = futures::join!(loaded, ahead);
+        match loaded {
             Err(ObjectError::Origin(error)) if moment.policy.serve_stale && error.is_outage() => {
                 let Some(object) = previous else {
                     return Err(error.into());
@@ -116,7 +107,10 @@ impl Inner {
                 count(&self.stats.stale_served);
                 Ok(self.resolved(key, moment, object, Outcome::Metadata))
             }
-            result => result,
+            loaded => loaded.map(|mut resolved| {
+                resolved.early.ahead = ahead;
+                resolved
+            }),
         }
     }
 
@@ -130,7 +124,7 @@ impl Inner {
         Resolved {
             object: Arc::new(self.version(key, moment, object)),
             outcome,
-            seats: Vec::new(),
+            early: Early::default(),
         }
     }
 
@@ -145,9 +139,9 @@ impl Inner {
     ) -> Result<Resolved, ObjectError> {
         // In `etag` mode each request needs a response that the origin gave
         // after the request began, so it must not join one that is sent.
-        let join = match force || moment.policy.consistency == Consistency::Etag {
-            true => Join::Unsent,
-            false => Join::Any,
+        let age = match force {
+            true => Duration::ZERO,
+            false => Duration::from_secs(self.lifetime_s(moment.policy)),
         };
         let (seats, seats_taken) = oneshot::channel();
         let load = Load {
@@ -155,10 +149,9 @@ impl Inner {
             moment,
             previous: previous.clone(),
             wanted,
-            seats,
             begun: Arc::default(),
         };
-        let (loading, outcome) = self.join_or_begin_load(load, join);
+        let (loading, outcome) = self.join_or_begin_load(load, seats, age);
         let object = loading.await?;
         let unchanged = previous.is_some_and(|previous| same(&previous.meta, &object.meta));
         Ok(Resolved {
@@ -169,15 +162,23 @@ impl Inner {
                 outcome
             },
             // Only the first caller of a request receives seats; for others the sender is gone.
-            seats: seats_taken.await.unwrap_or_default(),
+            early: Early {
+                seats: seats_taken.await.unwrap_or_default(),
+                ahead: None,
+            },
         })
     }
 
-    fn join_or_begin_load(self: &Arc<Self>, mut load: Load, join: Join) -> (Loading, Outcome) {
+    fn join_or_begin_load(
+        self: &Arc<Self>,
+        mut load: Load,
+        seats: oneshot::Sender<Vec<FlightReader>>,
+        age: Duration,
+    ) -> (Loading, Outcome) {
         let id = (load.key.clone(), load.moment);
         let mut shard = self.loads.shard(&load.key).lock();
         let earlier = match shard.get(&id) {
-            Some(pending) if pending.admits(join) => {
+            Some(pending) if pending.admits(self.clock.now(), age) => {
                 count(&self.stats.metadata_joined);
                 return (pending.loading.clone(), Outcome::Joined);
             }
@@ -193,7 +194,10 @@ impl Inner {
             .map(|result| result.unwrap_or(Err(ObjectError::Stopped)))
             .boxed()
             .shared();
+        // The response is certainly valid as of this moment.
+        let asked_unix_s = self.clock.unix_seconds();
         let pending = Pending {
+            asked_unix_s,
             loading: loading.clone(),
             begun: Arc::clone(&load.begun),
         };
@@ -206,15 +210,31 @@ impl Inner {
         };
         let cache = Arc::clone(self);
         self.background.spawn(async move {
-            if join == Join::Unsent {
+            if age.is_zero() {
                 cache.gather(earlier).await;
             }
-            let result = cache.ask(load).await;
-            // Removed from the list before the result is sent, so that no later
-            // caller joins it.
-            drop(listing);
-            // Fails if all callers have left.
-            let _ = result_sender.send(result);
+            let result = cache.ask(&load, seats).await;
+            // A send fails if all callers have left.
+            match result {
+                Ok(object) => {
+                    let _ = result_sender.send(Ok(Arc::clone(&object)));
+                    // The answer leaves before the metadata is stored.
+                    tokio::task::yield_now().await;
+                    cache
+                        .publish(&object, load.previous.as_ref(), asked_unix_s)
+                        .await;
+                    // Until then later callers find it here.
+                    drop(listing);
+                }
+                Err(error) => {
+                    if let ObjectError::Origin(OriginError::NotFound(_)) = error {
+                        cache.publish_absence(&load, asked_unix_s).await;
+                    }
+                    // Removed from the list first, so that no later caller joins a failure.
+                    drop(listing);
+                    let _ = result_sender.send(Err(error));
+                }
+            }
         });
         (loading, Outcome::Miss)
     }
@@ -232,31 +252,24 @@ impl Inner {
         }
     }
 
-    async fn ask(self: &Arc<Self>, load: Load) -> Result<Arc<ObjectVersion>, ObjectError> {
-        // The response is certainly valid as of this moment.
-        let asked_unix_s = self.clock.unix_seconds();
-        let asking = self.background.unless_stopping(self.ask_origin(&load));
-        match asking.await.flatten() {
-            Ok((object, read)) => {
-                if let Some((read, memory)) = read {
-                    self.begin_run(&object, read, memory, load.wanted, load.seats);
-                }
-                self.publish(&object, load.previous.as_ref(), asked_unix_s)
-                    .await;
-                Ok(object)
-            }
-            Err(ObjectError::Origin(OriginError::NotFound(name))) => {
-                self.publish_absence(&load, asked_unix_s).await;
-                Err(OriginError::NotFound(name).into())
-            }
-            Err(error) => Err(error),
+    async fn ask(
+        self: &Arc<Self>,
+        load: &Load,
+        seats: oneshot::Sender<Vec<FlightReader>>,
+    ) -> Result<Arc<ObjectVersion>, ObjectError> {
+        let asking = self.background.unless_stopping(self.ask_origin(load));
+        let (object, read) = asking.await.flatten()?;
+        if let Some((read, memory)) = read {
+            self.begin_run(&object, read, memory, load.wanted, seats);
         }
+        Ok(object)
     }
 
     async fn ask_origin(
         &self,
         load: &Load,
     ) -> Result<(Arc<ObjectVersion>, Option<(OriginRead, Share)>), ObjectError> {
+        let begins = || load.begun.set(self.clock.now());
         if let (None, Some(range)) = (
             &load.previous,
             self.opening(load.wanted, load.moment.policy.chunk_size),
@@ -270,7 +283,6 @@ impl Inner {
                 ..GetRequest::default()
             };
             // Readers may join it while it waits for its turn.
-            let begins = || load.begun.set();
             match self.origin.fetch((&load.key, request), begins).await {
                 Ok(read) => {
                     let read = expect_range(read, &range)?;
@@ -291,9 +303,7 @@ impl Inner {
             None => GetRequest::default(),
         };
         let object = match (
-            self.origin
-                .validate(&load.key, request, || load.begun.set())
-                .await,
+            self.origin.validate(&load.key, request, begins).await,
             &load.previous,
         ) {
             (Ok(meta), Some(previous)) if same(&meta, &previous.meta) => {
@@ -370,13 +380,21 @@ impl Inner {
         let _ = seats.send(taken);
     }
 
+    /// How long the mode takes what the origin says of an object.
+    fn lifetime_s(&self, policy: Policy) -> u64 {
+        match policy.consistency {
+            Consistency::Etag => 0,
+            Consistency::Ttl => policy.ttl_seconds,
+            Consistency::Events => self.config.events_max_age_seconds,
+            Consistency::Immutable => u64::MAX,
+        }
+    }
+
     fn is_fresh(&self, record: &MetadataRecord, policy: Policy) -> bool {
         let lifetime_s = match (&record.object, policy.consistency) {
             (None, _) => policy.negative_ttl_seconds,
             (Some(_), Consistency::Immutable) => return true,
-            (Some(_), Consistency::Ttl) => policy.ttl_seconds,
-            (Some(_), Consistency::Events) => self.config.events_max_age_seconds,
-            (Some(_), Consistency::Etag) => return false,
+            (Some(_), _) => self.lifetime_s(policy),
         };
         if record.session != policy.session {
             return false;
@@ -389,12 +407,25 @@ impl Inner {
     }
 
     pub(super) async fn recorded(&self, key: &ObjectKey, moment: Moment) -> Option<MetadataRecord> {
-        let value = self.note(self.store.get(&metadata_key(key)).await)??;
+        let stored = self.note(self.store.get(&metadata_key(key)).await)?;
+        let Some(value) = stored else {
+            return self.not_yet_stored(key, moment);
+        };
         let record = MetadataRecord::decode(&value.bytes).ok();
         if record.is_none() {
             count(&self.stats.metadata_corrupt);
         }
         record.filter(|record| record.purge == moment.purge)
+    }
+
+    /// The record that a request is about to store, whose caller has its answer already.
+    fn not_yet_stored(&self, key: &ObjectKey, moment: Moment) -> Option<MetadataRecord> {
+        let shard = self.loads.shard(key).lock();
+        let pending = shard.get(&(key.clone(), moment))?;
+        let object = pending.loading.peek()?.as_ref().ok()?;
+        object
+            .cacheable
+            .then(|| record_of(object, pending.asked_unix_s))
     }
 
     async fn publish(
@@ -408,15 +439,7 @@ impl Inner {
         if !object.cacheable || (same && object.moment.policy.consistency == Consistency::Etag) {
             return;
         }
-        let record = MetadataRecord {
-            validated_unix_s,
-            purge: object.moment.purge,
-            session: object.moment.policy.session,
-            object: Some(RecordedObject {
-                meta: object.meta.clone(),
-                instance: object.instance,
-            }),
-        };
+        let record = record_of(object, validated_unix_s);
         let options = PutOptions {
             ttl: None,
             // After a crash an older record of the same version may return: it
@@ -524,6 +547,18 @@ impl Inner {
             instance: 0,
         };
         self.version(key, moment, object)
+    }
+}
+
+fn record_of(object: &ObjectVersion, validated_unix_s: u64) -> MetadataRecord {
+    MetadataRecord {
+        validated_unix_s,
+        purge: object.moment.purge,
+        session: object.moment.policy.session,
+        object: Some(RecordedObject {
+            meta: object.meta.clone(),
+            instance: object.instance,
+        }),
     }
 }
 

@@ -12,6 +12,7 @@
 //!
 //! Must not depend on client protocols or the layout of the store.
 
+mod ahead;
 mod background;
 mod budget;
 mod cache_only;
@@ -37,6 +38,7 @@ mod stats;
 #[cfg(test)]
 mod tests;
 mod version;
+mod wanted;
 mod warm;
 
 use std::fmt;
@@ -53,7 +55,7 @@ use tokio::sync::{mpsc, oneshot};
 pub use crate::origin::{Attributes, ByteRange, ObjectKey, ObjectMeta};
 pub use cache_only::{CacheOnlyBucket, CacheOnlySize, Lifetime};
 pub use conditional::{Conditions, EtagCondition, RangeCondition, Verdict};
-pub use config::{Consistency, ObjectConfig, ObjectConfigError, ObjectRule};
+pub use config::{ChunkAdmission, Consistency, ObjectConfig, ObjectConfigError, ObjectRule};
 pub use error::ObjectError;
 pub use peer::{HeldBytes, Peers, WantedBytes};
 pub use pins::{Pin, PinError};
@@ -69,19 +71,20 @@ use crate::origin::{
     UploadInfo, UploadTurn,
 };
 use crate::store::Store;
+use ahead::Early;
 use background::Background;
 use budget::Budget;
 use events::{Events, Time};
-use flight::{FlightReader, Flights};
+use flight::Flights;
 use inner::{CacheOnlyOrigin, Inner};
 use loads::Loads;
-use metadata::Wanted;
 use parking_lot::RwLock;
 use pins::table::Pins;
 use reader::Reader;
 use rules::Rules;
 use stats::{Counters, count};
 use version::{ObjectVersion, name_hash};
+use wanted::Wanted;
 
 /// Most bytes of the answer to a change that wait for the client, who must not hold the change
 /// up. Such answers are short documents.
@@ -268,7 +271,7 @@ impl ObjectCache {
         count(&self.inner.stats.revalidations);
         count(&self.inner.stats.revalidations_unchanged);
         let known = Outcome::Metadata;
-        self.read_version(&version.0, range, Vec::new(), known)
+        self.read_version(&version.0, range, Early::default(), known)
             .await
     }
 
@@ -336,7 +339,7 @@ impl ObjectCache {
             Verdict::Proceed => {}
         }
         let range = range.filter(|_| conditions.range_applies(&object.meta));
-        let read = self.read_version(&object, range, resolved.seats, resolved.outcome);
+        let read = self.read_version(&object, range, resolved.early, resolved.outcome);
         Ok(ConditionalRead::Read(read.await?))
     }
 
@@ -345,7 +348,7 @@ impl ObjectCache {
         &self,
         object: &Arc<ObjectVersion>,
         range: Option<ByteRange>,
-        seats: Vec<FlightReader>,
+        early: Early,
         known: Outcome,
     ) -> Result<ObjectRead, ObjectError> {
         let size = object.meta.size;
@@ -355,7 +358,7 @@ impl ObjectCache {
                 .ok_or(ObjectError::RangeNotSatisfiable { size })?,
             None => 0..size,
         };
-        let mut reader = Reader::new(&self.inner, object, range.clone(), seats);
+        let mut reader = Reader::new(&self.inner, object, range.clone(), early);
         let (first, outcome) = reader.first().await?;
         Ok(ObjectRead {
             meta: object.meta.clone(),
@@ -383,7 +386,7 @@ impl ObjectCache {
             if range.is_empty() {
                 return Err(ObjectError::RangeNotSatisfiable { size });
             }
-            reads.push(Reader::new(&self.inner, object, range, Vec::new()).whole());
+            reads.push(Reader::new(&self.inner, object, range, Early::default()).whole());
         }
         futures::stream::iter(reads)
             .buffered(object.moment.policy.fetch_parallelism)

@@ -3,12 +3,15 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
 
 use bytes::Bytes;
 use futures::StreamExt;
 
+use super::ahead::{Ahead, Early};
 use super::error::ObjectError;
 use super::fetch::Run;
 use super::flight::{Flight, FlightReader, Next};
@@ -27,6 +30,9 @@ const STORED_AHEAD: usize = 2;
 /// before the reader bypasses the cache.
 const SEEKS_PER_CHUNK: u32 = 3;
 
+/// Requests of a fetch that a reader has under way at first: the one that it reads, and the next.
+const REACH_MIN: usize = 2;
+
 pub(super) struct Reader {
     cache: Arc<Inner>,
     object: Arc<ObjectVersion>,
@@ -39,6 +45,10 @@ pub(super) struct Reader {
     planned: u64,
     /// Seats from resolving the metadata.
     seats: VecDeque<FlightReader>,
+    /// The first chunk, if it was read ahead.
+    ahead: Option<Ahead>,
+    /// Requests that it may have under way: more once it has had to wait for one.
+    reach: usize,
     seeks: u32,
     resumes: u32,
     tally: Tally,
@@ -62,14 +72,17 @@ impl Reader {
         cache: &Arc<Inner>,
         object: &Arc<ObjectVersion>,
         range: Range<u64>,
-        seats: Vec<FlightReader>,
+        early: Early,
     ) -> Self {
+        let Early { seats, ahead } = early;
         Reader {
             position: range.start,
             end: range.end,
             planned: object.chunk_of(range.start),
             sources: VecDeque::new(),
             seats: seats.into(),
+            ahead: ahead.filter(|ahead| ahead.version == object.version),
+            reach: REACH_MIN,
             seeks: 0,
             resumes: cache.config.max_resumes,
             tally: Tally::new(cache),
@@ -150,12 +163,24 @@ impl Reader {
         while self.position < self.end {
             self.plan().await;
             let to = self.source_end();
+            let begins = self.object.chunk_start(self.object.chunk_of(self.position));
             let found = match self.sources.front_mut() {
                 Some(Source::Stored { reader, fetched }) => {
                     Self::next_stored(reader, *fetched, &mut self.tally).await
                 }
                 Some(Source::Flight { reader, joined }) => {
-                    Self::next_in_flight(reader, *joined, &mut self.tally).await
+                    let (reader, joined) = (reader, *joined);
+                    let mut next = pin!(Self::next_in_flight(reader, joined, &mut self.tally));
+                    match futures::poll!(next.as_mut()) {
+                        Poll::Ready(found) => found,
+                        Poll::Pending => {
+                            // It is faster than the fetches ahead of it.
+                            if self.position == begins {
+                                self.reach = self.reach.saturating_mul(2);
+                            }
+                            next.await
+                        }
+                    }
                 }
                 Some(Source::Direct(body)) => Self::next_direct(body, &mut self.tally).await,
                 // Unreachable: `plan` gives every chunk of the range a source.
@@ -297,6 +322,7 @@ impl Reader {
         let chunk_size = self.object.chunk_size();
         let per_fetch = config.chunks_per_fetch(chunk_size);
         let parallelism = self.object.moment.policy.fetch_parallelism;
+        let parallelism = parallelism.min(self.reach);
         let most = match chunk_size <= config.fetch_window.bytes() {
             true => per_fetch.saturating_mul(parallelism as u64),
             // A fetch of a chunk larger than its window waits for its reader,
@@ -304,6 +330,10 @@ impl Reader {
             false => 1,
         };
         let most = usize::try_from(most).unwrap_or(usize::MAX);
+        if let Some(ahead) = self.ahead.take().filter(|a| a.chunk == self.planned) {
+            self.plan_stored(ahead.reader);
+            self.planned += 1;
+        }
         // Planning in batches makes requests to the origin large.
         if !self.sources.is_empty() && self.sources.len() * 2 > most {
             return;
@@ -356,14 +386,18 @@ impl Reader {
     fn plan_found(&mut self, missing: &mut Range<u64>, stored: Option<ValueReader>) {
         if let Some(reader) = stored {
             self.plan_missing(missing);
-            self.cache.stats.chunk_found(reader.tier());
-            self.sources.push_back(Source::Stored {
-                reader,
-                fetched: false,
-            });
+            self.plan_stored(reader);
             missing.start = missing.end + 1;
         }
         missing.end += 1;
+    }
+
+    fn plan_stored(&mut self, reader: ValueReader) {
+        self.cache.stats.chunk_found(reader.tier());
+        self.sources.push_back(Source::Stored {
+            reader,
+            fetched: false,
+        });
     }
 
     fn plan_missing(&mut self, missing: &mut Range<u64>) {

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
-use super::config::{Consistency, ObjectConfig};
+use super::config::{ChunkAdmission, Consistency, ObjectConfig};
 use crate::origin::ObjectKey;
 
 /// The settings that differ from object to object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Policy {
     pub(super) cache: bool,
+    pub(super) admission: ChunkAdmission,
     pub(super) consistency: Consistency,
     pub(super) ttl_seconds: u64,
     /// The session of notifications in mode `events`, the era in others.
@@ -20,9 +21,10 @@ pub(super) struct Policy {
 }
 
 impl Policy {
-    fn of(config: &ObjectConfig, cache: bool) -> Self {
+    fn of(config: &ObjectConfig) -> Self {
         Policy {
-            cache,
+            cache: true,
+            admission: ChunkAdmission::default(),
             consistency: config.consistency,
             ttl_seconds: config.ttl_seconds,
             session: 0,
@@ -47,7 +49,11 @@ impl Rules {
         let mut buckets: HashMap<Box<str>, Vec<(Box<str>, Policy)>> = HashMap::new();
         for rule in &config.rules {
             let (bucket, prefix) = rule.bucket_and_prefix();
-            let policy = Policy::of(&rule.applied_to(config), rule.cache.unwrap_or(true));
+            let policy = Policy {
+                cache: rule.cache.unwrap_or(true),
+                admission: rule.admission.unwrap_or_default(),
+                ..Policy::of(&rule.applied_to(config))
+            };
             let rules = buckets.entry(bucket.into()).or_default();
             rules.push((prefix.into(), policy));
         }
@@ -55,7 +61,7 @@ impl Rules {
             rules.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
         }
         Rules {
-            others: Policy::of(config, true),
+            others: Policy::of(config),
             buckets,
         }
     }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use tokio::task::coop::consume_budget;
 
-use super::metadata::Wanted;
+use super::ahead::Early;
 use super::reader::Reader;
+use super::wanted::Wanted;
 use super::{ObjectCache, ObjectError, ObjectKey, ObjectMeta};
 
 /// How long warming waits for fetches of clients before it looks again.
@@ -111,7 +112,7 @@ impl ObjectCache {
                 if !may_go_on(fetched) || !self.waits(|| may_go_on(fetched)).await {
                     break;
                 }
-                let reader = Reader::new(inner, &object, 0..size, Vec::new());
+                let reader = Reader::new(inner, &object, 0..size, Early::default());
                 warmed.fetched_bytes += reader.fill(run).await?;
             }
             warmed.position = match next < chunks {

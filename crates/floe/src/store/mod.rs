@@ -485,8 +485,7 @@ impl Store {
         }))
     }
 
-    /// As [`writer`](Store::writer) without asking the admission policy, for values that nothing
-    /// else has.
+    /// As [`writer`](Store::writer) without asking the admission policy.
     pub(crate) fn writer_unasked(
         &self,
         key: &[u8],

@@ -71,7 +71,7 @@ pub(super) fn section() -> Result<Section, String> {
             key(
                 "fetch_parallelism",
                 Kind::Integer,
-                "Most requests to the origin that one reader has pending ahead of its position.",
+                "Most requests to the origin that one reader has pending ahead of its position. It begins with two, and doubles them when it has to wait.",
             )
             .limits(Limits::between(1, 1024)),
             key(
@@ -106,7 +106,7 @@ pub(super) fn section() -> Result<Section, String> {
             key(
                 "rules",
                 Kind::Toml,
-                "Other settings for objects of some buckets and prefixes: a list of tables with `objects`, which is `BUCKET` or `BUCKET/PREFIX`, and any of `consistency`, `ttl_seconds`, `serve_stale`, `negative_ttl_seconds`, `chunk_size`, `fetch_parallelism` and `cache`; `cache = false` stores nothing of them. Of several rules for an object the one with the longest prefix counts. At most 256 rules.",
+                "Other settings for objects of some buckets and prefixes: a list of tables with `objects`, which is `BUCKET` or `BUCKET/PREFIX`, and any of `consistency`, `ttl_seconds`, `serve_stale`, `negative_ttl_seconds`, `chunk_size`, `fetch_parallelism`, `admission` and `cache`; `cache = false` stores nothing of them, and `admission = \"all\"` stores everything of them on flash, whatever `chunk.admission` says. Of several rules for an object the one with the longest prefix counts. At most 256 rules.",
             ),
             key(
                 "cache_only",

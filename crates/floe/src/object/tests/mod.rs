@@ -12,6 +12,7 @@ mod purges;
 mod ranges;
 mod rules;
 mod stopping;
+mod threads;
 mod virtual_time;
 
 use std::sync::Arc;

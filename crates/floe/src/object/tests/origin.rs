@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, UNIX_EPOCH};
 
 use async_trait::async_trait;
@@ -79,6 +80,8 @@ pub(super) struct GatedOrigin {
     pub(super) cuts: AtomicUsize,
     /// The origin confirms versions on the thread that asks.
     pub(super) at_once: AtomicBool,
+    /// The threads of the requests, in order.
+    pub(super) threads: Mutex<Vec<ThreadId>>,
 }
 
 impl GatedOrigin {
@@ -99,6 +102,7 @@ impl GatedOrigin {
             outage: AtomicBool::new(false),
             cuts: AtomicUsize::new(0),
             at_once: AtomicBool::new(false),
+            threads: Mutex::default(),
         }
     }
 
@@ -182,6 +186,7 @@ fn take_one(counter: &AtomicUsize) -> bool {
 impl Backend for Arc<GatedOrigin> {
     async fn get(&self, key: &ObjectKey, request: GetRequest) -> Result<OriginRead, OriginError> {
         self.gets.fetch_add(1, SeqCst);
+        self.threads.lock().push(thread::current().id());
         let found = self.look(key, &request);
         self.responses.pass().await;
         let (stored, meta) = found?;
@@ -211,9 +216,14 @@ impl Backend for Arc<GatedOrigin> {
 
     async fn head(&self, key: &ObjectKey, request: GetRequest) -> Result<ObjectMeta, OriginError> {
         self.heads.fetch_add(1, SeqCst);
+        self.threads.lock().push(thread::current().id());
         let found = self.look(key, &request);
         self.responses.pass().await;
         found.map(|(_, meta)| meta)
+    }
+
+    fn outlives_runtimes(&self) -> bool {
+        true
     }
 
     fn confirms(&self, key: &ObjectKey, meta: &ObjectMeta) -> bool {

@@ -2,9 +2,11 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
+use floe_core::policy::admission::{AdmissionConfig, RejectFirstConfig};
+
 use super::origin::GatedOrigin;
 use super::*;
-use crate::object::ObjectRule;
+use crate::object::{ChunkAdmission, ObjectRule};
 
 fn rule(objects: &str) -> ObjectRule {
     ObjectRule {
@@ -59,6 +61,38 @@ async fn a_rule_decides_for_its_objects_alone() {
     assert_eq!((cached.bytes, cache.cached(&keys[1]).await), (3000, None));
     // The chunks of 512 bytes of the first, and those of 1 KiB of the last.
     assert_eq!(cache.stats().chunks_stored, 6 + 3);
+}
+
+#[tokio::test]
+async fn a_rule_puts_on_flash_what_the_policy_declines() {
+    let keys = ["kept/a", "other"].map(|key| ObjectKey::new("bucket", key));
+    let origin = GatedOrigin::with(&keys[0], pattern(20_000));
+    origin.set(&keys[1], pattern(20_000));
+    let all = ObjectRule {
+        admission: Some(ChunkAdmission::All),
+        ..rule("bucket/kept/")
+    };
+    for chunk_size in [ByteSize::kib(1), ByteSize::kib(16)] {
+        let mut store = StoreConfig::default();
+        store.chunk.size = ByteSize::mib(1);
+        store.admission = AdmissionConfig::RejectFirst(RejectFirstConfig::default());
+        let device = Arc::new(MemoryDevice::new(geometry()));
+        let store = Store::open(device, Clock::real(), &store).await.unwrap();
+        let config = ObjectConfig {
+            chunk_size,
+            ..with_rules(Consistency::Immutable, vec![all.clone()])
+        };
+        let cache = cache_over(store, &Arc::new(origin.clone()), config);
+        let mut declined = Vec::new();
+        for key in &keys {
+            let bytes = cache.get(key, None).await.unwrap().bytes().await.unwrap();
+            assert_eq!(bytes, pattern(20_000));
+            settle().await;
+            let stats = cache.stats();
+            declined.push((stats.chunks_declined > 0, stats.chunks_stored > 0));
+        }
+        assert_eq!(declined, [(false, true), (true, true)], "{chunk_size}");
+    }
 }
 
 #[tokio::test]

@@ -91,6 +91,81 @@ fn readers_share_validations_that_are_sent_after_them() {
     });
 }
 
+/// A read must not join a request that was sent before what the mode still allows: its answer
+/// may be as old.
+#[test]
+fn readers_join_no_request_that_is_older_than_the_ttl() {
+    virtual_time::run(SEED, |clock| async move {
+        let origin = GatedOrigin::with(&key(), Bytes::from_static(b"old"));
+        let config = ObjectConfig {
+            ttl_seconds: 5,
+            ..config(Consistency::Ttl)
+        };
+        let backend = Arc::new(origin.clone());
+        let cache = cache_over(virtual_store(&clock).await, &backend, config);
+        let reader = || {
+            let cache = cache.clone();
+            tokio::spawn(async move { read(&cache, None).await.unwrap() })
+        };
+        origin.responses.close();
+        let early = reader();
+        clock.sleep(Duration::from_secs(1)).await;
+        origin.set(&key(), Bytes::from_static(b"new"));
+        clock.sleep(Duration::from_secs(3)).await;
+        let young = reader();
+        clock.sleep(Duration::from_secs(6)).await;
+        let late = reader();
+        clock.sleep(Duration::from_secs(1)).await;
+        origin.responses.reopen();
+        assert_eq!(late.await.unwrap(), "new");
+        assert_eq!(young.await.unwrap(), "old");
+        assert_eq!(early.await.unwrap(), "old");
+    });
+}
+
+/// Flash is read while the origin is asked whether what it has is the newest.
+#[test]
+fn a_validation_overlaps_the_read_of_flash() {
+    virtual_time::run(SEED, |clock| async move {
+        let origin = GatedOrigin::with(&key(), pattern(1024));
+        let backend = Arc::new(origin.clone());
+        let memory = Arc::new(MemoryDevice::new(geometry()));
+        let device = Arc::new(Faulty::new(memory, clock.clone(), SEED, Faults::default()));
+        let mut store = StoreConfig::default();
+        store.chunk.size = ByteSize::mib(1);
+        store.chunk.write_buffer = ByteSize::mib(4);
+        // What is kept of the object has room, its bytes have none.
+        store.ram.max_value_size = ByteSize(512);
+        let store = Store::open(device.clone(), clock.clone(), &store);
+        let store = store.await.unwrap();
+        let cache = cache_over(store, &backend, config(Consistency::Etag));
+        read(&cache, None).await.unwrap();
+        cache.store().flush().await.unwrap();
+        device.set(Faults {
+            delays: 1.0,
+            delay_max: Duration::from_secs(10),
+            ..Faults::default()
+        });
+        let begun = clock.now();
+        read(&cache, None).await.unwrap();
+        assert_ne!(clock.now(), begun, "flash is slow");
+        origin.responses.close();
+        let reader = tokio::spawn({
+            let cache = cache.clone();
+            async move { read(&cache, None).await.unwrap() }
+        });
+        clock.sleep(Duration::from_secs(20)).await;
+        assert!(!reader.is_finished());
+        origin.responses.reopen();
+        let asked = clock.now();
+        assert_eq!(reader.await.unwrap(), pattern(1024));
+        assert_eq!(clock.now(), asked);
+        // A version that turns out to be old is not served.
+        origin.set(&key(), pattern(1000));
+        assert_eq!(read(&cache, None).await.unwrap(), pattern(1000));
+    });
+}
+
 /// A cold read that waits for its turn at the origin was not sent before those who come meanwhile.
 #[test]
 fn readers_join_a_cold_read_that_waits_for_its_turn() {
@@ -189,9 +264,37 @@ fn chunks_ahead_are_fetched_while_the_ones_before_are_read() {
         let begun = clock.now();
         read(&cache, None).await.unwrap();
         let took = Duration::from_nanos(clock.now().0 - begun.0);
-        // 16 requests of 4 KiB: the first one alone, then four at a time.
+        // 16 requests of 4 KiB: the first one alone, then soon four at a time.
         assert!(took <= Duration::from_millis(80), "{took:?}");
         assert_eq!(cache.stats().fetches, 16);
+    });
+}
+
+/// A reader that never waits for the origin is not fetched further ahead.
+#[test]
+fn a_slow_reader_has_two_requests_under_way() {
+    virtual_time::run(SEED, |clock| async move {
+        let origin = emulated(
+            &clock,
+            EmulatedConfig {
+                size: SizeRule::Fixed {
+                    bytes: ByteSize(64 * 1024),
+                },
+                latency: LatencyRule::Constant { ms: 10.0 },
+                ..EmulatedConfig::default()
+            },
+        );
+        let store = virtual_store(&clock).await;
+        let cache = cache_over(store, &origin, config(Consistency::Immutable));
+        let mut body = cache.get(&key(), None).await.unwrap().body;
+        let mut received = 0;
+        while let Some(piece) = body.next().await {
+            received += piece.unwrap().len() as u64;
+            clock.sleep(Duration::from_millis(20)).await;
+            let begun = received.div_ceil(4096);
+            assert!(cache.stats().fetches <= begun + 2, "after {received} bytes");
+        }
+        assert_eq!((received, cache.stats().fetches), (64 * 1024, 16));
     });
 }
 

@@ -1,0 +1,13 @@
+//! What a request needs of an object.
+
+use crate::origin::ByteRange;
+
+/// The bytes that a request needs besides the metadata.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Wanted {
+    /// None.
+    Metadata,
+    /// The object, or this range of it. On a miss one request to the origin
+    /// brings metadata and first bytes.
+    Bytes(Option<ByteRange>),
+}
