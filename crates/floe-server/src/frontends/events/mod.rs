@@ -6,7 +6,9 @@
 //! connections and time are bounded. Must not depend on: other frontends.
 
 mod config;
+mod heartbeat;
 mod notification;
+mod operation;
 mod queue;
 mod receiver;
 

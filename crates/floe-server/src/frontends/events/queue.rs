@@ -11,7 +11,6 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -20,10 +19,13 @@ use floe_core::Tick;
 use floe_device::Clock;
 use futures::future::join_all;
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 
+use super::heartbeat::{HEARTBEATS_PER_TIMEOUT, Heartbeat, random_name};
+use super::operation::{Backoff, Operation, PAUSE, within};
 use super::receiver::Receiver;
-use crate::metrics::Counter;
+
+/// The setting that names the queue.
+const SETTING: &str = "events.queue";
 
 /// Requests for messages at a time.
 const READERS: usize = 4;
@@ -34,28 +36,9 @@ const RECEIVE_LIMIT: Duration = Duration::from_secs(30);
 /// The time of other requests.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 
-/// The pause after a failure, and its limit after several.
-const PAUSE: Duration = Duration::from_secs(1);
-const PAUSE_MAX: Duration = Duration::from_secs(30);
-
-/// Heartbeats within the silence that ends the mode.
-const HEARTBEATS_PER_TIMEOUT: u32 = 4;
-
 /// Timeouts without a heartbeat of another server after which a queue is this server's alone:
 /// it gets half of the heartbeats of one that reads too.
 const TIMEOUTS_OF_DISTRUST: u32 = 8;
-
-/// A heartbeat, as a message.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Heartbeat {
-    /// The random name of a run of a server.
-    floe: String,
-    /// When it was sent, by the wall clock of that server.
-    unix_seconds: u64,
-    /// When it was sent, by its clock that counts sleep.
-    nanoseconds: u64,
-}
 
 /// A reader of a queue.
 pub(super) struct Consumer {
@@ -84,61 +67,24 @@ struct Others {
     under_way: VecDeque<u64>,
 }
 
-/// A kind of request to the queue.
-struct Operation {
-    name: &'static str,
-    is_failing: AtomicBool,
-    failures: Counter,
-}
-
-impl Operation {
-    fn new(name: &'static str) -> Self {
-        Operation {
-            name,
-            is_failing: AtomicBool::new(false),
-            failures: Counter::default(),
-        }
-    }
-
-    /// Counts a failure, and logs the first one of several.
-    fn note<T>(&self, result: Result<T, OriginError>) -> Option<T> {
-        let operation = self.name;
-        match result {
-            Ok(found) => {
-                if self.is_failing.swap(false, Relaxed) {
-                    tracing::info!(operation, "the queue of events.queue answers again");
-                }
-                Some(found)
-            }
-            Err(error) => {
-                self.failures.add(1);
-                if !self.is_failing.swap(true, Relaxed) {
-                    tracing::warn!(operation, %error, "a request to events.queue failed");
-                }
-                None
-            }
-        }
-    }
-}
-
 impl Consumer {
     pub(super) fn new(queue: Arc<dyn MessageQueue>, clock: Clock, timeout: Duration) -> Self {
         Consumer {
             queue,
-            name: format!("{:032x}", rand::random::<u128>()),
+            name: random_name(),
             clock,
             timeout,
             others: Mutex::default(),
-            receive: Operation::new("receive"),
-            delete: Operation::new("delete"),
-            send: Operation::new("send"),
+            receive: Operation::new(SETTING, "receive"),
+            delete: Operation::new(SETTING, "delete"),
+            send: Operation::new(SETTING, "send"),
         }
     }
 
     /// Failed requests by their kind.
     pub(super) fn failures(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let all = [&self.receive, &self.delete, &self.send];
-        all.map(|one| (one.name, one.failures.get())).into_iter()
+        all.map(Operation::failures).into_iter()
     }
 
     /// Reads until it is dropped. Messages that are not processed by then are delivered again.
@@ -148,18 +94,17 @@ impl Consumer {
     }
 
     async fn read(&self, receiver: &Receiver) {
-        let mut pause = PAUSE;
+        let mut backoff = Backoff::new();
         loop {
             let begun = self.clock.now();
             let received = self.within(RECEIVE_LIMIT, self.queue.receive()).await;
             let Some(messages) = self.receive.note(received) else {
                 receiver.cache.miss_notification();
                 self.forget_heartbeats();
-                self.clock.sleep(pause).await;
-                pause = (pause * 2).min(PAUSE_MAX);
+                self.clock.sleep(backoff.next_pause()).await;
                 continue;
             };
-            pause = PAUSE;
+            backoff.reset();
             let is_empty = messages.is_empty();
             let all_done = self.process(receiver, messages).await;
             // A queue that does not wait, or delivers at once what was not deleted.
@@ -189,12 +134,12 @@ impl Consumer {
     /// False if the message must be delivered again. One that is not understood need not be:
     /// the cache trusts nothing from before it.
     async fn process_one(&self, receiver: &Receiver, message: &QueueMessage) -> bool {
-        match serde_json::from_str::<Heartbeat>(&message.body) {
-            Ok(heartbeat) => {
+        match Heartbeat::read(message.body.as_bytes()) {
+            Some(heartbeat) => {
                 self.hear(receiver, &heartbeat, message.sent_unix_ms);
                 true
             }
-            Err(_) => {
+            None => {
                 let taken = receiver.take(message.body.as_bytes(), false).await;
                 receiver.counted(taken).0 != StatusCode::SERVICE_UNAVAILABLE
             }
@@ -202,7 +147,7 @@ impl Consumer {
     }
 
     fn hear(&self, receiver: &Receiver, heartbeat: &Heartbeat, sent_ms: Option<u64>) {
-        let is_own = heartbeat.floe == self.name;
+        let is_own = heartbeat.is_of(&self.name);
         let now = self.clock.now_with_sleep();
         let mut others = self.others.lock();
         let newest_of_others = match is_own {
@@ -212,7 +157,7 @@ impl Consumer {
                 others.own_first_ms = Some(first.min(sent_ms));
                 others
                     .under_way
-                    .retain(|sent| *sent != heartbeat.nanoseconds);
+                    .retain(|sent| *sent != heartbeat.nanoseconds());
                 others.newest_ms.take()
             }
             // A queue that tells no times is taken for shared.
@@ -234,21 +179,7 @@ impl Consumer {
             return;
         }
         drop(others);
-        // The clock of a paused machine stands still, and that of the wall may be set.
-        let by_wall = self
-            .clock
-            .unix_seconds()
-            .saturating_sub(heartbeat.unix_seconds);
-        let age = now.since(Tick(heartbeat.nanoseconds));
-        // Its seconds are rounded down at both ends.
-        let age = age.max(Duration::from_secs(by_wall.saturating_sub(1)));
-        if age <= self.timeout {
-            receiver.messages.add(1);
-            receiver.cache.hear_notifications(age);
-        } else {
-            // Notifications may be as late.
-            receiver.cache.miss_notification();
-        }
+        heartbeat.count(receiver, &self.clock, self.timeout);
     }
 
     /// The queue is not this server's alone.
@@ -280,29 +211,24 @@ impl Consumer {
 
     async fn send_heartbeats(&self, receiver: &Receiver) {
         let interval = self.timeout / HEARTBEATS_PER_TIMEOUT;
-        let mut pause = PAUSE;
+        let mut backoff = Backoff::new();
         loop {
             self.miss_lost_heartbeats(receiver);
-            let heartbeat = Heartbeat {
-                floe: self.name.clone(),
-                unix_seconds: self.clock.unix_seconds(),
-                nanoseconds: self.clock.now_with_sleep().0,
-            };
-            let body = serde_json::to_string(&heartbeat).unwrap_or_default();
+            let heartbeat = Heartbeat::new(&self.name, &self.clock);
+            let body = heartbeat.body();
             self.others
                 .lock()
                 .under_way
-                .push_back(heartbeat.nanoseconds);
+                .push_back(heartbeat.nanoseconds());
             let sent = self.within(REQUEST_LIMIT, self.queue.send(&body)).await;
             match self.send.note(sent) {
                 Some(()) => {
-                    pause = PAUSE;
+                    backoff.reset();
                     self.clock.sleep(interval).await;
                 }
                 None => {
                     self.forget_heartbeats();
-                    self.clock.sleep(pause.min(interval)).await;
-                    pause = (pause * 2).min(PAUSE_MAX);
+                    self.clock.sleep(backoff.next_pause().min(interval)).await;
                 }
             }
         }
@@ -313,10 +239,6 @@ impl Consumer {
         limit: Duration,
         request: impl Future<Output = Result<T, OriginError>>,
     ) -> Result<T, OriginError> {
-        tokio::select! {
-            biased;
-            result = request => result,
-            () = self.clock.sleep(limit) => Err(OriginError::Timeout(limit)),
-        }
+        within(&self.clock, limit, OriginError::Timeout, request).await
     }
 }
