@@ -35,6 +35,7 @@ const GROUP: Group = Group {
         ("qemu-nbd", "qemu-utils"),
         ("nbdkit", "nbdkit"),
         ("fio", "fio"),
+        ("nats-server", "nats-server"),
     ],
 };
 

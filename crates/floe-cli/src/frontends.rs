@@ -514,7 +514,7 @@ fn peers() -> Result<Section, String> {
 fn events() -> Result<Section, String> {
     Section::adopt(
         "events",
-        "Notifications of changes at the origin, over HTTP or from a queue, for `object.consistency = \"events\"`. Opened when `events.listen` or `events.queue` is set.",
+        "Notifications of changes at the origin, over HTTP, from a queue, or from NATS, for `object.consistency = \"events\"`. Opened when `events.listen`, `events.queue` or `events.nats` is set; only one of them can be.",
         &EventsConfig::default(),
         &[],
         vec![
@@ -527,6 +527,34 @@ fn events() -> Result<Section, String> {
                 "queue",
                 Kind::Text,
                 "URL of a queue of SQS with the notifications, such as `https://sqs.eu-central-1.amazonaws.com/123456789012/floe`; empty reads none. No other server may read it. The origin must be an S3 service; its credentials need `sqs:ReceiveMessage`, `sqs:DeleteMessage` and `sqs:SendMessage`.",
+            ),
+            Key::new(
+                "nats",
+                Kind::Text,
+                "URL of a server of NATS with the notifications, `nats://HOST:PORT`, or `tls://HOST:PORT`, which demands TLS; empty subscribes nowhere.",
+            ),
+            Key::new(
+                "nats_subject",
+                Kind::Text,
+                "The subject of the notifications at NATS, without wildcards. The server publishes heartbeats to it too, so that it needs the right to subscribe and to publish.",
+            ),
+            Key::new("nats_user", Kind::Text, "The user at NATS."),
+            Key::new("nats_password", Kind::Text, "The password of `events.nats_user`.").secret(),
+            Key::new(
+                "nats_token",
+                Kind::Text,
+                "A token of NATS, in place of a user and a password.",
+            )
+            .secret(),
+            Key::new(
+                "nats_credentials",
+                Kind::Path,
+                "A file with a JWT of NATS and the seed of its key (`.creds`), in place of a user and a password. Each connection reads it again.",
+            ),
+            Key::new(
+                "nats_tls_ca",
+                Kind::Path,
+                "A PEM file with the authorities of the certificate of NATS. Empty: those that the machine trusts.",
             ),
             Key::new(
                 "token",
@@ -761,17 +789,20 @@ pub(crate) fn config(
         None => reject_without_effect(effective, "peers.", "peers.listen")?,
     }
     let events: EventsConfig = effective.section("events")?;
-    match (events.listen, events.queue.is_empty()) {
-        (Some(_), _) => config.events = Some(events),
-        (None, true) => {
-            reject_without_effect(effective, "events.", "events.listen or events.queue")?
-        }
-        (None, false) => {
+    let (has_queue, has_nats) = (!events.queue.is_empty(), !events.nats.is_empty());
+    if events.listen.is_none() && !has_queue && !has_nats {
+        let sources = "events.listen, events.queue or events.nats";
+        reject_without_effect(effective, "events.", sources)?;
+    } else {
+        if events.listen.is_none() {
             for setting in ["events.token", "events.tls_"] {
                 reject_without_effect(effective, setting, "events.listen")?;
             }
-            config.events = Some(events);
         }
+        if !has_nats {
+            reject_without_effect(effective, "events.nats_", "events.nats")?;
+        }
+        config.events = Some(events);
     }
     config.memcached = memcached_config(effective)?;
     config.node = Some(effective.section("node")?);

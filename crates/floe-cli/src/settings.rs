@@ -324,7 +324,7 @@ fn check_events(object: &ObjectConfig, server: &ServerConfig) -> Result<(), Fail
         true => Err(Failure::usage(
             "object.consistency = \"events\" without notifications is mode `etag`",
         )
-        .cure("set events.listen to the address to which the origin posts its notifications, or events.queue to their queue")),
+        .cure("set events.listen to the address to which the origin posts its notifications, events.queue to their queue, or events.nats to the server of their subject")),
         false => Ok(()),
     }
 }

@@ -109,3 +109,52 @@ fn an_address_for_others_needs_a_token() {
     let useless = ["serve", "--events-token", TOKEN];
     run(folder.path(), &useless).expect(2, &["events.listen"]);
 }
+
+#[test]
+fn nats_is_an_only_source_with_one_identity() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = |settings: &[&str], causes: &[&str]| {
+        run(folder.path(), &[&["serve"], settings].concat()).expect(2, causes);
+    };
+    let server = ["--events-nats", "nats://127.0.0.1:1"];
+    let subject = ["--events-nats-subject", "floe.data"];
+    let nats = [server, subject].concat();
+    let with = |more: &[&'static str]| [&nats, more].concat();
+    serve(&server, &["events.nats_subject", "wildcards"]);
+    serve(&subject, &["events.nats"]);
+    let listens = ["--events-listen", "127.0.0.1:0"];
+    serve(&[&listens[..], &subject].concat(), &["`events.nats`"]);
+    serve(
+        &with(&listens),
+        &["events.nats", "events.listen is set too"],
+    );
+    let queue = [
+        "--events-queue",
+        "https://sqs.eu-central-1.amazonaws.com/1/q",
+    ];
+    serve(&with(&queue), &["events.nats", "events.queue is set too"]);
+    serve(
+        &with(&["--events-nats-user", "me"]),
+        &["events.nats_password"],
+    );
+    let file = ["--events-nats-credentials", "/nowhere"];
+    serve(&with(&file), &["events.nats_credentials", "No such file"]);
+    let both = [
+        "--events-nats-token",
+        "word",
+        "--events-nats-credentials",
+        "/nowhere",
+    ];
+    serve(&with(&both), &["different identities"]);
+    serve(
+        &with(&["--events-nats-tls-ca", "/nowhere"]),
+        &["events.nats_tls_ca"],
+    );
+    let with_user = [
+        "--events-nats",
+        "nats://me:word@127.0.0.1",
+        subject[0],
+        subject[1],
+    ];
+    serve(&with_user, &["events.nats", "without a user"]);
+}

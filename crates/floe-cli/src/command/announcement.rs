@@ -332,7 +332,7 @@ impl Announcement<'_> {
             }
             (Consistency::Ttl | Consistency::Immutable, _) => return String::new(),
             (Consistency::Events, _) => {
-                return "each hit asks the origin until something arrives at events.listen".into();
+                return "each hit asks the origin until notifications arrive".into();
             }
             (Consistency::Etag, OriginKind::Directory) => ("looks at the file", "look"),
             (Consistency::Etag, _) => ("asks the origin", "ask"),

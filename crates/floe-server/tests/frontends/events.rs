@@ -15,7 +15,8 @@ use serde_json::Value;
 
 use crate::support::{MemoryOrigin, Rig, rig_of};
 
-const RECORD: &str = r#"{"Records":[{"s3":{"bucket":{"name":"bucket"},"object":{"key":"key"}}}]}"#;
+pub(crate) const RECORD: &str =
+    r#"{"Records":[{"s3":{"bucket":{"name":"bucket"},"object":{"key":"key"}}}]}"#;
 
 /// A queue in memory, whose readers get a message each.
 struct Queue {
@@ -124,15 +125,24 @@ impl MessageQueue for Queue {
 /// A server that reads a queue, and has got its first heartbeat back.
 async fn heard(timeout_seconds: u64) -> (Arc<Queue>, Rig) {
     let queue = Queue::new();
-    let rig = rig(&queue, timeout_seconds).await;
+    let origin = Arc::new(MemoryOrigin::default());
+    *origin.queue.lock() = Some(Arc::clone(&queue) as Arc<dyn MessageQueue>);
+    let config = EventsConfig {
+        queue: "of the test".into(),
+        ..EventsConfig::default()
+    };
+    let rig = events_rig(origin, timeout_seconds, config).await;
     until("its own heartbeat", || rig.cache.is_notified()).await;
     (queue, rig)
 }
 
-async fn rig(queue: &Arc<Queue>, timeout_seconds: u64) -> Rig {
+/// A server in mode `events`, whose origin holds `bucket/key`.
+pub(crate) async fn events_rig(
+    origin: Arc<MemoryOrigin>,
+    timeout_seconds: u64,
+    events: EventsConfig,
+) -> Rig {
     let clock = Clock::real();
-    let origin = Arc::new(MemoryOrigin::default());
-    *origin.queue.lock() = Some(Arc::clone(queue) as Arc<dyn MessageQueue>);
     origin.store("bucket", "key", "first");
     let guarded = Origin::from_backend(origin.clone(), RequestConfig::default(), clock.clone());
     let config = ObjectConfig {
@@ -141,15 +151,12 @@ async fn rig(queue: &Arc<Queue>, timeout_seconds: u64) -> Rig {
         ..ObjectConfig::default()
     };
     rig_of(guarded.unwrap(), origin, clock, config, |config| {
-        config.events = Some(EventsConfig {
-            queue: "of the test".into(),
-            ..EventsConfig::default()
-        });
+        config.events = Some(events);
     })
     .await
 }
 
-async fn until(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
     let clock = Clock::real();
     for _ in 0..3_000 {
         if is_so() {
@@ -161,7 +168,7 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 /// So that no second heartbeat comes while a test looks.
-const LONG_SECONDS: u64 = 3_600;
+pub(crate) const LONG_SECONDS: u64 = 3_600;
 
 #[tokio::test]
 async fn messages_of_a_queue_take_the_place_of_requests() {

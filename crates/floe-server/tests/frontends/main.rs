@@ -2,6 +2,7 @@
 
 mod admin;
 mod events;
+mod events_nats;
 mod node;
 mod origins;
 mod oxcache;

@@ -22,14 +22,14 @@ use crate::support::{
 };
 
 /// A self-signed certificate for `127.0.0.1`, as PEM files.
-struct Identity {
+pub(crate) struct Identity {
     folder: tempfile::TempDir,
     pem: String,
     certificate: CertificateDer<'static>,
 }
 
 impl Identity {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let pem = made.cert.pem();
@@ -43,7 +43,7 @@ impl Identity {
         }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 

@@ -2,11 +2,13 @@
 //!
 //! A sender posts a message about changed objects, or a heartbeat, to any path. The answer
 //! is 200 once nothing from before the changes is served; a sender that gets another one
-//! must send again. Or messages are read from a queue, and deleted from it then. Messages,
-//! connections and time are bounded. Must not depend on: other frontends.
+//! must send again. Or messages are read from a queue, and deleted from it then. Or they are
+//! read from a subject of NATS, which sends them once. Messages, connections and time are
+//! bounded. Must not depend on: other frontends.
 
 mod config;
 mod heartbeat;
+mod nats;
 mod notification;
 mod operation;
 mod queue;
@@ -28,6 +30,7 @@ use crate::net::{Pages, Service, Tls, bind_tcp};
 use crate::reload::Reload;
 
 pub use config::EventsConfig;
+use nats::{NatsSubject, Subscriber, check_authorities};
 use queue::Consumer;
 use receiver::Receiver;
 
@@ -38,7 +41,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 pub(crate) struct EventsFrontend {
     config: EventsConfig,
     tls: Option<Tls>,
-    consumer: Option<Arc<Consumer>>,
+    source: Option<Arc<Source>>,
     state: Arc<Receiver>,
 }
 
@@ -55,7 +58,7 @@ impl Frontend for EventsFrontend {
         let frontend = EventsFrontend {
             config: config.clone(),
             tls: Tls::for_http(Self::NAME, &config.tls_certificate, &config.tls_key)?,
-            consumer: consumer(config, host)?,
+            source: source(config, host).await?.map(Arc::new),
             state: Arc::new(Receiver::new(
                 host.objects.clone(),
                 host.clock.clone(),
@@ -71,10 +74,10 @@ impl Frontend for EventsFrontend {
     }
 
     fn serve(self: Arc<Self>, listener: Option<TcpListener>, serving: Serving) -> Service {
-        if let Some(consumer) = self.consumer.clone() {
+        if let Some(source) = self.source.clone() {
             let (receiver, drain) = (Arc::clone(&self.state), serving.shutdown.drain.clone());
             serving.shutdown.tasks.spawn(async move {
-                drain.run_until_cancelled(consumer.run(&receiver)).await;
+                drain.run_until_cancelled(source.run(&receiver)).await;
                 receiver.cache.miss_notification();
             });
         }
@@ -105,8 +108,47 @@ impl Frontend for EventsFrontend {
     }
 }
 
-/// The reader of the queue, if the settings name one.
-fn consumer(config: &EventsConfig, host: &Host) -> Result<Option<Arc<Consumer>>, StartError> {
+/// A service from which the server itself reads messages.
+enum Source {
+    Queue(Consumer),
+    Nats(Subscriber),
+}
+
+impl Source {
+    /// Reads until it is dropped.
+    async fn run(&self, receiver: &Receiver) {
+        match self {
+            Source::Queue(consumer) => consumer.run(receiver).await,
+            Source::Nats(subscriber) => subscriber.run(receiver).await,
+        }
+    }
+
+    fn collect(&self, samples: &mut Samples) {
+        let (name, help, failures): (_, _, Vec<_>) = match self {
+            Source::Queue(consumer) => (
+                "floe_events_queue_failures",
+                "Requests to the queue of notifications that failed",
+                consumer.failures().collect(),
+            ),
+            Source::Nats(subscriber) => (
+                "floe_events_nats_failures",
+                "Connections to NATS that could not be opened, or ended",
+                subscriber.failures().collect(),
+            ),
+        };
+        for (operation, failures) in failures {
+            samples.counter(name, help, &[("operation", operation)], failures);
+        }
+    }
+}
+
+/// The service that the settings name, if they name one.
+async fn source(config: &EventsConfig, host: &Host) -> Result<Option<Source>, StartError> {
+    let timeout = Duration::from_secs(host.objects.config().events_timeout_seconds);
+    if let Some(subject) = subject(config).await? {
+        let subscriber = Subscriber::new(subject, host.clock.clone(), timeout);
+        return Ok(Some(Source::Nats(subscriber)));
+    }
     if config.queue.is_empty() {
         return Ok(None);
     }
@@ -115,9 +157,33 @@ fn consumer(config: &EventsConfig, host: &Host) -> Result<Option<Arc<Consumer>>,
         let cure = "name a queue of the service whose buckets origin.kind = \"s3\" reads";
         problem("events.queue", &error.to_string(), cure)
     })?;
-    let timeout = Duration::from_secs(host.objects.config().events_timeout_seconds);
     let consumer = Consumer::new(queue, host.clock.clone(), timeout);
-    Ok(Some(Arc::new(consumer)))
+    Ok(Some(Source::Queue(consumer)))
+}
+
+/// The subject of NATS that the settings name, whose files can be read.
+async fn subject(config: &EventsConfig) -> Result<Option<NatsSubject>, ServerConfigError> {
+    let Some(address) = config.nats_address()? else {
+        return Ok(None);
+    };
+    let login = config.nats_login()?;
+    login.check().await.map_err(|error| {
+        let cure = "name the file that nsc writes for a user, with the suffix .creds";
+        problem("events.nats_credentials", &error, cure)
+    })?;
+    check_authorities(&config.nats_tls_ca).map_err(|error| {
+        problem(
+            "events.nats_tls_ca",
+            &error,
+            "name a file with certificates in PEM",
+        )
+    })?;
+    Ok(Some(NatsSubject {
+        address,
+        login,
+        name: config.nats_subject.clone(),
+        authorities: config.nats_tls_ca.clone(),
+    }))
 }
 
 impl Collect for EventsFrontend {
@@ -142,15 +208,8 @@ impl Collect for EventsFrontend {
         ] {
             samples.counter(name, help, &[], count.get());
         }
-        if let Some(consumer) = &self.consumer {
-            for (operation, failures) in consumer.failures() {
-                samples.counter(
-                    "floe_events_queue_failures",
-                    "Requests to the queue of notifications that failed",
-                    &[("operation", operation)],
-                    failures,
-                );
-            }
+        if let Some(source) = &self.source {
+            source.collect(samples);
         }
         samples.gauge(
             "floe_events_heard",

@@ -1,4 +1,4 @@
-//! The receiver of messages, over HTTP or from a queue.
+//! The receiver of messages, over HTTP, from a queue or from NATS.
 
 use std::sync::Arc;
 use std::time::Duration;

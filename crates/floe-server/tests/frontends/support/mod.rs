@@ -1,5 +1,6 @@
 //! A server over a memory origin, and a raw HTTP client.
 
+pub(crate) mod nats;
 pub(crate) mod origin;
 pub(crate) mod signer;
 
