@@ -362,6 +362,10 @@ const PROOFS: &[(&str, &str)] = &[
         "xtask/src/faults/mod.rs:origin_slow floe/src/object/tests/virtual_time.rs:the_queue_for_an_origin_is_bounded_in_length_and_in_time floe/src/object/tests/flights.rs:many_readers_cause_one_fetch_and_see_bytes_as_they_arrive",
     ),
     (
+        "| misses of one S3 client",
+        "floe-server/tests/frontends/s3_turns.rs:a_client_whose_misses_are_slow_and_many_holds_up_no_other floe/src/object/tests/clients.rs:clients_take_turns_at_the_origin floe/src/object/tests/clients.rs:a_full_queue_refuses_those_of_the_client_that_filled_it",
+    ),
+    (
         "| origin redirects",
         "floe/src/origin/remote/tests.rs:redirects_stay_at_the_origin xtask/src/attack/s3.rs:redirects",
     ),

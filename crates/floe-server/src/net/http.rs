@@ -9,12 +9,14 @@ use std::time::Duration;
 
 use axum::Router;
 use floe::limit::Limit;
+use floe::origin::Client;
 use floe_device::Clock;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use hyper::rt::Executor;
 use hyper::service::Service as HyperService;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -197,8 +199,22 @@ impl<B: Body + Unpin> Body for WatchedBody<B> {
     }
 }
 
-fn builder(limits: &HttpLimits) -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
+/// Spawns the streams of a connection for its client.
+#[derive(Clone)]
+struct StreamExecutor(Client);
+
+impl<F> Executor<F> for StreamExecutor
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, stream: F) {
+        tokio::spawn(self.0.scope(stream));
+    }
+}
+
+fn builder(limits: &HttpLimits) -> Builder<StreamExecutor> {
+    let mut builder = Builder::new(StreamExecutor(Client::current()));
     builder
         .http1()
         .timer(TokioTimer::new())

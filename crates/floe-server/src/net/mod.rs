@@ -14,7 +14,7 @@ mod stall;
 mod tls;
 mod upload;
 
-pub(crate) use accept::{Acceptor, Places, Shutdown, accept, next_connection};
+pub(crate) use accept::{Acceptor, Peer, Places, Shutdown, accept, next_connection};
 pub(crate) use activity::{Activity, Busy};
 pub(crate) use bind::{BACKLOG, UnixSocket, bind_tcp};
 pub(crate) use http::{HttpLimits, Pages, serve_http};

@@ -20,6 +20,7 @@ mod s3_kept;
 mod s3_policies;
 mod s3_read;
 mod s3_tls;
+mod s3_turns;
 mod s3_write;
 mod subsets;
 mod support;

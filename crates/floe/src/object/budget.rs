@@ -1,6 +1,7 @@
 //! The memory of all fetches together.
 //!
-//! A fetch takes its share before it sends a request to the origin. A flight
+//! A fetch takes its share before it sends a request to the origin. Clients whose fetches wait
+//! for memory take turns. A flight
 //! that has landed keeps its bytes for its readers. When another fetch waits
 //! for memory, such flights release their bytes and their readers read the
 //! store instead, so a slow reader cannot block other fetches.
@@ -10,16 +11,17 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::flight::Flight;
 use crate::gauge::Gauge;
+use crate::origin::Client;
+use crate::origin::fair::{FairHeld, FairLimit};
 
-/// Bytes of one semaphore permit.
+/// Bytes of one unit of the limit.
 const UNIT_BYTES: u64 = 1024;
 
 pub(super) struct Budget {
-    units: Arc<Semaphore>,
+    units: Arc<FairLimit>,
     total: u32,
     waiting: AtomicU64,
     retired: Mutex<VecDeque<Weak<Flight>>>,
@@ -29,9 +31,8 @@ impl Budget {
     /// The configuration limits `bytes` to 1 TiB.
     pub(super) fn new(bytes: u64) -> Self {
         let total = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
-        let total = total.min(u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
         Budget {
-            units: Arc::new(Semaphore::new(total as usize)),
+            units: FairLimit::new(total as usize),
             total,
             waiting: AtomicU64::new(0),
             retired: Mutex::new(VecDeque::new()),
@@ -40,15 +41,16 @@ impl Budget {
 
     /// Waits for a share of `bytes`, which returns to the budget when dropped.
     pub(super) async fn acquire(&self, bytes: u64) -> Share {
-        let units = units(bytes).min(self.total);
-        if let Ok(share) = Arc::clone(&self.units).try_acquire_many_owned(units) {
+        let units = units(bytes).min(self.total) as usize;
+        if let Some(share) = self.units.try_hold(units) {
             return Share(Some(share));
         }
         let waiting = Gauge::rise(&self.waiting);
         self.shed();
-        let share = Arc::clone(&self.units).acquire_many_owned(units).await;
+        let share = self.units.hold(Client::current(), units, usize::MAX);
+        let share = share.await;
         drop(waiting);
-        // The semaphore is never closed, so `share` is always `Ok`.
+        // A queue without a limit is never full, so `share` is always `Ok`.
         Share(share.ok())
     }
 
@@ -84,20 +86,18 @@ impl Budget {
 
     /// Bytes in use.
     pub(super) fn used_bytes(&self) -> u64 {
-        let free = self.units.available_permits() as u64;
-        u64::from(self.total).saturating_sub(free) * UNIT_BYTES
+        self.units.held() as u64 * UNIT_BYTES
     }
 }
 
 /// A part of the budget.
-pub(super) struct Share(Option<OwnedSemaphorePermit>);
+pub(super) struct Share(Option<FairHeld>);
 
 impl Share {
     /// Returns the excess over `bytes` to the budget.
     pub(super) fn shrink_to(&mut self, bytes: u64) {
-        if let Some(permit) = &mut self.0 {
-            let surplus = permit.num_permits().saturating_sub(units(bytes) as usize);
-            drop(permit.split(surplus));
+        if let Some(held) = &mut self.0 {
+            held.shrink_to(units(bytes) as usize);
         }
     }
 }

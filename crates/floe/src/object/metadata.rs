@@ -152,7 +152,13 @@ impl Inner {
             begun: Arc::default(),
         };
         let (loading, outcome) = self.join_or_begin_load(load, seats, age);
-        let object = loading.await?;
+        let object = match loading.await {
+            // The queue was full for the client that began the request, perhaps not for this one.
+            Err(ObjectError::Origin(OriginError::Overloaded(_))) if outcome == Outcome::Joined => {
+                return Box::pin(self.load(key, moment, previous, wanted, force)).await;
+            }
+            object => object?,
+        };
         let unchanged = previous.is_some_and(|previous| same(&previous.meta, &object.meta));
         Ok(Resolved {
             object,

@@ -66,7 +66,7 @@ pub use stats::ObjectStats;
 pub use warm::{Cached, Warmed};
 
 use crate::origin::{
-    BucketInfo, CompleteRequest, DeleteCondition, ForwardAnswer, ForwardRequest, ListPage,
+    BucketInfo, Client, CompleteRequest, DeleteCondition, ForwardAnswer, ForwardRequest, ListPage,
     ListRequest, Origin, OriginError, PartRequest, PendingParts, PutRequest, PutResponse,
     UploadInfo, UploadTurn,
 };
@@ -518,7 +518,7 @@ impl ObjectCache {
         change: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, ObjectError> {
         let inner = Arc::clone(&self.inner);
-        let task = tokio::spawn(async move {
+        let task = async move {
             let mut writing = Vec::with_capacity(keys.len());
             for key in &keys {
                 writing.push(inner.epochs.write(name_hash(key)).await);
@@ -530,7 +530,8 @@ impl ObjectCache {
             join_all(keys.iter().map(|key| inner.forget_metadata(key))).await;
             drop(writing);
             Ok(result)
-        });
+        };
+        let task = tokio::spawn(Client::current().scope(task));
         task.await.unwrap_or(Err(ObjectError::Stopped))
     }
 
@@ -557,7 +558,7 @@ impl ObjectCache {
         let request = ForwardRequest { head, body };
         let (sender, answered) = oneshot::channel();
         let cache = self.clone();
-        let change = tokio::spawn(async move {
+        let change = async move {
             let send = async move {
                 match origin.forward(request).await {
                     Ok(answer) => relay(answer, sender).await,
@@ -567,7 +568,8 @@ impl ObjectCache {
             let kept = cache.change(changes, send).await?;
             kept.release();
             Ok(())
-        });
+        };
+        let change = tokio::spawn(Client::current().scope(change));
         match answered.await {
             Ok(answer) => Ok(answer?),
             Err(_) => Err(match change.await {

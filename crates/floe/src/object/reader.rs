@@ -19,7 +19,7 @@ use super::inner::Inner;
 use super::response::{ObjectBody, Outcome, gather};
 use super::stats::count;
 use super::version::ObjectVersion;
-use crate::origin::OriginBody;
+use crate::origin::{OriginBody, OriginError};
 use crate::store::ValueReader;
 use crate::value::Tier;
 
@@ -243,6 +243,8 @@ impl Reader {
             }
             Next::Behind | Next::End => Found::Behind,
             Next::Stored | Next::Failed(ObjectError::Stopped) => Found::Retry,
+            // The queue was full for the client that began the fetch, perhaps not for this one.
+            Next::Failed(ObjectError::Origin(OriginError::Overloaded(_))) if joined => Found::Retry,
             Next::Failed(error) => Found::Failed(error),
         }
     }

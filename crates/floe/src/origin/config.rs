@@ -246,7 +246,8 @@ pub struct RequestConfig {
     /// Most concurrent uploads. An upload begins when its body is complete or
     /// 16 KiB of it have arrived.
     pub max_uploads: usize,
-    /// Most requests in the queue; further ones fail at once.
+    /// Most requests in the queue, and uploads in theirs. If it is full, the client with the most
+    /// in it loses its newest one to a client that has fewer; others fail at once.
     pub max_queued: usize,
     /// Longest wait in the queue.
     pub queue_timeout_ms: u64,

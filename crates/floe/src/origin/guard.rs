@@ -1,7 +1,8 @@
 //! Wraps every request to an origin: a bounded queue, a timeout, retries with
 //! backoff, and counters.
 //!
-//! Uploads have their own queue, so that slow clients do not block readers.
+//! Uploads have their own queue, so that slow clients do not block readers. In both queues
+//! clients take turns.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,14 +19,15 @@ use parking_lot::{Mutex, RwLock};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use super::client::Client;
 use super::config::RequestConfig;
 use super::error::OriginError;
+use super::fair::{FairLimit, QueueFull};
 use super::forward::{ForwardAnswer, ForwardBody, ForwardHead, ForwardRequest};
 use super::stats::{Counters, OriginOperation, OriginReason, OriginStats, Purpose, Queue};
 use super::turn::{Turn, UploadTurn};
 use super::types::{OriginBody, OriginRead, UploadBody};
 use crate::gauge::Gauge;
-use crate::limit::Limit;
 
 /// Bytes of an upload's body that must arrive before the upload takes a turn;
 /// fewer if the body is shorter.
@@ -53,8 +55,8 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(600);
 pub(super) struct Guard {
     config: RwLock<Arc<RequestConfig>>,
     clock: Clock,
-    requests: Arc<Limit>,
-    uploads: Arc<Limit>,
+    requests: Arc<FairLimit>,
+    uploads: Arc<FairLimit>,
     counters: Arc<Counters>,
     jitter: Mutex<Xoshiro256PlusPlus>,
     /// Confirmations that are still to be watched.
@@ -67,8 +69,8 @@ impl Guard {
     pub(super) fn new(config: RequestConfig, clock: Clock) -> Self {
         let seed = config.seed.unwrap_or_else(rand::random);
         Guard {
-            requests: Limit::new(config.max_concurrent),
-            uploads: Limit::new(config.max_uploads),
+            requests: FairLimit::new(config.max_concurrent),
+            uploads: FairLimit::new(config.max_uploads),
             counters: Arc::new(Counters::default()),
             jitter: Mutex::new(Xoshiro256PlusPlus::seed_from_u64(seed)),
             watched: AtomicU64::new(0),
@@ -346,24 +348,21 @@ impl Guard {
             return Ok(Turn::new(held, &self.counters, queue));
         }
         let config = self.config();
-        let waiting = &self.counters.queue(queue).queued;
-        let queued = Gauge::rise(waiting);
-        if waiting.load(Relaxed) > config.max_queued as u64 {
-            self.counters.overloaded.fetch_add(1, Relaxed);
-            return Err(OriginError::Overloaded("the queue is full"));
-        }
-        let held = Arc::clone(permits).hold(1);
+        let queued = Gauge::rise(&self.counters.queue(queue).queued);
         let limit = self.clock.sleep(config.queue_timeout());
         let held = tokio::select! {
             biased;
-            held = held => Some(held),
-            () = limit => None,
+            held = permits.hold(Client::current(), 1, config.max_queued) => match held {
+                Ok(held) => Ok(held),
+                Err(QueueFull) => Err("the queue is full"),
+            },
+            () = limit => Err("the wait in the queue was too long"),
         };
         drop(queued);
         held.map(|held| Turn::new(held, &self.counters, queue))
-            .ok_or_else(|| {
+            .map_err(|reason| {
                 self.counters.overloaded.fetch_add(1, Relaxed);
-                OriginError::Overloaded("the wait in the queue was too long")
+                OriginError::Overloaded(reason)
             })
     }
 

@@ -9,16 +9,21 @@
 //! Must not depend on caching, chunks, versions or client protocols.
 
 mod backend;
+mod client;
 mod config;
 mod config_error;
 pub(crate) mod digest;
 pub mod directory;
 pub mod emulated;
 mod error;
+pub(crate) mod fair;
+#[cfg(test)]
+mod fair_tests;
 mod forward;
 mod guard;
 mod hexadecimal;
 mod kind;
+mod lock;
 pub(crate) mod page;
 mod parts;
 mod queue;
@@ -35,6 +40,7 @@ use std::sync::Arc;
 use floe_device::Clock;
 
 pub use backend::Backend;
+pub use client::Client;
 pub use config::{OriginConfig, RequestConfig, Secret};
 pub use config_error::OriginConfigError;
 pub use error::OriginError;

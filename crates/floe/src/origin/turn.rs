@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::fair::FairHeld;
 use super::stats::{Counters, Queue};
-use crate::limit::Held;
 
 /// A permit for one upload, before it begins. A caller that reads the body from
 /// this origin takes it first: a read that waited for it would hold a request's
@@ -22,11 +22,11 @@ impl fmt::Debug for UploadTurn {
 pub(super) struct Turn {
     counters: Arc<Counters>,
     queue: Queue,
-    _held: Held,
+    _held: FairHeld,
 }
 
 impl Turn {
-    pub(super) fn new(held: Held, counters: &Arc<Counters>, queue: Queue) -> Self {
+    pub(super) fn new(held: FairHeld, counters: &Arc<Counters>, queue: Queue) -> Self {
         counters.queue(queue).in_flight.fetch_add(1, Relaxed);
         Turn {
             counters: Arc::clone(counters),

@@ -49,6 +49,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use floe::limit::Limit;
+use floe::origin::Client;
 use floe::runtimes::Context;
 use floe_device::Clock;
 use http::header::{
@@ -68,8 +69,8 @@ use crate::config::{ServerConfigError, problem, thread_count};
 use crate::frontend::{Bound, Frontend, Host, Serving, StartError};
 use crate::metrics::{Collect, FrontendStatistics, RequestMeter, Samples};
 use crate::net::{
-    self, Activity, HttpLimits, Listeners, Pace, PacedBody, Places, SendKept, Service, Shutdown,
-    ThreadListeners, TimedBody, Tls, UploadPace,
+    self, Activity, HttpLimits, Listeners, Pace, PacedBody, Peer, Places, SendKept, Service,
+    Shutdown, ThreadListeners, TimedBody, Tls, UploadPace,
 };
 use crate::reload::{Reload, Reloadable};
 use access_log::{AccessLog, Asked, Opened, Record, RecordedBody};
@@ -177,8 +178,11 @@ impl Frontend for S3Frontend {
             };
             let connections = shutdown.clone();
             let counters = Arc::clone(&self.statistics.connections);
-            let serve = move |stream, client, activity| {
-                Arc::clone(&self).connection(stream, client, connections.clone(), activity)
+            let serve = move |stream, client: SocketAddr, activity| {
+                let connections = connections.clone();
+                let connection =
+                    Arc::clone(&self).connection(stream, client, connections, activity);
+                Client::at(client.client()).scope(connection)
             };
             let listener = listeners.tcp().await;
             net::accept(listener, places, shutdown, counters, serve).await;

@@ -144,7 +144,8 @@ fn request_keys() -> Vec<Key> {
         .limits(Limits::between(1, MIB)),
         count(
             "requests.max_queued",
-            "Most requests in the queue; further ones fail at once.",
+            "Most requests in the queue, and uploads in theirs. If it is full, the client with the most \
+             in it loses its newest one to a client that has fewer; others fail at once.",
         ),
         positive(
             "requests.queue_timeout_ms",

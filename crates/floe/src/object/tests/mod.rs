@@ -1,6 +1,7 @@
 //! Tests of the object cache with an origin whose requests can be held back.
 
 mod cache_only;
+mod clients;
 mod flights;
 mod forwards;
 mod law;
