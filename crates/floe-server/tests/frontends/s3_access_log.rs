@@ -3,11 +3,15 @@
 use std::fs;
 use std::path::PathBuf;
 
+use floe::object::{Consistency, ObjectConfig};
+use floe::origin::{OriginKind, Secret};
+use floe::{Origin, OriginConfig};
+use floe_device::Clock;
 use floe_server::ServerConfig;
 use serde_json::Value;
 
 use crate::support::signer::{Payload, Signer};
-use crate::support::{ACCESS_KEY, Rig, SECRET_KEY, rig_with, send};
+use crate::support::{ACCESS_KEY, Rig, SECRET_KEY, rig_of, rig_with, send};
 
 pub(crate) struct Logged {
     folder: tempfile::TempDir,
@@ -145,4 +149,58 @@ async fn writes_refusals_and_presigned_urls_have_lines() {
         ("prefix=x", &Value::Null)
     );
     assert!(listing["sent_bytes"].as_u64().unwrap() > 100);
+}
+
+/// A server in front of another one, whose log has the ids.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn misses_name_the_request_of_the_s3_origin() {
+    let (logged_by_origin, logged) = (Logged::new(), Logged::new());
+    let origin = logged_by_origin.rig("plain").await;
+    origin.origin.store("bucket", "full", "bytes");
+    let config = OriginConfig {
+        kind: OriginKind::S3,
+        endpoint: Some(format!("http://{}", origin.s3())),
+        allow_http: true,
+        region: Some("us-east-1".into()),
+        access_key: Some(ACCESS_KEY.into()),
+        secret_key: Some(Secret::new(SECRET_KEY)),
+        ..OriginConfig::default()
+    };
+    let clock = Clock::real();
+    let guarded = Origin::open(&config, clock.clone()).unwrap();
+    let immutable = ObjectConfig {
+        consistency: Consistency::Immutable,
+        ..ObjectConfig::default()
+    };
+    let give = |config: &mut ServerConfig| logged.give(config);
+    let rig = rig_of(guarded, origin.origin.clone(), clock, immutable, give).await;
+    let paths = [
+        "plain",
+        "plain",
+        "full?x-id=GetObject",
+        "full?x-id=GetObject",
+        "none",
+    ];
+    for path in paths {
+        rig.get(&format!("/bucket/{path}"), &[]).await;
+    }
+    let lines = logged.lines(rig).await;
+    let of_origin = logged_by_origin.lines(origin).await;
+    let id_of = |line: &Value| line["request_id"].clone();
+    let found: Vec<_> = lines
+        .iter()
+        .map(|line| (text(line, "cache"), line["origin_request_id"].clone()))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("miss", id_of(&of_origin[0])),
+            ("hit", Value::Null),
+            ("miss", id_of(&of_origin[1])),
+            ("hit", Value::Null),
+            ("forwarded", Value::Null),
+        ]
+    );
+    // The origin's own answer has its id.
+    assert_eq!(id_of(&lines[4]), id_of(of_origin.last().unwrap()));
 }

@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::error::ObjectError;
-use crate::origin::Client;
+use crate::origin::for_caller;
 use crate::runtimes::Context;
 
 #[derive(Debug, Default)]
@@ -16,9 +16,9 @@ pub(super) struct Background {
 }
 
 impl Background {
-    /// Spawns a task for the client of the caller.
+    /// Spawns a task for the caller's client and request.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let task = Client::current().scope(task);
+        let task = for_caller(task);
         match Context::of_this_thread() {
             None => self.tasks.spawn(task),
             Some(own) => {

@@ -66,9 +66,9 @@ pub use stats::ObjectStats;
 pub use warm::{Cached, Warmed};
 
 use crate::origin::{
-    BucketInfo, Client, CompleteRequest, DeleteCondition, ForwardAnswer, ForwardRequest, ListPage,
+    BucketInfo, CompleteRequest, DeleteCondition, ForwardAnswer, ForwardRequest, ListPage,
     ListRequest, Origin, OriginError, PartRequest, PendingParts, PutRequest, PutResponse,
-    UploadInfo, UploadTurn,
+    UploadInfo, UploadTurn, for_caller,
 };
 use crate::store::Store;
 use ahead::Early;
@@ -531,7 +531,7 @@ impl ObjectCache {
             drop(writing);
             Ok(result)
         };
-        let task = tokio::spawn(Client::current().scope(task));
+        let task = tokio::spawn(for_caller(task));
         task.await.unwrap_or(Err(ObjectError::Stopped))
     }
 
@@ -569,7 +569,7 @@ impl ObjectCache {
             kept.release();
             Ok(())
         };
-        let change = tokio::spawn(Client::current().scope(change));
+        let change = tokio::spawn(for_caller(change));
         match answered.await {
             Ok(answer) => Ok(answer?),
             Err(_) => Err(match change.await {

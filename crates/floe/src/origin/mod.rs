@@ -28,6 +28,7 @@ pub(crate) mod page;
 mod parts;
 mod queue;
 mod remote;
+mod request_id;
 mod stats;
 mod turn;
 mod types;
@@ -51,6 +52,8 @@ pub use forward::{
 pub use kind::OriginKind;
 pub use parts::PartSizes;
 pub use queue::{MessageQueue, QueueMessage};
+pub use request_id::OriginRequestId;
+pub(crate) use request_id::for_caller;
 pub use stats::{LATENCY_BOUNDS_MS, OperationStats, OriginOperation, OriginReason, OriginStats};
 pub use turn::UploadTurn;
 pub use types::{

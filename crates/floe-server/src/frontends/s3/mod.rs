@@ -397,7 +397,10 @@ impl S3Frontend {
         let mut response = match refusal {
             Some(error) if request.body().is_end_stream() => error_response(error),
             Some(error) => rejection(error, request.version()),
-            None => self.response(request, record.as_ref()).await,
+            None => {
+                let answer = self.response(request, record.as_ref());
+                Record::answering(record.as_ref(), answer).await
+            }
         };
         if is_unasked {
             response = closing(response, version);

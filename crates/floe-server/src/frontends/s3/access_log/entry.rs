@@ -13,7 +13,7 @@ use time::format_description::well_known::Rfc3339;
 /// Most bytes of a user agent.
 const USER_AGENT_BYTES_MAX: usize = 256;
 
-/// Most bytes of every other text that a client sends.
+/// Most bytes of every other text that a client or the origin sends.
 const TEXT_BYTES_MAX: usize = 1024;
 
 /// The beginning and end of names of parameters that contain secrets or parts of a signature, in
@@ -44,6 +44,7 @@ pub(super) struct Entry {
     #[serde(serialize_with = "rfc3339")]
     pub(super) time: SystemTime,
     pub(super) request_id: Option<String>,
+    pub(super) origin_request_id: Option<String>,
     pub(super) client: SocketAddr,
     pub(super) access_key: Option<String>,
     pub(super) method: String,
@@ -63,14 +64,15 @@ pub(super) struct Entry {
 
 impl Entry {
     pub(super) fn new(client: SocketAddr, asked: &Asked<'_>) -> Self {
-        let text = |text: Option<&str>| text.map(|text| cut(text, TEXT_BYTES_MAX).to_owned());
+        let text = |text: Option<&str>| text.map(cut_text);
         let user_agent = asked.user_agent.map(String::from_utf8_lossy);
         Entry {
             time: SystemTime::now(),
             request_id: None,
+            origin_request_id: None,
             client,
             access_key: text(asked.access_key),
-            method: cut(asked.method, TEXT_BYTES_MAX).to_owned(),
+            method: cut_text(asked.method),
             bucket: text(asked.bucket),
             key: text(asked.key.map(without_presigned)),
             query: asked.query.and_then(without_secrets),
@@ -130,7 +132,12 @@ fn without_secrets(query: &str) -> Option<String> {
     };
     let kept = query.split('&').filter(|pair| !is_secret(pair));
     let kept = kept.collect::<Vec<_>>().join("&");
-    (!kept.is_empty()).then(|| cut(&kept, TEXT_BYTES_MAX).to_owned())
+    (!kept.is_empty()).then(|| cut_text(&kept))
+}
+
+/// A text of another party, with a limited length.
+pub(super) fn cut_text(text: &str) -> String {
+    cut(text, TEXT_BYTES_MAX).to_owned()
 }
 
 fn cut(text: &str, bytes: usize) -> &str {

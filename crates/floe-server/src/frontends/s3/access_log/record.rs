@@ -5,12 +5,14 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
+use floe::origin::OriginRequestId;
 use floe_core::Tick;
 use floe_device::Clock;
+use futures::future::Either;
 use http::StatusCode;
 
 use super::AccessLog;
-use super::entry::{Asked, Entry};
+use super::entry::{Asked, Entry, cut_text};
 
 /// The access key of a request, once its signature is verified.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +34,7 @@ pub(in crate::frontends::s3) struct Record {
     entry: Option<Box<Entry>>,
     verified: Verified,
     received_bytes: Arc<AtomicU64>,
+    origin_request_id: OriginRequestId,
 }
 
 impl Record {
@@ -49,6 +52,7 @@ impl Record {
             entry: Some(Box::new(Entry::new(client, asked))),
             verified: Verified::default(),
             received_bytes: Arc::default(),
+            origin_request_id: OriginRequestId::default(),
         })
     }
 
@@ -60,6 +64,18 @@ impl Record {
     /// The count of the body's bytes.
     pub(in crate::frontends::s3) fn received_bytes(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.received_bytes)
+    }
+
+    /// Prepares the answer to a request, and notes the origin's request behind it if there is a
+    /// `record`.
+    pub(in crate::frontends::s3) fn answering<F: Future>(
+        record: Option<&Self>,
+        answer: F,
+    ) -> impl Future<Output = F::Output> + use<F> {
+        match record {
+            Some(record) => Either::Left(record.origin_request_id.clone().scope(answer)),
+            None => Either::Right(answer),
+        }
     }
 
     /// Records the beginning of the answer.
@@ -76,6 +92,11 @@ impl Record {
             entry.first_byte_us = Some(first_byte_us);
             if let Some(cache) = cache {
                 entry.cache = cache;
+            }
+            // The id of an answer of the origin is that of the request already.
+            if entry.cache != "forwarded" {
+                let id = self.origin_request_id.get();
+                entry.origin_request_id = id.as_deref().map(cut_text);
             }
         }
     }

@@ -174,7 +174,7 @@ impl PlainReads {
                     let answer = self.answers.answer(is_head, &read.key, &read.terms);
                     answer.await
                 };
-                let mut answer = pin!(answer);
+                let mut answer = pin!(Record::answering(watch.record.as_ref(), answer));
                 match answer.as_mut().now_or_never() {
                     Some(answer) => answer,
                     None => tokio::select! {

@@ -16,6 +16,7 @@ use crate::origin::forward::PayloadHash;
 use crate::origin::remote::redirect::{REDIRECTS_MAX, RedirectRejected};
 use crate::origin::remote::service::{cache_said, encode_texts, error_document};
 use crate::origin::remote::{cut, service};
+use crate::origin::request_id::OriginRequestId;
 use crate::origin::types::{Attributes, GetRequest, ObjectKey, ObjectMeta, OriginRead};
 
 /// Headers that describe a version of an object for as long as it exists, besides those of
@@ -104,6 +105,7 @@ impl S3Client {
             let sent = self.send(head, PayloadHash::EMPTY, no_body(), signed_by);
             let mut response = sent.await?;
             let status = response.status();
+            OriginRequestId::note(response.headers(), status.is_success());
             if status.is_success() {
                 encode_texts(response.headers_mut());
                 return Ok(response);
