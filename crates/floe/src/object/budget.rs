@@ -1,10 +1,10 @@
 //! The memory of all fetches together.
 //!
-//! A fetch takes its share before it sends a request to the origin. Clients whose fetches wait
-//! for memory take turns. A flight
-//! that has landed keeps its bytes for its readers. When another fetch waits
-//! for memory, such flights release their bytes and their readers read the
-//! store instead, so a slow reader cannot block other fetches.
+//! A fetch takes its share before it sends a request to the origin. Clients
+//! whose fetches wait for memory take turns. A flight that has landed keeps its
+//! bytes for its readers. When another fetch waits for memory, such flights
+//! release their bytes and their readers read the store instead, so a slow
+//! reader cannot block other fetches.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -56,8 +56,8 @@ impl Budget {
 
     /// A share of `bytes`, if as much is free.
     pub(super) fn try_acquire(&self, bytes: u64) -> Option<Share> {
-        let share = Arc::clone(&self.units).try_acquire_many_owned(units(bytes));
-        Some(Share(Some(share.ok()?)))
+        let units = units(bytes) as usize;
+        Some(Share(Some(self.units.try_hold(units)?)))
     }
 
     /// Registers a flight that may release its bytes when memory is short.
