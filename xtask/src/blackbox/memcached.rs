@@ -153,6 +153,11 @@ fn storage(verb: &str, key: &str, bytes: &[u8], cas: Option<u64>) -> Vec<u8> {
     request
 }
 
+/// An answer that says that the server failed, or one that no server may give.
 fn not_memcached(line: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("{line:?}"))
+    let kind = match line.starts_with("SERVER_ERROR") {
+        true => io::ErrorKind::Other,
+        false => io::ErrorKind::InvalidData,
+    };
+    io::Error::new(kind, format!("{line:?}"))
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 
-use super::load::{FailedRead, Load, name};
+use super::load::{Failed, Load, name};
 use super::network::{Machine, PROXIES};
 use super::programs::{MEMCACHED, NUTCRACKER, Node, Program};
 use crate::blackbox::memcached::Client;
@@ -224,12 +224,12 @@ impl Cluster {
 }
 
 impl Window {
-    /// True if the node of a key could not answer `read` through its proxy, and the proxy has no
-    /// other node for the key.
-    pub(super) fn explains(&self, read: &FailedRead, owners: &HashMap<usize, usize>) -> bool {
-        let is_down = self.began <= read.when && read.when < self.ended + DETECTION;
-        let is_seen = self.fault == Fault::Unseen && read.proxy.ip() != PROXIES[0].address();
-        let mut keys = read.keys.iter();
+    /// True if the node of a key could not answer through the proxy of an attempt, and the proxy
+    /// has no other node for the key.
+    pub(super) fn explains(&self, failed: &Failed, owners: &HashMap<usize, usize>) -> bool {
+        let is_down = self.began <= failed.when && failed.when < self.ended + DETECTION;
+        let is_seen = self.fault == Fault::Unseen && failed.proxy.ip() != PROXIES[0].address();
+        let mut keys = failed.keys.iter();
         is_down && !is_seen && keys.any(|key| owners.get(key) == Some(&self.node))
     }
 }

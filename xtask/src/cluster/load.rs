@@ -28,21 +28,33 @@ pub(super) struct Counts {
     /// Those with an answer.
     pub(super) operations: AtomicU64,
     pub(super) reads: AtomicU64,
-    /// Those that began when proxies must have noticed every failure.
-    pub(super) judged: AtomicU64,
+    /// Attempts of each kind that began when proxies must have noticed every failure.
+    pub(super) judged: [AtomicU64; KINDS.len()],
     pub(super) hits: AtomicU64,
     /// The beginning of the latest answered write of each proxy's clients, in milliseconds since
     /// the load began.
     pub(super) written_ms: [AtomicU64; PROXIES.len()],
     /// Writes that a node refused.
     pub(super) refused: AtomicU64,
-    /// Reads without an answer.
-    pub(super) failed: Mutex<Vec<FailedRead>>,
+    /// Attempts without an answer.
+    pub(super) failed: Mutex<Vec<Failed>>,
 }
 
-/// A read without an answer.
+/// A kind of attempt of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Read,
+    Write,
+    /// A connection to a proxy.
+    Open,
+}
+
+pub(super) const KINDS: [Kind; 3] = [Kind::Read, Kind::Write, Kind::Open];
+
+/// An attempt without an answer.
 #[derive(Clone, Debug)]
-pub(super) struct FailedRead {
+pub(super) struct Failed {
+    pub(super) kind: Kind,
     pub(super) when: Instant,
     pub(super) keys: Vec<usize>,
     pub(super) proxy: SocketAddr,
@@ -122,7 +134,11 @@ impl<'a> Load<'a> {
                 Some(mut open) => self
                     .operate(&steps.next(), &mut open, options)
                     .map(|()| Some(open)),
-                None => self.open(options).map(Some).map_err(Failure::from),
+                None => {
+                    let attempt = self.begin(Kind::Open, Vec::new(), options.proxy);
+                    let opened = self.open(options).map(Some).map_err(Failure::from);
+                    self.ended_as(attempt, opened)
+                }
             };
             match done {
                 Ok(open) => link = open,
@@ -136,11 +152,11 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// The keys of reads without an answer.
+    /// The keys of attempts without an answer.
     pub(super) fn failed_keys(&self) -> BTreeSet<usize> {
         let failed = self.counts.failed.lock();
         let failed = failed.unwrap_or_else(PoisonError::into_inner);
-        let keys = failed.iter().flat_map(|read| read.keys.iter().copied());
+        let keys = failed.iter().flat_map(|one| one.keys.iter().copied());
         keys.collect()
     }
 
@@ -180,44 +196,57 @@ impl<'a> Load<'a> {
     }
 
     fn operate(&self, step: &Step, link: &mut Link, options: ClientOptions) -> Result<(), Failure> {
-        let ClientOptions { proxy, place, .. } = options;
-        let start = Instant::now();
-        match step.action {
-            Action::Read | Action::ReadMany => {
-                self.counts.reads.fetch_add(1, Relaxed);
-                let excused = Duration::from_millis(self.excused_ms.load(Relaxed));
-                let is_judged = start.duration_since(self.began) > excused;
-                self.counts.judged.fetch_add(u64::from(is_judged), Relaxed);
-                let read = match (&mut *link, step.action) {
-                    (Link::Memcached(client), Action::ReadMany) => {
-                        self.read_many(client, step.key, start).map(|()| true)
-                    }
-                    (link, _) => self.read(link, step, start),
-                };
-                if let Err(Failure::Outage) = read {
-                    let failed = self.counts.failed.lock();
-                    let mut failed = failed.unwrap_or_else(PoisonError::into_inner);
-                    failed.push(FailedRead {
-                        when: start,
-                        keys: match step.action {
-                            Action::ReadMany => keys_from(step.key).collect(),
-                            _ => vec![step.key],
-                        },
-                        proxy,
-                        is_judged,
-                    });
-                }
-                if !read? && step.fills {
-                    self.counts.operations.fetch_add(1, Relaxed);
-                    self.write(link, step, place, Instant::now())?;
-                }
+        let is_read = matches!(step.action, Action::Read | Action::ReadMany);
+        let keys = match step.action {
+            Action::ReadMany => keys_from(step.key).collect(),
+            _ => vec![step.key],
+        };
+        let kind = if is_read { Kind::Read } else { Kind::Write };
+        let attempt = self.begin(kind, keys, options.proxy);
+        let start = attempt.when;
+        let done = match (&mut *link, step.action) {
+            (Link::Memcached(client), Action::ReadMany) => {
+                self.read_many(client, step.key, start).map(|()| true)
             }
-            Action::Write => self.write(link, step, place, start)?,
-            Action::Exchange => self.exchange(link, step, place)?,
-            Action::Delete => self.delete(link, step.key, start)?,
-        }
+            (link, Action::Read | Action::ReadMany) => self.read(link, step, start),
+            (link, Action::Write) => self.write(link, step, options.place, start).map(|()| true),
+            (link, Action::Exchange) => self.exchange(link, step, options.place).map(|()| true),
+            (link, Action::Delete) => self.delete(link, step.key, start).map(|()| true),
+        };
+        let found = self.ended_as(attempt, done)?;
         self.counts.operations.fetch_add(1, Relaxed);
+        self.counts.reads.fetch_add(u64::from(is_read), Relaxed);
+        if !found && step.fills {
+            let filling = self.begin(Kind::Write, vec![step.key], options.proxy);
+            let written = self.write(link, step, options.place, filling.when);
+            self.ended_as(filling, written)?;
+            self.counts.operations.fetch_add(1, Relaxed);
+        }
         Ok(())
+    }
+
+    /// An attempt that begins.
+    fn begin(&self, kind: Kind, keys: Vec<usize>, proxy: SocketAddr) -> Failed {
+        let when = Instant::now();
+        let excused = Duration::from_millis(self.excused_ms.load(Relaxed));
+        let is_judged = when.duration_since(self.began) > excused;
+        self.counts.judged[kind as usize].fetch_add(u64::from(is_judged), Relaxed);
+        Failed {
+            kind,
+            when,
+            keys,
+            proxy,
+            is_judged,
+        }
+    }
+
+    /// Notes an attempt that has ended, if it had no answer.
+    fn ended_as<T>(&self, attempt: Failed, result: Result<T, Failure>) -> Result<T, Failure> {
+        if let Err(Failure::Outage) = result {
+            let failed = self.counts.failed.lock();
+            failed.unwrap_or_else(PoisonError::into_inner).push(attempt);
+        }
+        result
     }
 
     fn write(
@@ -369,8 +398,11 @@ enum Failure {
 }
 
 impl From<io::Error> for Failure {
-    fn from(_: io::Error) -> Self {
-        Failure::Outage
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::InvalidData => wrong(anyhow!("a malformed answer: {error}")),
+            _ => Failure::Outage,
+        }
     }
 }
 

@@ -172,19 +172,22 @@ const READS_OF_A_WRITE: usize = 9;
 impl Mixes {
     /// The mixes, if the traces are there: in `$FLOE_TRACES`, or in `../shared/traces` beside the
     /// workspace.
-    pub(super) fn load() -> Result<Option<Self>> {
-        let folder = std::env::var_os("FLOE_TRACES").map(PathBuf::from);
-        let folder = folder.unwrap_or_else(|| project::root().join("../shared/traces"));
-        let traces = [KEY_TRACE, OPERATION_TRACE, OBJECT_TRACE];
-        if !traces.iter().all(|trace| folder.join(trace).is_file()) {
-            return Ok(None);
-        }
+    pub(super) fn load() -> Result<Self> {
+        let folder = folder();
         let read = |trace| unpacked(&folder, trace);
-        let mixes = Mixes {
+        Ok(Mixes {
             memcached: memcached(&read(KEY_TRACE)?, &read(OPERATION_TRACE)?)?,
             s3: s3(&read(OBJECT_TRACE)?)?,
-        };
-        Ok(Some(mixes))
+        })
+    }
+
+    /// # Errors
+    /// There are no traces.
+    pub(super) fn check() -> Result<()> {
+        let traces = [KEY_TRACE, OPERATION_TRACE, OBJECT_TRACE];
+        let are_there = traces.iter().all(|trace| folder().join(trace).is_file());
+        ensure!(are_there, "no traces; set FLOE_TRACES to their folder");
+        Ok(())
     }
 
     pub(super) fn of(&self, protocol: Protocol) -> &Recorded {
@@ -193,6 +196,11 @@ impl Mixes {
             Protocol::S3 => &self.s3,
         }
     }
+}
+
+fn folder() -> PathBuf {
+    let folder = std::env::var_os("FLOE_TRACES").map(PathBuf::from);
+    folder.unwrap_or_else(|| project::root().join("../shared/traces"))
 }
 
 fn unpacked(folder: &Path, trace: &str) -> Result<Vec<u8>> {

@@ -65,7 +65,7 @@ const TOOLS: [(&str, &str); 10] = [
 /// Set inside the sandbox to the path of the binary.
 const INSIDE: &str = "FLOE_CLUSTER_BINARY";
 
-const TRIALS: [Trial; 6] = [
+const TRIALS: [Trial; 7] = [
     Trial {
         name: "fixed-ring",
         about: "nutcracker that ejects no node, nodes that start warm",
@@ -73,6 +73,7 @@ const TRIALS: [Trial; 6] = [
         setup: Setup {
             proxy: (Proxy::Nutcracker, "nutcracker.yml"),
             node: None,
+            more: &[],
             etcd: false,
         },
         lies: false,
@@ -84,6 +85,7 @@ const TRIALS: [Trial; 6] = [
         setup: Setup {
             proxy: (Proxy::Nutcracker, "nutcracker-ejecting.yml"),
             node: Some("node-fixed.toml"),
+            more: &[],
             etcd: false,
         },
         lies: false,
@@ -95,6 +97,7 @@ const TRIALS: [Trial; 6] = [
         setup: Setup {
             proxy: (Proxy::Nutcracker, "nutcracker-ejecting.yml"),
             node: Some("node-leases.toml"),
+            more: &[],
             etcd: true,
         },
         lies: false,
@@ -106,6 +109,7 @@ const TRIALS: [Trial; 6] = [
         setup: Setup {
             proxy: (Proxy::Haproxy, "haproxy-s3.cfg"),
             node: Some("node-s3.toml"),
+            more: &[],
             etcd: false,
         },
         lies: false,
@@ -117,11 +121,12 @@ const TRIALS: [Trial; 6] = [
         setup: Setup {
             proxy: (Proxy::Envoy, "envoy-s3.yaml"),
             node: Some("node-s3.toml"),
+            more: &[],
             etcd: false,
         },
         lies: false,
     },
-    // The planted bug.
+    // The planted bugs.
     Trial {
         name: "warm-after-ejection",
         about: "nutcracker that ejects nodes, nodes that return warm: it must lie",
@@ -129,6 +134,19 @@ const TRIALS: [Trial; 6] = [
         setup: Setup {
             proxy: (Proxy::Nutcracker, "nutcracker-ejecting.yml"),
             node: None,
+            more: &[],
+            etcd: false,
+        },
+        lies: true,
+    },
+    Trial {
+        name: "unasked-after-ejection",
+        about: "HAProxy before S3 in mode immutable, objects that change: it must lie",
+        protocol: Protocol::S3,
+        setup: Setup {
+            proxy: (Proxy::Haproxy, "haproxy-s3.cfg"),
+            node: Some("node-s3.toml"),
+            more: &["--object-consistency", "immutable"],
             etcd: false,
         },
         lies: true,
@@ -185,6 +203,10 @@ fn prepared(options: &Options) -> Result<Outcome> {
         Ok(folder) => drop(sandbox.env(ENVOY, folder.join("bin/envoy"))),
         Err(error) => eprintln!("skipped: cluster: envoy: {error:#}"),
     }
+    let traces = Mixes::check();
+    if let Err(error) = &traces {
+        eprintln!("skipped: cluster: the recorded mix: {error:#}");
+    }
     let binary = match &options.common.binary {
         Some(given) => given.canonicalize()?,
         None => built::build_floe(Profile::from_flag(options.common.debug))?,
@@ -192,7 +214,7 @@ fn prepared(options: &Options) -> Result<Outcome> {
     sandbox.arg(std::env::current_exe()?);
     sandbox.args(std::env::args_os().skip(1));
     project::run(sandbox.env(INSIDE, binary))?;
-    Ok(match clock.and(envoy) {
+    Ok(match traces.and(clock).and(envoy) {
         Ok(_) => Outcome::Passed,
         Err(error) => Outcome::Skipped(format!("{error:#}")),
     })
@@ -241,10 +263,7 @@ fn inside(options: &Options, binary: &Path) -> Result<()> {
         true => ([6, 3], [2500, 3500]),
         false => ([24, 18], [7000, 8000]),
     };
-    let mixes = Mixes::load()?;
-    if mixes.is_none() {
-        eprintln!("skipped: cluster: the recorded mix: no traces; set FLOE_TRACES to their folder");
-    }
+    let mixes = Mixes::check().is_ok().then(Mixes::load).transpose()?;
     let length = Length {
         faults,
         longest_ms,

@@ -12,9 +12,9 @@ use anyhow::{Context, Result, bail, ensure};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::faults::{Cluster, DETECTION, FAULTS, PAIRS, Window, calm};
+use super::faults::{Cluster, DETECTION, FAULTS, Fault, PAIRS, Window, calm};
 use super::history::Stale;
-use super::load::{ClientOptions, FailedRead, Load, Served};
+use super::load::{ClientOptions, Failed, KINDS, Kind, Load, Served};
 use super::mix::{Mixes, Protocol};
 use super::network::{Machine, NODES, PROXIES};
 use super::objects::{self, Signing};
@@ -44,7 +44,15 @@ pub(super) struct Setup {
     pub(super) proxy: (Proxy, &'static str),
     /// Of the nodes; `None` for the defaults.
     pub(super) node: Option<&'static str>,
+    /// Further options of the nodes.
+    pub(super) more: &'static [&'static str],
     pub(super) etcd: bool,
+}
+
+/// What happens next in a trial.
+enum Turn {
+    One(Fault),
+    Two([Fault; 2]),
 }
 
 /// How long a trial is, and of what load.
@@ -64,7 +72,7 @@ pub(super) struct Length<'a> {
     pub(super) seed: u64,
 }
 
-/// The largest part of reads that may fail beyond it.
+/// The largest part of reads, of writes and of connections that may fail beyond it.
 const LATE_SHARE_MAX: f64 = 0.01;
 
 /// The time in which a planted bug must be found.
@@ -81,15 +89,16 @@ const RECOVERY_MAX: Duration = Duration::from_secs(15);
 /// The figures of a trial.
 pub(super) struct Summary {
     operations: u64,
-    /// Reads that began beyond the detection of every failure.
-    judged: u64,
+    /// Attempts of each kind that began beyond the detection of every failure.
+    judged: [u64; KINDS.len()],
     hit_share: f64,
     refused: u64,
+    /// Reads.
     failed: usize,
     /// Those of keys of a node that was down, where no other node has these.
     failed_down: usize,
-    /// Further ones that failed when proxies must have noticed a failure.
-    failed_late: usize,
+    /// Further attempts of each kind that failed when proxies must have noticed a failure.
+    failed_late: [usize; KINDS.len()],
     faults: usize,
     /// Failures during which another one began or ended.
     overlapping: usize,
@@ -110,16 +119,20 @@ impl fmt::Display for Summary {
             f,
             "{} operations, {} failures of machines, {} of them beside another, 0 stale reads; {:.0} % of \
              reads hit, {} writes refused, {} reads failed, {} of them beyond a failure's detection \
-             ({:.2} % of {} reads){}",
+             ({:.2} % of {} reads), and {:.2} % of {} writes and {:.2} % of {} connections{}",
             self.operations,
             self.faults,
             self.overlapping,
             self.hit_share * 100.0,
             self.refused,
             self.failed,
-            self.failed_late,
-            self.late_share() * 100.0,
-            self.judged,
+            self.failed_late[Kind::Read as usize],
+            self.late_share(Kind::Read) * 100.0,
+            self.judged[Kind::Read as usize],
+            self.late_share(Kind::Write) * 100.0,
+            self.judged[Kind::Write as usize],
+            self.late_share(Kind::Open) * 100.0,
+            self.judged[Kind::Open as usize],
             match self.failed_down {
                 0 => String::new(),
                 count => format!(", {count} for keys of a node that was down"),
@@ -136,9 +149,10 @@ impl fmt::Display for Summary {
 }
 
 impl Summary {
-    /// The part of the reads beyond a failure's detection that failed.
-    fn late_share(&self) -> f64 {
-        self.failed_late as f64 / self.judged.max(1) as f64
+    /// The part of the attempts of a kind beyond a failure's detection that failed.
+    fn late_share(&self, kind: Kind) -> f64 {
+        let kind = kind as usize;
+        self.failed_late[kind] as f64 / self.judged[kind].max(1) as f64
     }
 }
 
@@ -216,10 +230,12 @@ impl Trial {
         summary: Summary,
     ) -> Result<Summary> {
         ensure!(summary.hit_share > 0.2, "few reads hit: {summary}");
-        ensure!(
-            summary.late_share() <= LATE_SHARE_MAX,
-            "too many reads failed: {summary}"
-        );
+        for kind in KINDS {
+            ensure!(
+                summary.late_share(kind) <= LATE_SHARE_MAX,
+                "too many attempts failed, of kind {kind:?}: {summary}"
+            );
+        }
         // Some failures of the long form outlast a lease.
         ensure!(
             !(self.setup.etcd && length.has_pairs && summary.takeovers.is_empty()),
@@ -275,10 +291,23 @@ impl Trial {
     /// The options of a node besides its configuration.
     fn options(&self, origin: &Path, machine: Machine) -> Vec<String> {
         let mut options = vec!["--origin-root".to_owned(), origin.display().to_string()];
+        options.extend(self.setup.more.iter().map(|&option| option.to_owned()));
         if self.protocol == Protocol::S3 {
             options.extend(programs::peers(machine.address().into()));
         }
         options
+    }
+
+    /// Single failures in turn. With pairs, one of them follows every three, and trials begin
+    /// with different ones.
+    fn turn_of(&self, turn: usize, length: Length<'_>) -> Turn {
+        const SINGLES: usize = FAULTS.len() / 2;
+        let (round, place) = (turn / (SINGLES + 1), turn % (SINGLES + 1));
+        match length.has_pairs && !self.lies {
+            false => Turn::One(FAULTS[turn % FAULTS.len()]),
+            true if place < SINGLES => Turn::One(FAULTS[(round * SINGLES + place) % FAULTS.len()]),
+            true => Turn::Two(PAIRS[(round + self.name.len()) % PAIRS.len()]),
+        }
     }
 
     /// One failure after another, until the load ends by itself or there were enough.
@@ -313,18 +342,12 @@ impl Trial {
             );
             let node = rng.random_range(0..cluster.nodes.len());
             let time = Duration::from_millis(rng.random_range(1000..longest_ms));
-            // With pairs, one of them follows each round of single failures.
-            let (round, place) = match length.has_pairs && !self.lies {
-                true => (turn / (FAULTS.len() + 1), turn % (FAULTS.len() + 1)),
-                false => (0, turn % FAULTS.len()),
-            };
-            match FAULTS.get(place) {
-                Some(&fault) => windows.push(cluster.suffer(fault, node, time, load)?),
-                None => {
+            match self.turn_of(turn, length) {
+                Turn::One(fault) => windows.push(cluster.suffer(fault, node, time, load)?),
+                Turn::Two(faults) => {
                     let other =
                         (node + rng.random_range(1..cluster.nodes.len())) % cluster.nodes.len();
-                    let pair = PAIRS[round % PAIRS.len()];
-                    windows.extend(cluster.suffer_both(pair, [node, other], time, load)?);
+                    windows.extend(cluster.suffer_both(faults, [node, other], time, load)?);
                 }
             }
             calm(
@@ -357,26 +380,28 @@ fn summary(
 ) -> Summary {
     let counts = &load.counts;
     let failed = counts.failed.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_down = |read: &&FailedRead| windows.iter().any(|window| window.explains(read, owners));
-    let down = failed.iter().filter(is_down).count();
-    let late = failed
-        .iter()
-        .filter(|read| read.is_judged && !is_down(read));
+    let of = |kind: Kind| failed.iter().filter(move |one| one.kind == kind);
+    let is_down = |one: &&Failed| windows.iter().any(|window| window.explains(one, owners));
+    let down = of(Kind::Read).filter(is_down).count();
+    let late = |kind| {
+        of(kind)
+            .filter(|one| one.is_judged && !is_down(one))
+            .count()
+    };
     let overlaps = |window: &&Window| {
         windows.iter().any(|other| {
             other.began != window.began && other.began < window.ended && window.began < other.ended
         })
     };
     let (reads, hits) = (counts.reads.load(Relaxed), counts.hits.load(Relaxed));
-    let judged = counts.judged.load(Relaxed);
     Summary {
         operations: counts.operations.load(Relaxed),
-        judged,
+        judged: KINDS.map(|kind| counts.judged[kind as usize].load(Relaxed)),
         hit_share: hits as f64 / reads.max(1) as f64,
         refused: counts.refused.load(Relaxed),
-        failed: failed.len(),
+        failed: of(Kind::Read).count(),
         failed_down: down,
-        failed_late: late.count(),
+        failed_late: KINDS.map(late),
         faults: windows.len(),
         overlapping: windows.iter().filter(overlaps).count(),
         takeovers: Vec::new(),
