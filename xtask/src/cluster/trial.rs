@@ -49,7 +49,7 @@ pub(super) struct Setup {
     pub(super) etcd: bool,
 }
 
-/// What happens next in a trial.
+/// The next failure of a trial.
 enum Turn {
     One(Fault),
     Two([Fault; 2]),

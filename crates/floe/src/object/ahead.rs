@@ -13,7 +13,7 @@ use crate::store::ValueReader;
 /// task that asks, and of its connection.
 const TURNS_OF_REQUEST: usize = 3;
 
-/// What a read has before its version is known.
+/// The beginnings of a read whose version is not known yet.
 #[derive(Default)]
 pub(super) struct Early {
     /// Seats in the flights that the request for the metadata has begun, in order.

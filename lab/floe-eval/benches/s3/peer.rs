@@ -34,6 +34,12 @@ impl Program {
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
+
+    /// Processor time of it and its children so far.
+    pub(crate) fn cpu_seconds(&self) -> Result<f64, AnyError> {
+        let ticks = ticks_of(self.pid())?;
+        Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+    }
 }
 
 impl Drop for Program {
@@ -329,8 +335,7 @@ impl Peer {
 
     /// Processor time of its processes so far.
     pub(crate) fn cpu_seconds(&self) -> Result<f64, AnyError> {
-        let ticks = ticks_of(self.program.child.id())?;
-        Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+        self.program.cpu_seconds()
     }
 }
 

@@ -34,7 +34,7 @@ const FLOES: [(&str, &str); 2] = [
 /// Servers behind a proxy of their own.
 struct Cluster {
     proxy: Peer,
-    _servers: Vec<Program>,
+    servers: Vec<Program>,
 }
 
 /// Measures, and passes each row to `show`.
@@ -76,13 +76,19 @@ pub(crate) fn run(
             crate::load::verify(&cluster.proxy, &cluster.known(case), 2)?;
         }
         let mut sums = vec![Slice::default(); clusters.len()];
+        let mut used = vec![0.0; clusters.len()];
         for _ in 0..rounds {
-            for (cluster, sum) in clusters.iter().zip(&mut sums) {
+            for ((cluster, sum), used) in clusters.iter().zip(&mut sums).zip(&mut used) {
+                let before = cluster.servers_cpu_seconds()?;
                 sum.add(cluster.slice(case, seconds, &others)?);
+                *used += cluster.servers_cpu_seconds()? - before;
             }
         }
         let rate = |sum: &Slice| sum.requests as f64 / sum.seconds;
-        for (cluster, sum) in clusters.iter().zip(&sums) {
+        // What the proxy would pass on if it did nothing else.
+        let limit = rate(&sums[0]) / (sums[0].cpu_seconds / sums[0].seconds);
+        for ((cluster, sum), used) in clusters.iter().zip(&sums).zip(&used) {
+            let each = used / sum.requests as f64;
             let rounded = |figure: f64| (figure * 100.0).round() / 100.0;
             show(json!({
                 "figure": format!("{}, {CONNECTIONS} connections", case.name),
@@ -90,6 +96,8 @@ pub(crate) fn run(
                 "requests_per_second": rate(sum).round(),
                 "proxy_busy": rounded(sum.cpu_seconds / sum.seconds),
                 "p50_us": sum.p50_us,
+                "servers_us_each": rounded(each * 1e6),
+                "processors_of_servers_at_limit": rounded(each * limit),
                 "of": NULL,
                 "ratio": rounded(rate(sum) / rate(&sums[0])),
             }));
@@ -177,10 +185,13 @@ impl Cluster {
         fs::write(&config, text)?;
         let program = start(haproxy("0").arg(&config), address)?;
         let proxy = Peer::new(name, folder, address, program);
-        Ok(Cluster {
-            proxy,
-            _servers: servers,
-        })
+        Ok(Cluster { proxy, servers })
+    }
+
+    /// Processor time of the servers so far.
+    fn servers_cpu_seconds(&self) -> Result<f64, AnyError> {
+        let servers = self.servers.iter().map(Program::cpu_seconds);
+        servers.sum()
     }
 
     /// Asks for some seconds.
