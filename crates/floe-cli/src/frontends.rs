@@ -554,7 +554,7 @@ fn events() -> Result<Section, String> {
             Key::new(
                 "nats_tls_ca",
                 Kind::Path,
-                "A PEM file with the authorities of the certificate of NATS. Empty: those that the machine trusts.",
+                "A PEM file with the authorities of the certificate of NATS, which demands TLS. Empty: those that the machine trusts.",
             ),
             Key::new(
                 "token",

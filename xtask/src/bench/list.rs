@@ -153,7 +153,7 @@ pub(super) const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "ring",
-        about: "Reads of cached objects through HAProxy, in one thread on a processor of its own and with the configuration of packaging/ring, in front of three Floe nodes, and in the same run of three servers that answer from memory whatever is asked; these and the load, wrk's, share the other processors. `proxy busy` is HAProxy's processor time for each second: it limits where that is 1. The processor time of the servers for each request says how many processors all of them need beside a HAProxy that does nothing else",
+        about: "Reads of cached objects through HAProxy, in one thread on a processor of its own and with the configuration of packaging/ring, in front of three Floe nodes, and in the same run of three servers that answer from memory whatever is asked; these and the load, wrk's, share the other processors. `proxy busy` is HAProxy's processor time for each second: it limits where that is 1. `servers us each` is the processor time of all servers for a request. With `processors of servers at limit` they would keep HAProxy busy",
         cargo: &["bench", "--workspace", "--bench", "s3", "--"],
         prepare: Some(s3),
         full: &["--ring", "--json"],

@@ -135,6 +135,9 @@ impl Client {
         self.stream.read_until(b'\n', &mut self.line)?;
         match self.line.strip_suffix(b"\r\n") {
             Some(line) => Ok(String::from_utf8_lossy(line).into_owned()),
+            None if self.line.ends_with(b"\n") => {
+                Err(not_memcached(&String::from_utf8_lossy(&self.line)))
+            }
             // The server died.
             None => Err(io::ErrorKind::UnexpectedEof.into()),
         }

@@ -77,7 +77,7 @@ pub(super) struct Load<'a> {
     pub(super) served_by: Mutex<Vec<Served>>,
     next_value: AtomicU64,
     began: Instant,
-    /// Reads that begin earlier are not judged, in milliseconds since then.
+    /// Attempts that begin earlier are not judged, in milliseconds since then.
     excused_ms: AtomicU64,
 }
 
@@ -168,7 +168,7 @@ impl<'a> Load<'a> {
         })
     }
 
-    /// Reads that begin in a while are not judged: proxies have yet to notice a failure, or its
+    /// Attempts that begin in a while are not judged: proxies have yet to notice a failure, or its
     /// end.
     pub(super) fn excuse(&self, time: Duration) {
         let until = self.began.elapsed() + time;
@@ -213,9 +213,9 @@ impl<'a> Load<'a> {
             (link, Action::Exchange) => self.exchange(link, step, options.place).map(|()| true),
             (link, Action::Delete) => self.delete(link, step.key, start).map(|()| true),
         };
+        self.counts.reads.fetch_add(u64::from(is_read), Relaxed);
         let found = self.ended_as(attempt, done)?;
         self.counts.operations.fetch_add(1, Relaxed);
-        self.counts.reads.fetch_add(u64::from(is_read), Relaxed);
         if !found && step.fills {
             let filling = self.begin(Kind::Write, vec![step.key], options.proxy);
             let written = self.write(link, step, options.place, filling.when);

@@ -298,15 +298,20 @@ impl Trial {
         options
     }
 
-    /// Single failures in turn. With pairs, one of them follows every three, and trials begin
-    /// with different ones.
+    /// Single failures in turn. With pairs, one of them follows every three; Envoy's trial begins
+    /// where HAProxy's, which is too short for all pairs, ends.
     fn turn_of(&self, turn: usize, length: Length<'_>) -> Turn {
         const SINGLES: usize = FAULTS.len() / 2;
         let (round, place) = (turn / (SINGLES + 1), turn % (SINGLES + 1));
+        let first = if self.setup.proxy.0 == Proxy::Envoy {
+            3
+        } else {
+            0
+        };
         match length.has_pairs && !self.lies {
             false => Turn::One(FAULTS[turn % FAULTS.len()]),
             true if place < SINGLES => Turn::One(FAULTS[(round * SINGLES + place) % FAULTS.len()]),
-            true => Turn::Two(PAIRS[(round + self.name.len()) % PAIRS.len()]),
+            true => Turn::Two(PAIRS[(round + first) % PAIRS.len()]),
         }
     }
 

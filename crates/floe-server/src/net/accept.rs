@@ -35,6 +35,7 @@ pub(crate) struct Shutdown {
     /// Cancelled to abort all remaining requests.
     pub(crate) abort: CancellationToken,
     /// Cancelled when the caches need the threads no longer, whose runtimes have their fetches.
+    /// Until then the threads do not end.
     pub(crate) end: CancellationToken,
     /// All tasks that serve.
     pub(crate) tasks: TaskTracker,

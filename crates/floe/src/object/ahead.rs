@@ -1,5 +1,7 @@
 //! Reads the version in the cache while the origin is asked whether it is the newest.
 
+use floe_core::layout::SMALL_MAX_BYTES;
+
 use super::budget::Share;
 use super::flight::FlightReader;
 use super::inner::Inner;
@@ -17,8 +19,14 @@ const TURNS_OF_REQUEST: usize = 3;
 #[derive(Default)]
 pub(super) struct Early {
     /// Seats in the flights that the request for the metadata has begun, in order.
-    pub(super) seats: Vec<FlightReader>,
+    pub(super) seats: Vec<Seat>,
     pub(super) ahead: Option<Ahead>,
+}
+
+pub(super) struct Seat {
+    pub(super) reader: FlightReader,
+    /// Another read has begun the flight.
+    pub(super) joined: bool,
 }
 
 /// The first bytes of a read, of the version that was cached.
@@ -49,17 +57,19 @@ impl Inner {
             None => 0..size,
         };
         let object = self.version(key, moment, previous.clone());
-        if range.is_empty() || !object.cacheable {
+        let chunk = object.chunk_of(range.start);
+        let len = object.chunk_len(chunk);
+        if range.is_empty() || !object.cacheable || len > SMALL_MAX_BYTES as u64 {
             return None;
         }
         for _ in 0..TURNS_OF_REQUEST {
             tokio::task::yield_now().await;
         }
-        let chunk = object.chunk_of(range.start);
         let start = object.chunk_start(chunk);
         let end = object.end_of(chunk).min(range.end);
-        // The origin may take its time: what waits for it is bounded, as what is fetched.
-        let memory = self.budget.try_acquire(end - range.start)?;
+        // The origin may take its time: what waits for it is bounded, as what is fetched. A part
+        // of a value keeps the whole in memory.
+        let memory = self.budget.try_spare(len)?;
         let within = range.start - start..end - start;
         let reader = self.stored(&object, chunk, within).await?;
         // Others would keep their zone from eviction.

@@ -23,17 +23,20 @@ const UNIT_BYTES: u64 = 1024;
 pub(super) struct Budget {
     units: Arc<FairLimit>,
     total: u32,
+    /// Units of which some may be held by what is no fetch.
+    spare: usize,
     waiting: AtomicU64,
     retired: Mutex<VecDeque<Weak<Flight>>>,
 }
 
 impl Budget {
-    /// The configuration limits `bytes` to 1 TiB.
-    pub(super) fn new(bytes: u64) -> Self {
+    /// The configuration limits `bytes` to 1 TiB. `fetch_max` is for the largest fetch.
+    pub(super) fn new(bytes: u64, fetch_max: u64) -> Self {
         let total = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
         Budget {
             units: FairLimit::new(total as usize),
             total,
+            spare: total.saturating_sub(units(fetch_max)).min(total / 2) as usize,
             waiting: AtomicU64::new(0),
             retired: Mutex::new(VecDeque::new()),
         }
@@ -54,10 +57,17 @@ impl Budget {
         Share(share.ok())
     }
 
-    /// A share of `bytes`, if as much is free.
-    pub(super) fn try_acquire(&self, bytes: u64) -> Option<Share> {
+    /// A share of `bytes` for what is no fetch, if half of the budget and a fetch of any size
+    /// remain free.
+    pub(super) fn try_spare(&self, bytes: u64) -> Option<Share> {
         let units = units(bytes) as usize;
-        Some(Share(Some(self.units.try_hold(units)?)))
+        let is_much = self.units.held() + units > self.spare;
+        let held = if is_much {
+            None
+        } else {
+            self.units.try_hold(units)
+        };
+        Some(Share(Some(held?)))
     }
 
     /// Registers a flight that may release its bytes when memory is short.

@@ -14,7 +14,6 @@ use super::flight::{Flight, Landing};
 use super::inner::Inner;
 use super::stats::{add, count};
 use super::version::ObjectVersion;
-use crate::error::CacheError;
 use crate::origin::{ObjectMeta, OriginBody, OriginError, OriginRead};
 use crate::store::ValueWriter;
 use crate::value::{PutOptions, PutOutcome};
@@ -284,38 +283,16 @@ impl Run {
             let len = self.object.chunk_len(chunk);
             let store = &self.cache.store;
             self.writer = match self.object.moment.policy.admission {
-                ChunkAdmission::Policy => self.with_timeout(store.writer(&key, len, options)).await,
+                ChunkAdmission::Policy => {
+                    self.cache.in_time(store.writer(&key, len, options)).await
+                }
                 ChunkAdmission::All => self.cache.note(store.writer_unasked(&key, len, options)),
             };
         }
         if let Some(mut writer) = self.writer.take()
-            && self.with_timeout(writer.write(bytes)).await.is_some()
+            && self.cache.in_time(writer.write(bytes)).await.is_some()
         {
             self.writer = Some(writer);
-        }
-    }
-
-    /// Waits for the store, at most the reader timeout: stalled flash must not
-    /// stall readers of the origin. A cache that stops has no readers: it waits on.
-    async fn with_timeout<T>(
-        &self,
-        step: impl Future<Output = Result<T, CacheError>>,
-    ) -> Option<T> {
-        let mut step = std::pin::pin!(step);
-        if let Poll::Ready(result) = futures::poll!(step.as_mut()) {
-            return self.cache.note(result);
-        }
-        let patience = self.cache.clock.sleep(self.cache.config.reader_timeout());
-        tokio::select! {
-            biased;
-            result = step.as_mut() => self.cache.note(result),
-            () = patience => {
-                if self.cache.background.is_stopping() {
-                    return self.cache.note(step.await);
-                }
-                count(&self.cache.stats.cache_errors);
-                None
-            }
         }
     }
 
@@ -328,7 +305,7 @@ impl Run {
         };
         flight.land(Landing::Complete);
         if let Some(writer) = self.writer.take() {
-            let counter = match self.with_timeout(writer.finish()).await {
+            let counter = match self.cache.in_time(writer.finish()).await {
                 Some(PutOutcome::Stored) => &self.cache.stats.chunks_stored,
                 Some(PutOutcome::RamOnly) => &self.cache.stats.chunks_declined,
                 Some(PutOutcome::Dropped) | None => &self.cache.stats.chunks_dropped,

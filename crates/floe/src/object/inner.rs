@@ -1,7 +1,9 @@
 //! The state of an object cache, and its access to the store.
 
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 
 use floe_device::Clock;
 use parking_lot::RwLock;
@@ -153,6 +155,30 @@ impl Inner {
     /// True if the store has the chunk, without reading it.
     pub(super) fn has_stored(&self, object: &ObjectVersion, chunk: u64) -> bool {
         object.cacheable && self.note(self.store.contains(&object.chunk_key(chunk))) == Some(true)
+    }
+
+    /// Waits for the store, at most the reader timeout: stalled flash must not
+    /// stall readers of the origin. A cache that stops has no readers: it waits on.
+    pub(super) async fn in_time<T>(
+        &self,
+        step: impl Future<Output = Result<T, CacheError>>,
+    ) -> Option<T> {
+        let mut step = pin!(step);
+        if let Poll::Ready(result) = futures::poll!(step.as_mut()) {
+            return self.note(result);
+        }
+        let patience = self.clock.sleep(self.config.reader_timeout());
+        tokio::select! {
+            biased;
+            result = step.as_mut() => self.note(result),
+            () = patience => {
+                if self.background.is_stopping() {
+                    return self.note(step.await);
+                }
+                count(&self.stats.cache_errors);
+                None
+            }
+        }
     }
 
     /// Counts and hides an error of the store: the request goes on without the cache.

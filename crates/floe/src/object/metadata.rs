@@ -2,19 +2,20 @@
 //! mode allows it, otherwise from the origin.
 
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use futures::future::{Either, select};
 use tokio::sync::oneshot;
 
-use super::ahead::Early;
+use super::ahead::{Ahead, Early, Seat};
 use super::budget::Share;
 use super::cache_only::Row;
 use super::config::Consistency;
 use super::error::ObjectError;
 use super::fetch::{Run, expect_range};
-use super::flight::FlightReader;
 use super::inner::Inner;
 use super::loads::{Begun, Loading, Pending};
 use super::record::{MetadataRecord, RecordedObject};
@@ -96,10 +97,15 @@ impl Inner {
             Some(_) => &self.stats.revalidations,
             None => &self.stats.metadata_misses,
         });
-        let loaded = self.load(key, moment, previous.clone(), wanted, force);
+        // In `etag` mode each request needs a response that the origin gave
+        // after the request began, so it must not join one that is sent.
+        let age = match force {
+            true => Duration::ZERO,
+            false => Duration::from_secs(self.lifetime_s(moment.policy)),
+        };
+        let loaded = self.load(key, moment, previous.clone(), wanted, Some(age));
         let ahead = self.look_ahead(key, moment, previous.as_ref(), wanted);
-        let (loaded, ahead) = futures::join!(loaded, ahead);
-        match loaded {
+        match with_ahead(loaded, ahead).await {
             Err(ObjectError::Origin(error)) if moment.policy.serve_stale && error.is_outage() => {
                 let Some(object) = previous else {
                     return Err(error.into());
@@ -107,10 +113,7 @@ impl Inner {
                 count(&self.stats.stale_served);
                 Ok(self.resolved(key, moment, object, Outcome::Metadata))
             }
-            loaded => loaded.map(|mut resolved| {
-                resolved.early.ahead = ahead;
-                resolved
-            }),
+            resolved => resolved,
         }
     }
 
@@ -128,21 +131,16 @@ impl Inner {
         }
     }
 
-    /// Sends a request to the origin, or joins a pending one.
+    /// Sends a request to the origin, or joins a pending one that is not sent yet, or younger
+    /// than `age`; `None` joins none.
     async fn load(
         self: &Arc<Self>,
         key: &ObjectKey,
         moment: Moment,
         previous: Option<RecordedObject>,
         wanted: Wanted,
-        force: bool,
+        age: Option<Duration>,
     ) -> Result<Resolved, ObjectError> {
-        // In `etag` mode each request needs a response that the origin gave
-        // after the request began, so it must not join one that is sent.
-        let age = match force {
-            true => Duration::ZERO,
-            false => Duration::from_secs(self.lifetime_s(moment.policy)),
-        };
         let (seats, seats_taken) = oneshot::channel();
         let load = Load {
             key: key.clone(),
@@ -155,7 +153,7 @@ impl Inner {
         let object = match loading.await {
             // The queue was full for the client that began the request, perhaps not for this one.
             Err(ObjectError::Origin(OriginError::Overloaded(_))) if outcome == Outcome::Joined => {
-                return Box::pin(self.load(key, moment, previous, wanted, force)).await;
+                return Box::pin(self.load(key, moment, previous, wanted, None)).await;
             }
             object => object?,
         };
@@ -178,13 +176,15 @@ impl Inner {
     fn join_or_begin_load(
         self: &Arc<Self>,
         mut load: Load,
-        seats: oneshot::Sender<Vec<FlightReader>>,
-        age: Duration,
+        seats: oneshot::Sender<Vec<Seat>>,
+        age: Option<Duration>,
     ) -> (Loading, Outcome) {
         let id = (load.key.clone(), load.moment);
         let mut shard = self.loads.shard(&load.key).lock();
         let earlier = match shard.get(&id) {
-            Some(pending) if pending.admits(self.clock.now(), age) => {
+            Some(pending)
+                if age.is_some_and(|age| pending.admits(self.clock.now_with_sleep(), age)) =>
+            {
                 count(&self.stats.metadata_joined);
                 return (pending.loading.clone(), Outcome::Joined);
             }
@@ -216,7 +216,7 @@ impl Inner {
         };
         let cache = Arc::clone(self);
         self.background.spawn(async move {
-            if age.is_zero() {
+            if age == Some(Duration::ZERO) {
                 cache.gather(earlier).await;
             }
             let result = cache.ask(&load, seats).await;
@@ -226,9 +226,14 @@ impl Inner {
                     let _ = result_sender.send(Ok(Arc::clone(&object)));
                     // The answer leaves before the metadata is stored.
                     tokio::task::yield_now().await;
-                    cache
-                        .publish(&object, load.previous.as_ref(), asked_unix_s)
-                        .await;
+                    let publishing = async {
+                        cache
+                            .publish(&object, load.previous.as_ref(), asked_unix_s)
+                            .await;
+                        Ok(())
+                    };
+                    // No client limits any more how many wait for stalled flash.
+                    cache.in_time(publishing).await;
                     // Until then later callers find it here.
                     drop(listing);
                 }
@@ -261,7 +266,7 @@ impl Inner {
     async fn ask(
         self: &Arc<Self>,
         load: &Load,
-        seats: oneshot::Sender<Vec<FlightReader>>,
+        seats: oneshot::Sender<Vec<Seat>>,
     ) -> Result<Arc<ObjectVersion>, ObjectError> {
         let asking = self.background.unless_stopping(self.ask_origin(load));
         let (object, read) = asking.await.flatten()?;
@@ -275,7 +280,7 @@ impl Inner {
         &self,
         load: &Load,
     ) -> Result<(Arc<ObjectVersion>, Option<(OriginRead, Share)>), ObjectError> {
-        let begins = || load.begun.set(self.clock.now());
+        let begins = || load.begun.set(self.clock.now_with_sleep());
         if let (None, Some(range)) = (
             &load.previous,
             self.opening(load.wanted, load.moment.policy.chunk_size),
@@ -354,7 +359,7 @@ impl Inner {
         read: OriginRead,
         memory: Share,
         wanted: Wanted,
-        seats: oneshot::Sender<Vec<FlightReader>>,
+        seats: oneshot::Sender<Vec<Seat>>,
     ) {
         if read.range.is_empty() {
             return;
@@ -375,7 +380,10 @@ impl Inner {
             let from = range.start.max(start);
             let to = range.end.min(start + len);
             if from < to {
-                taken.push(flight.reader(from - start, to - start));
+                taken.push(Seat {
+                    reader: flight.reader(from - start, to - start),
+                    joined: !begun,
+                });
             }
             flights.push(begun.then_some(flight));
         }
@@ -554,6 +562,22 @@ impl Inner {
         };
         self.version(key, moment, object)
     }
+}
+
+/// The version that is loaded, with what was read ahead of it: another version waits for no flash.
+async fn with_ahead(
+    load: impl Future<Output = Result<Resolved, ObjectError>>,
+    ahead: impl Future<Output = Option<Ahead>>,
+) -> Result<Resolved, ObjectError> {
+    let (mut resolved, ahead) = match select(pin!(load), pin!(ahead)).await {
+        Either::Left((resolved, ahead)) => match resolved? {
+            unchanged if unchanged.outcome == Outcome::Metadata => (unchanged, ahead.await),
+            changed => (changed, None),
+        },
+        Either::Right((ahead, load)) => (load.await?, ahead),
+    };
+    resolved.early.ahead = ahead;
+    Ok(resolved)
 }
 
 fn record_of(object: &ObjectVersion, validated_unix_s: u64) -> MetadataRecord {

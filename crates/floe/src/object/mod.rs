@@ -159,7 +159,7 @@ impl ObjectCache {
                 stats: Counters::default(),
                 loads: Loads::new(),
                 flights: Flights::new(),
-                budget: Budget::new(config.fetch_memory.bytes()),
+                budget: Budget::new(config.fetch_memory.bytes(), config.fetch_window.bytes()),
                 background: Background::default(),
                 pins,
                 peers: OnceLock::new(),

@@ -11,7 +11,7 @@ use std::task::Poll;
 use bytes::Bytes;
 use futures::StreamExt;
 
-use super::ahead::{Ahead, Early};
+use super::ahead::{Ahead, Early, Seat};
 use super::error::ObjectError;
 use super::fetch::Run;
 use super::flight::{Flight, FlightReader, Next};
@@ -44,7 +44,7 @@ pub(super) struct Reader {
     /// The first chunk without a source.
     planned: u64,
     /// Seats from resolving the metadata.
-    seats: VecDeque<FlightReader>,
+    seats: VecDeque<Seat>,
     /// The first chunk, if it was read ahead.
     ahead: Option<Ahead>,
     /// Requests that it may have under way: more once it has had to wait for one.
@@ -341,12 +341,12 @@ impl Reader {
             return;
         }
         while self.planned <= last && self.sources.len() < most && !self.has_enough_stored() {
-            if let Some(reader) = self.take_seat(self.planned) {
-                count(&self.cache.stats.chunks_missed);
-                self.sources.push_back(Source::Flight {
-                    reader,
-                    joined: false,
+            if let Some(Seat { reader, joined }) = self.take_seat(self.planned) {
+                count(match joined {
+                    true => &self.cache.stats.chunks_joined,
+                    false => &self.cache.stats.chunks_missed,
                 });
+                self.sources.push_back(Source::Flight { reader, joined });
                 self.planned += 1;
                 continue;
             }
@@ -454,8 +454,9 @@ impl Reader {
         self.position.max(start) - start..self.end.min(end) - start
     }
 
-    fn take_seat(&mut self, chunk: u64) -> Option<FlightReader> {
-        while self.seats.front().is_some_and(|seat| seat.chunk() < chunk) {
+    fn take_seat(&mut self, chunk: u64) -> Option<Seat> {
+        let is_before = |seat: &Seat| seat.reader.chunk() < chunk;
+        while self.seats.front().is_some_and(is_before) {
             self.seats.pop_front();
         }
         self.has_seat(chunk)
@@ -464,7 +465,8 @@ impl Reader {
     }
 
     fn has_seat(&self, chunk: u64) -> bool {
-        self.seats.front().is_some_and(|seat| seat.chunk() == chunk)
+        let seat = self.seats.front();
+        seat.is_some_and(|seat| seat.reader.chunk() == chunk)
     }
 
     /// Stored chunks in memory are planned when all before are sent: more would wait in memory.

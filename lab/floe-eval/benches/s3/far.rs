@@ -200,8 +200,10 @@ pub(crate) fn run(
             _ => {}
         }
     }
-    for (name, rule) in NGINX_CACHES {
-        let (_program, address) = match nginx_cache(folder, name, rule, origin.address) {
+    for (name, rule, status) in NGINX_CACHES {
+        let probe = ("4096-probe".to_owned(), status);
+        let started = nginx_cache(folder, (name, rule), origin.address, probe);
+        let (_program, address) = match started {
             Ok(started) => started,
             Err(error) => {
                 eprintln!("SKIPPED {name}: {error}");

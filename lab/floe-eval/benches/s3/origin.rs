@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use crate::peer::OLD_AT_ONCE;
+
 /// Bytes after which an object's content repeats.
 const PERIOD: u64 = 251;
 
@@ -55,10 +57,14 @@ fn serve(
     while let Some(first) = lines.next() {
         let first = first?;
         let mut range = None;
+        let mut known = None;
         for line in lines.by_ref() {
             let line = line?.to_ascii_lowercase();
             if line.is_empty() {
                 break;
+            }
+            if let Some(tag) = line.strip_prefix("if-none-match: ") {
+                known = Some(tag.to_owned());
             }
             if let Some(bytes) = line.strip_prefix("range: bytes=") {
                 let (from, to) = bytes.split_once('-').unwrap_or((bytes, ""));
@@ -74,8 +80,16 @@ fn serve(
             .unwrap_or_default()
             .parse()
             .unwrap_or(0);
-        let described =
-            format!("ETag: \"{name}\"\r\nLast-Modified: Wed, 21 Oct 2015 07:28:00 GMT\r\n");
+        let tag = format!("\"{name}\"");
+        let described = format!(
+            "ETag: {tag}\r\nLast-Modified: Wed, 21 Oct 2015 07:28:00 GMT\r\n{OLD_AT_ONCE}: @1\r\n"
+        );
+        if known.is_some_and(|known| known == tag.to_lowercase()) {
+            heads.fetch_add(1, Relaxed);
+            let head = format!("HTTP/1.1 304 Not Modified\r\n{described}\r\n");
+            stream.write_all(head.as_bytes())?;
+            continue;
+        }
         if first.starts_with("HEAD ") {
             heads.fetch_add(1, Relaxed);
             let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n{described}\r\n");

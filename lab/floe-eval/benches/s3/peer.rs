@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::AnyError;
+use crate::load::CASES;
 
 const START_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -54,12 +55,18 @@ impl Drop for Program {
 /// nginx past the page cache.
 const DIRECT: &str = "nginx, directio";
 
-/// Caches of nginx: one that asks nothing, and one that validates each answer.
-pub(crate) const NGINX_CACHES: [(&str, &str); 2] = [
-    ("nginx", "proxy_cache_valid any 1d;"),
+/// By this header an origin says that an object is old at once. nginx stores nothing for which its own
+/// settings say so.
+pub(crate) const OLD_AT_ONCE: &str = "X-Accel-Expires";
+
+/// Caches of nginx: one that asks nothing, and one that validates each answer; and what they say
+/// of an answer from the cache.
+pub(crate) const NGINX_CACHES: [(&str, &str, &str); 2] = [
+    ("nginx", "proxy_ignore_headers X-Accel-Expires;", "HIT"),
     (
         "nginx, revalidating",
-        "proxy_cache_valid any 0s; proxy_cache_revalidate on;",
+        "proxy_cache_revalidate on;",
+        "REVALIDATED",
     ),
 ];
 
@@ -138,13 +145,14 @@ pub(crate) fn serving(floe: &Path, mode: &str, s3: SocketAddr) -> Command {
 fn nginx(folder: &Path) -> Result<Vec<Peer>, AnyError> {
     let origin = free_address()?;
     let files = format!(
-        "server {{ listen {origin}; root {}/origin; }}",
+        "server {{ listen {origin}; root {}/origin; add_header {OLD_AT_ONCE} @1; }}",
         folder.display()
     );
     let files = Rc::new(run_nginx(folder, "origin", &files, origin)?);
     let mut peers = Vec::new();
-    for (name, rule) in NGINX_CACHES {
-        let (program, address) = nginx_cache(folder, name, rule, origin)?;
+    for (name, rule, status) in NGINX_CACHES {
+        let probe = (CASES[0].object(0), status);
+        let (program, address) = nginx_cache(folder, (name, rule), origin, probe)?;
         peers.push(Peer {
             name,
             rival: "nginx",
@@ -173,18 +181,20 @@ fn nginx(folder: &Path) -> Result<Vec<Peer>, AnyError> {
     Ok(peers)
 }
 
-/// nginx with `proxy_cache` in front of a server.
+/// nginx with `proxy_cache` in front of a server. Its third answer for the object of `probe` must
+/// have the status there.
 pub(crate) fn nginx_cache(
     folder: &Path,
-    name: &str,
-    rule: &str,
+    (name, rule): (&str, &str),
     origin: SocketAddr,
+    (object, status): (String, &str),
 ) -> Result<(Program, SocketAddr), AnyError> {
     let address = free_address()?;
     let name = name.replace(", ", "-");
     let serve = format!(
         "proxy_pass http://files; proxy_http_version 1.1; \
-         proxy_set_header Connection \"\"; proxy_cache cache; {rule}"
+         proxy_set_header Connection \"\"; proxy_cache cache; proxy_cache_valid any 1d; \
+         add_header X-Cache $upstream_cache_status; {rule}"
     );
     // Answers of 64 KiB and a head end in a short segment, which waits 40 ms under nopush.
     let cache = format!(
@@ -194,7 +204,15 @@ pub(crate) fn nginx_cache(
          location /bucket/64KiB/ {{ tcp_nopush off; {serve} }} }}",
         folder.join(format!("{name}-cache")).display()
     );
-    Ok((run_nginx(folder, &name, &cache, address)?, address))
+    let program = run_nginx(folder, &name, &cache, address)?;
+    let mut head = String::new();
+    for _ in 0..3 {
+        head = answer(address, &object)?.0;
+    }
+    match head.contains(&format!("X-Cache: {status}\r\n")) {
+        true => Ok((program, address)),
+        false => Err(format!("{name} does not cache as it should: {head}").into()),
+    }
 }
 
 /// nginx at its best: a worker for each core, open files kept, no log of requests.
@@ -300,20 +318,7 @@ impl Peer {
 
     /// The body of an object.
     pub(crate) fn get(&self, object: &str) -> Result<Vec<u8>, AnyError> {
-        let mut stream = TcpStream::connect(self.address)?;
-        write!(
-            stream,
-            "GET /bucket/{object} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
-            self.address
-        )?;
-        let mut response = Vec::new();
-        stream.read_to_end(&mut response)?;
-        let head = response.windows(4).position(|four| four == b"\r\n\r\n");
-        let head = head.ok_or("no head")?;
-        if !response.starts_with(b"HTTP/1.1 200") {
-            return Err(String::from_utf8_lossy(&response[..head]).into());
-        }
-        Ok(response.split_off(head + 4))
+        Ok(answer(self.address, object)?.1)
     }
 
     /// True if it must read from storage what it sends.
@@ -336,6 +341,24 @@ impl Peer {
     /// Processor time of its processes so far.
     pub(crate) fn cpu_seconds(&self) -> Result<f64, AnyError> {
         self.program.cpu_seconds()
+    }
+}
+
+/// The head and the body of an answer.
+fn answer(address: SocketAddr, object: &str) -> Result<(String, Vec<u8>), AnyError> {
+    let mut stream = TcpStream::connect(address)?;
+    write!(
+        stream,
+        "GET /bucket/{object} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+    )?;
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response)?;
+    let end = response.windows(4).position(|four| four == b"\r\n\r\n");
+    let body = response.split_off(end.ok_or("no head")? + 4);
+    let head = String::from_utf8_lossy(&response).into_owned();
+    match head.starts_with("HTTP/1.1 200") {
+        true => Ok((head, body)),
+        false => Err(head.into()),
     }
 }
 

@@ -85,10 +85,10 @@ pub(crate) fn run(
             }
         }
         let rate = |sum: &Slice| sum.requests as f64 / sum.seconds;
-        // What the proxy would pass on if it did nothing else.
-        let limit = rate(&sums[0]) / (sums[0].cpu_seconds / sums[0].seconds);
         for ((cluster, sum), used) in clusters.iter().zip(&sums).zip(&used) {
             let each = used / sum.requests as f64;
+            // The rate of this proxy with a processor of its own that is always busy.
+            let limit = sum.per_cpu_second();
             let rounded = |figure: f64| (figure * 100.0).round() / 100.0;
             show(json!({
                 "figure": format!("{}, {CONNECTIONS} connections", case.name),

@@ -85,7 +85,9 @@ impl EventsConfig {
             return Ok(None);
         }
         let address = NatsAddress::parse(&self.nats);
-        let address = address.map_err(|error| problem("events.nats", &error, "correct it"))?;
+        let mut address = address.map_err(|error| problem("events.nats", &error, "correct it"))?;
+        // The word of the server on TLS is not encrypted: an attacker could change it.
+        address.needs_tls |= !self.nats_tls_ca.as_os_str().is_empty();
         check_subject(&self.nats_subject).map_err(|error| {
             let cure = "name the subject to which the origin publishes its notifications";
             problem("events.nats_subject", &error, cure)

@@ -7,8 +7,8 @@ const PORT: u16 = 4222;
 
 const FORM: &str = "the URL of NATS is nats://HOST:PORT, or tls://HOST:PORT";
 
-/// Most characters of a subject, of those that a line of NATS can have.
-const SUBJECT_CHARACTERS_MAX: usize = 256;
+/// Most bytes of a subject, of those that a line of NATS can have.
+const SUBJECT_BYTES_MAX: usize = 256;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::frontends::events) struct NatsAddress {
@@ -16,7 +16,7 @@ pub(in crate::frontends::events) struct NatsAddress {
     pub(super) host: String,
     pub(super) port: u16,
     /// The server must encrypt the connection.
-    pub(super) needs_tls: bool,
+    pub(in crate::frontends::events) needs_tls: bool,
 }
 
 impl NatsAddress {
@@ -37,14 +37,24 @@ impl NatsAddress {
                 "{FORM}, without a user: set events.nats_user and events.nats_password"
             ));
         }
-        let host = authority.host().trim_matches(['[', ']']);
+        let host = authority.host();
+        let port = match authority.as_str().strip_prefix(host) {
+            Some("") => PORT,
+            Some(rest) => {
+                let port = rest.strip_prefix(':').and_then(|port| port.parse().ok());
+                port.ok_or(FORM)?
+            }
+            // Unreachable: an authority without a user begins with its host.
+            None => return Err(FORM.into()),
+        };
+        let host = host.trim_matches(['[', ']']);
         let has_more = !matches!(uri.path(), "" | "/") || uri.query().is_some();
         if host.is_empty() || has_more {
             return Err(FORM.into());
         }
         Ok(NatsAddress {
             host: host.to_owned(),
-            port: authority.port_u16().unwrap_or(PORT),
+            port,
             needs_tls,
         })
     }
@@ -59,7 +69,10 @@ pub(in crate::frontends::events) fn check_subject(subject: &str) -> Result<(), S
         let is_printable = !token.contains(|one: char| one.is_whitespace() || one.is_control());
         !token.is_empty() && token != "*" && token != ">" && is_printable
     };
-    if subject.len() > SUBJECT_CHARACTERS_MAX || !subject.split('.').all(is_token) {
+    if subject.len() > SUBJECT_BYTES_MAX {
+        return Err(format!("it has more than {SUBJECT_BYTES_MAX} bytes"));
+    }
+    if !subject.split('.').all(is_token) {
         return Err(format!(
             "{subject:?} is no subject without wildcards, such as `floe.bucket`"
         ));
@@ -91,6 +104,9 @@ mod tests {
             ("http://10.0.0.7", "nats://"),
             ("nats://", "nats://"),
             ("nats://host/path", "nats://"),
+            ("nats://host:42222222", "nats://"),
+            ("nats://host:4x22", "nats://"),
+            ("nats://host:", "nats://"),
             ("nats://me:word@host", "events.nats_user"),
         ] {
             let refused = NatsAddress::parse(wrong).unwrap_err();

@@ -49,9 +49,14 @@ impl HttpClientBuilder {
     }
 
     pub(super) fn build(&self) -> HttpClient {
+        self.build_for(1)
+    }
+
+    /// One of `threads` that share the limit of idle connections.
+    fn build_for(&self, threads: usize) -> HttpClient {
         Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
-            .pool_max_idle_per_host(self.idle_max)
+            .pool_max_idle_per_host(self.idle_max.div_ceil(threads))
             .build(self.connector.clone())
     }
 }
@@ -92,7 +97,9 @@ impl Pools {
     fn of_this_thread(&self) -> HttpClient {
         CLIENTS.with_borrow_mut(|clients| {
             let client = clients.entry(self.id);
-            client.or_insert_with(|| self.builder.build()).clone()
+            let threads = || std::thread::available_parallelism().map_or(1, usize::from);
+            let client = client.or_insert_with(|| self.builder.build_for(threads()));
+            client.clone()
         })
     }
 }
