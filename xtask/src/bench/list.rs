@@ -144,7 +144,7 @@ pub(super) const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "far",
-        about: "Reads in front of an S3 service that answers after 20 ms, by one client on one connection: the time to the first byte, and its excess over the origin's own HEAD or GET in the same run (over nothing in modes that do not ask). Beside them a bare server that answers at once, in the same rhythm; requests to the origin for each read; 64 readers of one cached object at once; the resident memory of many connections beyond that of none; and nginx with `proxy_cache` in front of the same service",
+        about: "Reads in front of an S3 service that answers after 20 ms, by one client on one connection: the time to the first byte, and its excess over the origin's own HEAD or GET in the same run (over nothing in modes that do not ask). Beside them a bare server that answers at once, in the same rhythm; requests to the origin for each read; 64 readers of one cached object at once; and the resident memory of many connections beyond that of none. nginx with `proxy_cache` is in front of the same service, and its status is checked",
         cargo: &["bench", "--workspace", "--bench", "s3", "--"],
         prepare: Some(s3),
         full: &["--far", "--json"],
@@ -153,7 +153,7 @@ pub(super) const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "ring",
-        about: "Reads of cached objects through HAProxy, in one thread on a processor of its own and with the configuration of packaging/ring, in front of three Floe nodes, and in the same run of three servers that answer from memory whatever is asked; these and the load, wrk's, share the other processors. `proxy busy` is HAProxy's processor time for each second: it limits where that is 1. `servers us each` is the processor time of all servers for a request. With `processors of servers at limit` they would keep HAProxy busy",
+        about: "Reads of cached objects through HAProxy in front of three Floe nodes, and in the same run in front of three servers that answer from memory whatever is asked. HAProxy has one thread on a processor of its own, and the configuration of packaging/ring. The servers and the load, wrk's, share the other processors. `proxy busy` is HAProxy's processor time for each second: it limits where that is 1. `servers us each` is the processor time of all servers for a request. With `processors of servers at limit` they would keep HAProxy busy",
         cargo: &["bench", "--workspace", "--bench", "s3", "--"],
         prepare: Some(s3),
         full: &["--ring", "--json"],

@@ -93,6 +93,19 @@ impl Inner {
             count(&self.stats.revalidations_unchanged);
             return Ok(self.resolved(key, moment, object.clone(), Outcome::Metadata));
         }
+        // In a box, since the task of an idle connection has room for a whole read.
+        Box::pin(self.renew(key, moment, previous, wanted, force)).await
+    }
+
+    /// Asks the origin for the current version.
+    async fn renew(
+        self: &Arc<Self>,
+        key: &ObjectKey,
+        moment: Moment,
+        previous: Option<RecordedObject>,
+        wanted: Wanted,
+        force: bool,
+    ) -> Result<Resolved, ObjectError> {
         count(match &previous {
             Some(_) => &self.stats.revalidations,
             None => &self.stats.metadata_misses,
