@@ -115,3 +115,23 @@ impl Share {
 fn units(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_fetch_leaves_room_for_fetches() {
+        const MIB: u64 = 1 << 20;
+        let budget = Budget::new(4 * MIB, MIB);
+        let spared: Vec<_> = (0..3).map(|_| budget.try_spare(MIB)).collect();
+        assert_eq!(spared.iter().flatten().count(), 2, "half of it");
+        drop(spared);
+        assert!(budget.try_spare(3 * MIB).is_none());
+        // The largest fetch has room beside it.
+        let budget = Budget::new(4 * MIB, 3 * MIB);
+        let spared: Vec<_> = (0..2).map(|_| budget.try_spare(MIB)).collect();
+        assert_eq!(spared.iter().flatten().count(), 1);
+        assert!(Budget::new(MIB, MIB).try_spare(1024).is_none());
+    }
+}
