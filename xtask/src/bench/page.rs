@@ -3,6 +3,7 @@
 
 mod cells;
 mod rivals;
+mod s3;
 
 use std::fmt::Write as _;
 
@@ -254,6 +255,8 @@ fn summary(figures: &Map<String, Value>) -> String {
         rivals::compare(&mut text, &rows("rivals"), bytes);
     }
     rivals::compare_fill(&mut text, &rows("fill"));
+    s3::compare(&mut text, &rows("s3"));
+    s3::far(&mut text, &rows("far"));
     simulated(&mut text, &rows("ssd"));
     text
 }
