@@ -3,6 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
+use floe::object::Outcome;
 use floe::origin::emulated::verify;
 use floe_device::Clock;
 use parking_lot::Mutex;
@@ -242,7 +243,8 @@ impl Tally {
         }
     }
 
-    fn note(&mut self, object: u64, node: usize, is_hit: bool, nodes: &Nodes) {
+    fn note(&mut self, object: u64, node: usize, outcome: Outcome, nodes: &Nodes) {
+        let is_hit = outcome.is_hit();
         self.requests[node] += 1;
         self.hits += u64::from(is_hit);
         if let Some(watched) = self.watched.as_mut().filter(|one| one.node == node) {
@@ -254,7 +256,8 @@ impl Tally {
             .filter(|one| one.all.contains(&object))
         {
             orphans.read.insert(object);
-            orphans.misses += u64::from(!is_hit);
+            // A read that joined the fetch of another one began none.
+            orphans.misses += u64::from(outcome == Outcome::Miss);
         }
     }
 
@@ -281,8 +284,8 @@ impl Load {
             clients.spawn(async move {
                 while let Some(object) = next(&rest) {
                     let node = owners[object as usize];
-                    let is_hit = read(&nodes, node, object, seed).await?;
-                    tally.lock().note(object, node, is_hit, &nodes);
+                    let outcome = read(&nodes, node, object, seed).await?;
+                    tally.lock().note(object, node, outcome, &nodes);
                 }
                 Ok(())
             });
@@ -302,14 +305,14 @@ fn next(rest: &Mutex<Rest>) -> Option<u64> {
     Some(rest.workload.next_id())
 }
 
-/// Reads an object from a node, and compares its bytes. True if the node had it.
-async fn read(nodes: &Nodes, node: usize, object: u64, seed: u64) -> Result<bool, EvalError> {
+/// Reads an object from a node, and compares its bytes.
+async fn read(nodes: &Nodes, node: usize, object: u64, seed: u64) -> Result<Outcome, EvalError> {
     let key = key(object);
     let cache = nodes.cache(node);
     let cache = cache.ok_or_else(|| EvalError::Cache(format!("node {node} is not alive")))?;
     let read = cache.get(&key, None).await;
     let read = read.map_err(|error| EvalError::cache(&error))?;
-    let is_hit = read.outcome.is_hit();
+    let outcome = read.outcome;
     let bytes = read
         .bytes()
         .await
@@ -318,5 +321,5 @@ async fn read(nodes: &Nodes, node: usize, object: u64, seed: u64) -> Result<bool
         key: key.to_string(),
         offset: wrong.offset,
     })?;
-    Ok(is_hit)
+    Ok(outcome)
 }
