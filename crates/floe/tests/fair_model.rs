@@ -39,7 +39,7 @@ mod lock {
     }
 
     /// Other threads may run as soon as it is released: the checker does not know the channels,
-    /// which are used after that.
+    /// over which a waiter gets its units later.
     pub(crate) struct Guard<'a, T>(Option<shuttle::sync::MutexGuard<'a, T>>);
 
     impl<T> Deref for Guard<'_, T> {
@@ -67,12 +67,12 @@ fn client(number: u8) -> Client {
     Client::at(Some(IpAddr::V4(Ipv4Addr::new(10, 0, 0, number))))
 }
 
-/// What a caller does, for a client and a number of units.
+/// A caller: the number of its client, and of its units.
 #[derive(Clone, Copy)]
 enum Caller {
     /// Waits, and returns its units.
     Waits(u8, usize),
-    /// Leaves after it has asked, whatever the answer.
+    /// Asks once, and leaves with or without an answer.
     Leaves(u8, usize),
 }
 

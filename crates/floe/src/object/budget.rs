@@ -61,13 +61,10 @@ impl Budget {
     /// remain free.
     pub(super) fn try_spare(&self, bytes: u64) -> Option<Share> {
         let units = units(bytes) as usize;
-        let is_much = self.units.held() + units > self.spare;
-        let held = if is_much {
-            None
-        } else {
-            self.units.try_hold(units)
-        };
-        Some(Share(Some(held?)))
+        if self.units.held() + units > self.spare {
+            return None;
+        }
+        Some(Share(Some(self.units.try_hold(units)?)))
     }
 
     /// Registers a flight that may release its bytes when memory is short.

@@ -1,4 +1,4 @@
-//! What a request needs of an object.
+//! The part of an object that a request needs.
 
 use crate::origin::ByteRange;
 

@@ -55,8 +55,8 @@ impl Drop for Program {
 /// nginx past the page cache.
 const DIRECT: &str = "nginx, directio";
 
-/// By this header an origin says that an object is old at once. nginx stores nothing for which its own
-/// settings say so.
+/// By this header an origin says that an object is old at once. nginx stores nothing for which its
+/// own settings say so.
 pub(crate) const OLD_AT_ONCE: &str = "X-Accel-Expires";
 
 /// Caches of nginx: one that asks nothing, and one that validates each answer; and what they say

@@ -134,7 +134,7 @@ fn a_validation_overlaps_the_read_of_flash() {
         let mut store = StoreConfig::default();
         store.chunk.size = ByteSize::mib(1);
         store.chunk.write_buffer = ByteSize::mib(4);
-        // What is kept of the object has room, its bytes have none.
+        // The RAM tier takes the metadata record, and no chunk.
         store.ram.max_value_size = ByteSize(512);
         let store = Store::open(device.clone(), clock.clone(), &store);
         let store = store.await.unwrap();
@@ -243,19 +243,23 @@ fn concurrent_cold_reads_share_one_request() {
     });
 }
 
+/// An origin of objects of 64 KiB, which answers after 10 ms.
+fn of_64_kib(clock: &Clock) -> Arc<EmulatedOrigin> {
+    let size = SizeRule::Fixed {
+        bytes: ByteSize::kib(64),
+    };
+    let config = EmulatedConfig {
+        size,
+        latency: LatencyRule::Constant { ms: 10.0 },
+        ..EmulatedConfig::default()
+    };
+    emulated(clock, config)
+}
+
 #[test]
 fn chunks_ahead_are_fetched_while_the_ones_before_are_read() {
     virtual_time::run(SEED, |clock| async move {
-        let origin = emulated(
-            &clock,
-            EmulatedConfig {
-                size: SizeRule::Fixed {
-                    bytes: ByteSize(64 * 1024),
-                },
-                latency: LatencyRule::Constant { ms: 10.0 },
-                ..EmulatedConfig::default()
-            },
-        );
+        let origin = of_64_kib(&clock);
         let cache = cache_over(
             virtual_store(&clock).await,
             &origin,
@@ -274,16 +278,7 @@ fn chunks_ahead_are_fetched_while_the_ones_before_are_read() {
 #[test]
 fn a_slow_reader_has_two_requests_under_way() {
     virtual_time::run(SEED, |clock| async move {
-        let origin = emulated(
-            &clock,
-            EmulatedConfig {
-                size: SizeRule::Fixed {
-                    bytes: ByteSize(64 * 1024),
-                },
-                latency: LatencyRule::Constant { ms: 10.0 },
-                ..EmulatedConfig::default()
-            },
-        );
+        let origin = of_64_kib(&clock);
         let store = virtual_store(&clock).await;
         let cache = cache_over(store, &origin, config(Consistency::Immutable));
         let mut body = cache.get(&key(), None).await.unwrap().body;
