@@ -137,7 +137,7 @@ pub(super) const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "s3",
-        about: "Reads of cached objects over HTTP, in front of a directory with the same files: requests and bytes per second of the processor time of the server's processes, and its latencies, those of the best of five slices; beside nginx with `proxy_cache` that serves from the page cache or revalidates each request, nginx that reads the same files with `directio`, and Varnish, each with a worker for each core, if they are installed. The ratio is that to the peer with the same promise. The load is wrk's",
+        about: "Reads of cached objects over HTTP, in front of a directory with the same files: requests and bytes per second of the processor time of the server's processes, and its latencies, the median, least and most of five slices; beside nginx with `proxy_cache` that serves from the page cache or revalidates each request, nginx that reads the same files with `directio`, and Varnish, each with a worker for each core, if they are installed. The ratio is that to the peer with the same promise. The load is wrk's, as much as a peer can do. In the rows with a rate each request has its time, from which its latency counts, and all peers have the same load",
         cargo: &["bench", "--workspace", "--bench", "s3", "--"],
         prepare: Some(s3),
         ..JSON

@@ -72,24 +72,22 @@ end
 "#;
 
 /// The counts of one slice, or the sums of several slices of one peer.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Slice {
     pub(crate) requests: u64,
     /// With the heads of responses.
     pub(crate) bytes: u64,
     pub(crate) seconds: f64,
     pub(crate) cpu_seconds: f64,
-    /// Of the slice with the least.
-    pub(crate) p50_us: u64,
-    /// Of the slice with the least.
-    pub(crate) p999_us: u64,
+    /// The median and the 99.9th percentile of each slice, in microseconds.
+    latencies: [Vec<u64>; 2],
 }
 
 impl Slice {
     pub(crate) fn add(&mut self, other: Slice) {
-        let least = |one: u64, other: u64| if one == 0 { other } else { one.min(other) };
-        self.p50_us = least(self.p50_us, other.p50_us);
-        self.p999_us = least(self.p999_us, other.p999_us);
+        for (all, more) in self.latencies.iter_mut().zip(other.latencies) {
+            all.extend(more);
+        }
         self.requests += other.requests;
         self.bytes += other.bytes;
         self.seconds += other.seconds;
@@ -100,8 +98,33 @@ impl Slice {
         self.requests as f64 / self.cpu_seconds.max(1e-3)
     }
 
+    /// Its latencies at the median and at the 99.9th percentile.
+    pub(crate) fn p50_and_p999(&self) -> [OfSlices; 2] {
+        self.latencies.clone().map(OfSlices::from)
+    }
+
     pub(crate) fn bytes_each(&self) -> f64 {
         self.bytes as f64 / self.requests.max(1) as f64
+    }
+}
+
+/// A percentile of latencies in microseconds, over slices.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OfSlices {
+    pub(crate) least: u64,
+    pub(crate) median: u64,
+    pub(crate) most: u64,
+}
+
+impl From<Vec<u64>> for OfSlices {
+    fn from(mut of_slices: Vec<u64>) -> Self {
+        of_slices.sort_unstable();
+        let last = of_slices.len() - 1;
+        OfSlices {
+            least: of_slices[0],
+            median: of_slices[last / 2],
+            most: of_slices[last],
+        }
     }
 }
 
@@ -170,7 +193,6 @@ pub(crate) fn slice_by(
         bytes,
         seconds: duration_us as f64 / 1e6,
         cpu_seconds,
-        p50_us,
-        p999_us,
+        latencies: [vec![p50_us], vec![p999_us]],
     })
 }

@@ -1,9 +1,10 @@
 //! Floe, nginx and Varnish in front of the same objects: reads of cached objects over HTTP.
 //!
 //! `cargo bench -p floe-eval --bench s3 -- --floe PATH [--quick] [--json] [--folder PATH]
-//! [--only NAME] [--far] [--ring]`; `cargo xtask bench s3` builds Floe and says where it is. The
-//! load is that of `wrk`. With `--far` Floe is measured alone, in front of an S3 service that is
-//! 20 ms away, and with `--ring` three nodes are, behind HAProxy.
+//! [--only NAME] [--objects '4 KiB'] [--far] [--ring]`; `cargo xtask bench s3` builds Floe and says
+//! where it is. The load is that of `wrk`, as much as a peer can do, and then one at a rate that
+//! all can. With `--far` Floe is measured in front of an S3 service that is 20 ms away, and with
+//! `--ring` three nodes are, behind HAProxy.
 //!
 //! Every peer is asked in turns, in short slices, so that a disturbance hits all. What is
 //! counted of each is the processor time of its processes, not that of the load or of the
@@ -12,13 +13,14 @@
 mod far;
 mod load;
 mod origin;
+mod paced;
 mod peer;
 mod ring;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use load::{CASES, Slice};
+use load::{CASES, Case, OfSlices, Slice};
 use peer::{Peer, start_all};
 use serde_json::{Value, json};
 
@@ -29,6 +31,7 @@ struct Arguments {
     floe: PathBuf,
     folder: PathBuf,
     only: Vec<String>,
+    objects: Vec<String>,
     quick: bool,
     json: bool,
     far: bool,
@@ -49,6 +52,7 @@ impl Arguments {
             floe: floe.into(),
             folder: folder.unwrap_or_else(std::env::temp_dir),
             only: values("--only").collect(),
+            objects: values("--objects").collect(),
             quick: has("--quick"),
             json: has("--json"),
             far: has("--far"),
@@ -87,7 +91,10 @@ fn main() -> Result<(), AnyError> {
     }
     let peers = start_all(&arguments.floe, folder.path(), &arguments.only)?;
     let (rounds, seconds) = if arguments.quick { (1, 1) } else { (5, 2) };
-    for case in CASES {
+    let asked = |case: &&Case| {
+        arguments.objects.is_empty() || arguments.objects.iter().any(|name| name == case.name)
+    };
+    for case in CASES.iter().filter(asked) {
         for &connections in case.connections {
             let mut sums = vec![Slice::default(); peers.len()];
             for _ in 0..rounds {
@@ -104,20 +111,48 @@ fn main() -> Result<(), AnyError> {
                 );
             }
         }
+        let Some(rate) = paced::rate(case) else {
+            continue;
+        };
+        let mut sums = vec![[const { Vec::new() }; 3]; peers.len()];
+        for seed in 0..rounds {
+            for (peer, sum) in peers.iter().zip(&mut sums) {
+                let of_slice = paced::slice(peer, case, rate, seconds, seed)?;
+                sum.iter_mut()
+                    .zip(of_slice)
+                    .for_each(|(all, one)| all.push(one));
+            }
+        }
+        for (peer, sum) in peers.iter().zip(sums) {
+            let [p50, p99, p999] = sum.map(OfSlices::from);
+            let row = json!({
+                "figure": format!("{}, {} connections, {rate} requests/s", case.name, paced::CONNECTIONS),
+                "peer": peer.name,
+                "p50_us": p50.median,
+                "p99_us": p99.median,
+                "p999_us": p999.median,
+                "p999_us_least": p999.least,
+                "p999_us_most": p999.most,
+            });
+            show(&row, arguments.json);
+        }
     }
     Ok(())
 }
 
 fn row(peer: &Peer, object: &str, connections: u32, sum: &Slice, rival: Option<&Slice>) -> Value {
     let rounded = |figure: f64| (figure * 100.0).round() / 100.0;
+    let [p50, p999] = sum.p50_and_p999();
     json!({
         "figure": format!("{object}, {connections} connections"),
         "peer": peer.name,
         "requests_per_cpu_second": sum.per_cpu_second().round(),
         "gb_per_cpu_second": rounded(sum.per_cpu_second() * sum.bytes_each() / 1e9),
         "requests_per_second": (sum.requests as f64 / sum.seconds).round(),
-        "p50_us": sum.p50_us,
-        "p999_us": sum.p999_us,
+        "p50_us": p50.median,
+        "p999_us": p999.median,
+        "p999_us_least": p999.least,
+        "p999_us_most": p999.most,
         "of": peer.rival,
         "ratio": rival.map(|rival| rounded(sum.per_cpu_second() / rival.per_cpu_second())),
     })
@@ -128,16 +163,8 @@ fn show(row: &Value, as_json: bool) {
         println!("{row}");
         return;
     }
-    let text = |name: &str| row[name].to_string().trim_matches('"').to_owned();
-    println!(
-        "{:<24} {:<18} {:>8} requests, {:>6} GB per CPU second, p50 {:>7}, p99.9 {:>7} µs, {} of {}",
-        text("figure"),
-        text("peer"),
-        text("requests_per_cpu_second"),
-        text("gb_per_cpu_second"),
-        text("p50_us"),
-        text("p999_us"),
-        text("ratio"),
-        text("of"),
-    );
+    let fields = row.as_object().into_iter().flatten();
+    let shown = fields.filter(|(_, value)| !value.is_null());
+    let shown = shown.map(|(name, value)| format!("{name} {value}"));
+    println!("{}", shown.collect::<Vec<_>>().join(", "));
 }

@@ -19,7 +19,7 @@ pub(crate) struct Peer {
     /// The peer that makes the same promise, which it is compared with.
     pub(crate) rival: &'static str,
     pub(crate) folder: PathBuf,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
     program: Program,
     /// The server that it fetches from. It must live as long as the peer.
     origin: Option<Rc<Program>>,

@@ -95,7 +95,7 @@ pub(crate) fn run(
                 "peer": cluster.proxy.name,
                 "requests_per_second": rate(sum).round(),
                 "proxy_busy": rounded(sum.cpu_seconds / sum.seconds),
-                "p50_us": sum.p50_us,
+                "p50_us": sum.p50_and_p999()[0].median,
                 "servers_us_each": rounded(each * 1e6),
                 "processors_of_servers_at_limit": rounded(each * limit),
                 "of": NULL,
