@@ -5,13 +5,14 @@
 //! requests to an origin stay on the thread, in the thread's own runtime: each thread that an
 //! answer crosses costs a wake-up.
 
+use std::borrow::Borrow;
 use std::cell::RefCell;
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{self, Poll};
 
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
+use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
 
 thread_local! {
@@ -49,20 +50,19 @@ impl Context {
     }
 
     /// Polls a future on this thread, in the context.
-    pub async fn run<F: Future>(&self, future: F) -> F::Output {
-        let mut guest = Guest {
+    pub fn run<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<'_, F> {
+        Guest {
             host: &self.0,
-            future: pin!(Some(future)),
-        };
-        poll_fn(|context| {
-            let _entered = guest.host.enter();
-            match guest.future.as_mut().as_pin_mut() {
-                Some(future) => future.poll(context),
-                // Unreachable: it is there until the guest is dropped.
-                None => Poll::Pending,
-            }
-        })
-        .await
+            future: Some(future),
+        }
+    }
+
+    /// As [`run`](Self::run), for one future.
+    pub(crate) fn run_once<F: Future>(self, future: F) -> impl Future<Output = F::Output> + use<F> {
+        Guest {
+            host: self.0,
+            future: Some(future),
+        }
     }
 
     /// As [`run`](Self::run), for a stream.
@@ -75,16 +75,37 @@ impl Context {
     }
 }
 
-/// A future that is dropped in the context, too.
-struct Guest<'a, F> {
-    host: &'a Handle,
-    future: Pin<&'a mut Option<F>>,
+pin_project! {
+    /// A future that is dropped in the context, too. An `async` function would hold its future
+    /// twice.
+    struct Guest<H: Borrow<Handle>, F> {
+        host: H,
+        #[pin]
+        future: Option<F>,
+    }
+
+    impl<H: Borrow<Handle>, F> PinnedDrop for Guest<H, F> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            let host: &Handle = (*this.host).borrow();
+            let _entered = host.enter();
+            this.future.set(None);
+        }
+    }
 }
 
-impl<F> Drop for Guest<'_, F> {
-    fn drop(&mut self) {
-        let _entered = self.host.enter();
-        self.future.set(None);
+impl<H: Borrow<Handle>, F: Future> Future for Guest<H, F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let host: &Handle = (*this.host).borrow();
+        let _entered = host.enter();
+        match this.future.as_pin_mut() {
+            Some(future) => future.poll(context),
+            // Unreachable: it is there until the guest is dropped.
+            None => Poll::Pending,
+        }
     }
 }
 

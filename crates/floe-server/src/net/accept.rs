@@ -27,6 +27,9 @@ const KEEPALIVE_PROBES: u32 = 6;
 /// Pause of accepting when the process has no free file descriptors.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
+/// Most memory of a connection besides what it boxes: thousands may be idle.
+const CONNECTION_BYTES_MAX: usize = 8 << 10;
+
 /// The steps of a shutdown, and the tasks that it waits for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shutdown {
@@ -187,6 +190,7 @@ pub(crate) async fn accept<A, F, S>(
         let member = places.crowd.join(peer.client());
         // Boxed: as a part of the task it would take its place there more than once.
         let connection = Box::pin(serve(stream, peer, Arc::clone(&member.activity)));
+        debug_assert!(size_of_val(&*connection) <= CONNECTION_BYTES_MAX);
         let abort = shutdown.abort.clone();
         let counters = Arc::clone(&counters);
         shutdown.tasks.spawn(async move {

@@ -71,6 +71,8 @@ use guard::Guard;
 use remote::RemoteOrigin;
 use stats::Purpose;
 
+use futures::future::Either;
+
 use crate::runtimes::Context;
 
 /// A store behind the cache. Cheap to clone.
@@ -192,10 +194,10 @@ impl Origin {
         Context::of_this_thread().filter(|_| self.backend.outlives_runtimes())
     }
 
-    async fn on_own_thread<F: Future>(&self, request: F) -> F::Output {
+    fn on_own_thread<F: Future>(&self, request: F) -> impl Future<Output = F::Output> + use<F> {
         match self.own_context() {
-            Some(own) => own.run(request).await,
-            None => request.await,
+            Some(own) => Either::Left(own.run_once(request)),
+            None => Either::Right(request),
         }
     }
 

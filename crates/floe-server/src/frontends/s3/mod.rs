@@ -306,12 +306,16 @@ impl S3Frontend {
         let Some(tls) = &self.tls else {
             return self.requests(stream, client, shutdown, activity).await;
         };
-        let limit = self.limits.get().http.idle_timeout;
-        let opening = tls.accept(stream);
-        let greeting = net::greet(opening, &self.clock, limit, &shutdown.drain).await;
-        if let Some(stream) = greeting.counted(&self.statistics.connections) {
-            self.requests(stream, client, shutdown, activity).await;
-        }
+        // In memory of its own: most connections have no such stream, which is large.
+        let encrypted = async {
+            let limit = self.limits.get().http.idle_timeout;
+            let opening = tls.accept(stream);
+            let greeting = net::greet(opening, &self.clock, limit, &shutdown.drain).await;
+            if let Some(stream) = greeting.counted(&self.statistics.connections) {
+                self.requests(stream, client, shutdown, activity).await;
+            }
+        };
+        Box::pin(encrypted).await;
     }
 
     /// Serves the requests of an open connection.
