@@ -5,15 +5,17 @@
 //! requests to an origin stay on the thread, in the thread's own runtime: each thread that an
 //! answer crosses costs a wake-up.
 
-use std::borrow::Borrow;
+mod guest;
+
 use std::cell::RefCell;
 use std::pin::Pin;
 use std::task::{self, Poll};
 
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
-use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
+
+use guest::Guest;
 
 thread_local! {
     static OWN: RefCell<Option<Context>> = const { RefCell::new(None) };
@@ -51,18 +53,12 @@ impl Context {
 
     /// Polls a future on this thread, in the context.
     pub fn run<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<'_, F> {
-        Guest {
-            host: &self.0,
-            future: Some(future),
-        }
+        Guest::new(&self.0, future)
     }
 
     /// As [`run`](Self::run), for one future.
     pub(crate) fn run_once<F: Future>(self, future: F) -> impl Future<Output = F::Output> + use<F> {
-        Guest {
-            host: self.0,
-            future: Some(future),
-        }
+        Guest::new(self.0, future)
     }
 
     /// As [`run`](Self::run), for a stream.
@@ -72,40 +68,6 @@ impl Context {
             inner: Some(inner),
         };
         stream.boxed()
-    }
-}
-
-pin_project! {
-    /// A future that is dropped in the context, too. An `async` function would hold its future
-    /// twice.
-    struct Guest<H: Borrow<Handle>, F> {
-        host: H,
-        #[pin]
-        future: Option<F>,
-    }
-
-    impl<H: Borrow<Handle>, F> PinnedDrop for Guest<H, F> {
-        fn drop(this: Pin<&mut Self>) {
-            let mut this = this.project();
-            let host: &Handle = (*this.host).borrow();
-            let _entered = host.enter();
-            this.future.set(None);
-        }
-    }
-}
-
-impl<H: Borrow<Handle>, F: Future> Future for Guest<H, F> {
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<F::Output> {
-        let this = self.project();
-        let host: &Handle = (*this.host).borrow();
-        let _entered = host.enter();
-        match this.future.as_pin_mut() {
-            Some(future) => future.poll(context),
-            // Unreachable: it is there until the guest is dropped.
-            None => Poll::Pending,
-        }
     }
 }
 

@@ -22,6 +22,9 @@ use super::violation::Violation;
 /// The crates that users link.
 const CRATES: &[&str] = &["floe", "floe-object-store"];
 
+/// Macros whose items have the visibility that their input says.
+const KEEP_VISIBILITY: &[&str] = &["pin_project", "thread_local"];
+
 /// Attributes that are part of an item's contract.
 const CONTRACT: &[&str] = &[
     "cfg",
@@ -182,6 +185,10 @@ fn public(mut item: Item, types: &BTreeSet<String>) -> Option<Item> {
             if i.ident.is_some() && i.attrs.is_empty() {
                 return None;
             }
+            let says_visibility = KEEP_VISIBILITY.iter().any(|name| i.mac.path.is_ident(name));
+            if says_visibility && !has_public(&i.mac.tokens) {
+                return None;
+            }
             i.mac.tokens = without_docs(std::mem::take(&mut i.mac.tokens));
         }
         Item::Mod(i) if is_public(&i.vis) && i.content.is_none() => keep_contract(&mut i.attrs),
@@ -203,6 +210,18 @@ fn public(mut item: Item, types: &BTreeSet<String>) -> Option<Item> {
         _ => return None,
     }
     Some(item)
+}
+
+/// True if `pub` is among the tokens, without `(…)` after it.
+fn has_public(tokens: &TokenStream) -> bool {
+    let mut tokens = tokens.clone().into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        let is_pub = matches!(&token, TokenTree::Ident(name) if name == "pub");
+        if is_pub && !matches!(tokens.peek(), Some(TokenTree::Group(_))) {
+            return true;
+        }
+    }
+    false
 }
 
 /// Keeps the public items of the block; returns whether there are any.
