@@ -51,6 +51,11 @@ impl Flights {
         (flight, true)
     }
 
+    /// True if a chunk is being fetched.
+    pub(super) fn has(&self, id: ChunkId) -> bool {
+        self.shards[id.shard(SHARDS)].lock().contains_key(&id)
+    }
+
     /// Hides the flight from new readers.
     pub(super) fn retire(&self, flight: &Arc<Flight>) {
         let mut shard = self.shards[flight.id.shard(SHARDS)].lock();

@@ -1,6 +1,7 @@
 //! Pending metadata requests.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
@@ -24,7 +25,12 @@ pub(super) struct Pending {
     pub(super) begun: Arc<Begun>,
     /// A time before it was sent.
     pub(super) asked_unix_s: u64,
+    /// The chunks that it and those before it may bring, while they are few.
+    pub(super) covers: Vec<Range<u64>>,
 }
+
+/// Most ranges of chunks that pending requests remember.
+pub(super) const COVERS_MAX: usize = 16;
 
 /// When a request was sent, in nanoseconds; 0 before. A caller that finds 0 arrived before the
 /// origin answers.
@@ -39,6 +45,13 @@ impl Begun {
 }
 
 impl Pending {
+    /// True if chunks may come with it. Others of these would come twice.
+    pub(super) fn may_bring(&self, chunks: &Range<u64>) -> bool {
+        let overlaps =
+            |covered: &Range<u64>| covered.start < chunks.end && chunks.start < covered.end;
+        self.covers.len() >= COVERS_MAX || self.covers.iter().any(overlaps)
+    }
+
     /// True for a caller to whom an answer of the origin is new enough that is younger than
     /// `age`.
     pub(super) fn admits(&self, now: Tick, age: Duration) -> bool {

@@ -17,7 +17,7 @@ use super::config::Consistency;
 use super::error::ObjectError;
 use super::fetch::{Run, expect_range};
 use super::inner::Inner;
-use super::loads::{Begun, Loading, Pending};
+use super::loads::{Begun, COVERS_MAX, Loading, Pending};
 use super::record::{MetadataRecord, RecordedObject};
 use super::response::Outcome;
 use super::rules::Policy;
@@ -193,6 +193,8 @@ impl Inner {
         age: Option<Duration>,
     ) -> (Loading, Outcome) {
         let id = (load.key.clone(), load.moment);
+        let chunks = load.wanted.chunks(load.moment.policy.chunk_size);
+        let mut covers = vec![chunks.clone()];
         let mut shard = self.loads.shard(&load.key).lock();
         let earlier = match shard.get(&id) {
             Some(pending)
@@ -201,9 +203,12 @@ impl Inner {
                 count(&self.stats.metadata_joined);
                 return (pending.loading.clone(), Outcome::Joined);
             }
-            // The first chunk is being fetched: request only metadata, then join that flight.
             Some(pending) => {
-                load.wanted = Wanted::Metadata;
+                // A chunk is being fetched: request only metadata, then join that flight.
+                if pending.may_bring(&chunks) {
+                    load.wanted = Wanted::Metadata;
+                }
+                covers.extend(pending.covers.iter().take(COVERS_MAX).cloned());
                 Some(pending.loading.clone())
             }
             None => None,
@@ -219,6 +224,7 @@ impl Inner {
             asked_unix_s,
             loading: loading.clone(),
             begun: Arc::clone(&load.begun),
+            covers,
         };
         shard.insert(id.clone(), pending);
         drop(shard);
@@ -294,10 +300,8 @@ impl Inner {
         load: &Load,
     ) -> Result<(Arc<ObjectVersion>, Option<(OriginRead, Share)>), ObjectError> {
         let begins = || load.begun.set(self.clock.now_with_sleep());
-        if let (None, Some(range)) = (
-            &load.previous,
-            self.opening(load.wanted, load.moment.policy.chunk_size),
-        ) && !self.peers_hold(&load.key, &load.moment, range.start).await
+        if let Some(range) = self.opening(load)
+            && !self.peers_hold(&load.key, &load.moment, range.start).await
         {
             let bytes = (range.end - range.start).min(self.config.fetch_window.bytes());
             let memory = self.budget.acquire(bytes).await;
@@ -310,7 +314,7 @@ impl Inner {
             match self.origin.fetch((&load.key, request), begins).await {
                 Ok(read) => {
                     let read = expect_range(read, &range)?;
-                    let object = self.new_version(&load.key, load.moment, read.meta.clone());
+                    let object = self.found(load, read.meta.clone());
                     return Ok((Arc::new(object), Some((read, memory))));
                 }
                 // The object is empty, or ends before the range.
@@ -330,15 +334,7 @@ impl Inner {
             self.origin.validate(&load.key, request, begins).await,
             &load.previous,
         ) {
-            (Ok(meta), Some(previous)) if same(&meta, &previous.meta) => {
-                count(&self.stats.revalidations_unchanged);
-                let renewed = RecordedObject {
-                    meta,
-                    instance: previous.instance,
-                };
-                self.version(&load.key, load.moment, renewed)
-            }
-            (Ok(meta), _) => self.new_version(&load.key, load.moment, meta),
+            (Ok(meta), _) => self.found(load, meta),
             (Err(OriginError::NotModified), Some(previous)) => {
                 count(&self.stats.revalidations_unchanged);
                 self.version(&load.key, load.moment, previous.clone())
@@ -348,19 +344,51 @@ impl Inner {
         Ok((Arc::new(object), None))
     }
 
+    /// The version that an answer of the origin says.
+    fn found(&self, load: &Load, meta: ObjectMeta) -> ObjectVersion {
+        match &load.previous {
+            Some(previous) if same(&meta, &previous.meta) => {
+                count(&self.stats.revalidations_unchanged);
+                let renewed = RecordedObject {
+                    meta,
+                    instance: previous.instance,
+                };
+                self.version(&load.key, load.moment, renewed)
+            }
+            _ => self.new_version(&load.key, load.moment, meta),
+        }
+    }
+
     /// The bytes to request together with the metadata: whole chunks from the
-    /// first wanted one, up to the size of one fetch.
-    fn opening(&self, wanted: Wanted, chunk: u64) -> Option<Range<u64>> {
+    /// first wanted one, up to the size of one fetch. Of a version that was cached, only those
+    /// before the first chunk that is in the cache or on its way there.
+    fn opening(&self, load: &Load) -> Option<Range<u64>> {
+        let chunk = load.moment.policy.chunk_size;
         let most = self.config.chunks_per_fetch(chunk).saturating_mul(chunk);
-        let (first, last) = match wanted {
-            Wanted::Metadata | Wanted::Bytes(Some(ByteRange::Suffix(_))) => return None,
-            Wanted::Bytes(None) => (0, u64::MAX),
-            Wanted::Bytes(Some(ByteRange::From(first))) => (first, u64::MAX),
-            Wanted::Bytes(Some(ByteRange::Inclusive { first, last })) => (first, last),
+        let Wanted::Bytes(range) = load.wanted else {
+            return None;
+        };
+        let (first, last) = match (range, &load.previous) {
+            (None, _) => (0, u64::MAX),
+            (Some(ByteRange::From(first)), _) => (first, u64::MAX),
+            (Some(ByteRange::Inclusive { first, last }), _) => (first, last),
+            (Some(suffix @ ByteRange::Suffix(_)), Some(previous)) => {
+                let range = suffix.resolve(previous.meta.size)?;
+                (range.start, range.end.checked_sub(1)?)
+            }
+            (Some(ByteRange::Suffix(_)), None) => return None,
         };
         let start = first / chunk * chunk;
         let needed = (last / chunk).saturating_add(1).saturating_mul(chunk);
-        let end = start.checked_add(most)?.min(needed);
+        let mut end = start.checked_add(most)?.min(needed);
+        if let Some(previous) = &load.previous {
+            let known = self.version(&load.key, load.moment, previous.clone());
+            let chunks = start / chunk..end.min(known.meta.size).div_ceil(chunk);
+            let lacks = |chunk: &u64| {
+                !self.has_stored(&known, *chunk) && !self.flights.has(known.chunk_id(*chunk))
+            };
+            end = start + chunks.take_while(lacks).count() as u64 * chunk;
+        }
         (start < end && first <= last).then_some(start..end)
     }
 

@@ -1,10 +1,13 @@
 //! Every range gives exactly its bytes: all missing, all cached, partly cached.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
 
 use floe_device::Clock;
 use proptest::prelude::*;
 
+use super::origin::GatedOrigin;
 use super::*;
 use crate::object::{ConditionalRead, Conditions, EtagCondition};
 use crate::origin::emulated::{EmulatedConfig, EmulatedOrigin, SizeRule, verify};
@@ -89,6 +92,76 @@ proptest! {
             }
         });
     }
+}
+
+/// What a known object lacks comes with the answer that it has not changed.
+#[tokio::test]
+async fn a_range_that_is_not_cached_takes_one_request() {
+    let bytes = pattern(10_000);
+    let origin = GatedOrigin::with(&key(), bytes.clone());
+    let cache = cache(&Arc::new(origin.clone()), config(Consistency::Etag)).await;
+    let expect = async |range: ByteRange, of: &Bytes, fetched: &[(u64, u64)], heads: usize| {
+        origin.ranges.lock().clear();
+        let before = origin.heads.load(SeqCst);
+        let wanted = range.resolve(of.len() as u64).unwrap();
+        let got = read(&cache, Some(range)).await.unwrap();
+        assert!(
+            got == of[wanted.start as usize..wanted.end as usize],
+            "{range:?}"
+        );
+        let ranges = origin.ranges.lock().clone();
+        let ranges: Vec<_> = ranges
+            .iter()
+            .map(|range| (range.start, range.end))
+            .collect();
+        assert_eq!(ranges, fetched, "{range:?}");
+        assert_eq!(origin.heads.load(SeqCst) - before, heads, "{range:?}");
+        settle().await;
+    };
+    let part = |first, last| ByteRange::Inclusive { first, last };
+    expect(part(0, 10), &bytes, &[(0, 1024)], 0).await;
+    expect(part(0, 20), &bytes, &[], 1).await;
+    expect(part(5000, 5001), &bytes, &[(4096, 5120)], 0).await;
+    // No chunk comes twice.
+    expect(part(3000, 6000), &bytes, &[(2048, 4096), (5120, 6144)], 0).await;
+    expect(ByteRange::Suffix(10), &bytes, &[(9216, 10_000)], 0).await;
+    let changed = pattern(12_345).slice(1..);
+    origin.set(&key(), changed.clone());
+    expect(part(7000, 7001), &changed, &[(6144, 7168)], 0).await;
+    // A shorter one, which ends before the range.
+    let short = pattern(2000);
+    origin.set(&key(), short.clone());
+    let beyond = read(&cache, Some(part(8000, 8001))).await;
+    assert!(beyond.unwrap_err().is_negative());
+    settle().await;
+    expect(part(1999, 3000), &short, &[(1024, 2000)], 0).await;
+}
+
+#[tokio::test]
+async fn readers_of_different_chunks_need_one_request_each() {
+    let bytes = pattern(10_000);
+    let origin = GatedOrigin::with(&key(), bytes.clone());
+    let cache = cache(&Arc::new(origin.clone()), config(Consistency::Etag)).await;
+    origin.responses.close();
+    let part = |chunk: u64| {
+        let range = ByteRange::Inclusive {
+            first: chunk * 1024,
+            last: chunk * 1024 + 9,
+        };
+        let cache = cache.clone();
+        tokio::spawn(async move { read(&cache, Some(range)).await.unwrap() })
+    };
+    let mut readers = Vec::new();
+    for chunk in [1, 3, 3, 5] {
+        readers.push((chunk as usize * 1024, part(chunk)));
+        Clock::real().sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!((origin.gets(), origin.heads.load(SeqCst)), (3, 1));
+    origin.responses.reopen();
+    for (start, reader) in readers {
+        assert!(reader.await.unwrap() == bytes[start..start + 10]);
+    }
+    assert_eq!((origin.gets(), origin.heads.load(SeqCst)), (3, 1));
 }
 
 #[tokio::test]
