@@ -9,8 +9,8 @@ use rustix::io::Errno;
 
 use super::escape::{self, Area};
 use super::path::{
-    cannot_be, is_taken, make_parent, objection, open_beneath, open_file, open_parent,
-    parent_and_name, remove_empty_parents,
+    cannot_be, cannot_become, is_taken, make_parent, objection, open_beneath, open_file,
+    open_parent, parent_and_name, remove_empty_parents,
 };
 use crate::origin::error::OriginError;
 
@@ -73,7 +73,7 @@ impl Bucket<'_> {
                 Ok(()) => return self.remove_escaped(key),
                 Err(Errno::EXIST) => return Err(OriginError::PreconditionFailed),
                 Err(errno) if is_taken(errno) => {}
-                Err(errno) => return Err(cannot_be(key, errno)),
+                Err(errno) => return Err(cannot_become(key, errno)),
             }
         }
         let path = escape::path(key).ok_or_else(|| {
@@ -84,7 +84,7 @@ impl Bucket<'_> {
         let put = escaped.and_then(|escaped| rename(staged, &escaped, &path, flags));
         put.map_err(|errno| match errno {
             Errno::EXIST => OriginError::PreconditionFailed,
-            errno => cannot_be(key, errno),
+            errno => cannot_become(key, errno),
         })
     }
 

@@ -1,5 +1,6 @@
 //! Lists the files of a bucket in the byte order of their keys.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
@@ -13,6 +14,9 @@ use super::path::{FILE, open_beneath};
 use crate::origin::error::OriginError;
 use crate::origin::page::Pager;
 use crate::origin::types::{ListPage, ListRequest, ListedObject};
+
+/// Most entries of a directory in memory. One with more is read again for those that follow.
+const ENTRIES_MAX: usize = if cfg!(test) { 3 } else { 4096 };
 
 /// Lists one page. Only directories that may contain keys of the page are read.
 pub(super) fn list(bucket: &Bucket<'_>, request: &ListRequest) -> Result<ListPage, OriginError> {
@@ -65,13 +69,24 @@ struct Frame {
     path: String,
     /// The beginning of its keys. In the escape area it may end within a character.
     key: Vec<u8>,
-    entries: std::vec::IntoIter<Entry>,
+    entries: Entries,
     /// Of the innermost directory only, so that deep keys do not use up descriptors.
     opened: Option<OwnedFd>,
 }
 
-struct Entry {
-    name: String,
+/// The next entries of a directory, in the order of their keys, with their names.
+#[derive(Default)]
+struct Entries {
+    found: BTreeMap<Place, String>,
+    /// There were more.
+    is_cut: bool,
+    /// The last one that was visited.
+    last: Option<Place>,
+}
+
+/// The place of an entry among the others.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
     /// The bytes that it adds to a key; a directory's end in a slash, because its keys sort there.
     order: Vec<u8>,
     is_directory: bool,
@@ -93,23 +108,35 @@ impl<'a> Walk<'a> {
             return Ok(None);
         };
         if self.frames.is_empty() {
-            self.enter(root, String::new(), Vec::new())?;
+            self.enter(root, String::new(), Vec::new(), pager)?;
         }
         while let Some(frame) = self.frames.last_mut() {
-            let Some(entry) = frame.entries.next() else {
-                self.frames.pop();
+            let Some((place, name)) = frame.entries.found.pop_first() else {
+                let opened = match frame.entries.is_cut {
+                    true => open_directory(root, &frame.path)?,
+                    false => None,
+                };
+                match opened {
+                    Some(opened) => {
+                        let path = (&*frame.path, &*frame.key);
+                        frame.entries.read(root, path, &opened, self.tree, pager)?;
+                    }
+                    None => drop(self.frames.pop()),
+                }
                 continue;
             };
-            let key = [&frame.key[..], &entry.order].concat();
-            let path = join(&frame.path, &entry.name);
-            if entry.is_directory {
+            let key = [&frame.key[..], &place.order].concat();
+            let is_directory = place.is_directory;
+            frame.entries.last = Some(place);
+            let path = join(&frame.path, &name);
+            if is_directory {
                 if pager.wants_below(&key) {
                     frame.opened = None;
-                    self.enter(root, path, key)?;
+                    self.enter(root, path, key, pager)?;
                 }
                 continue;
             }
-            // Keys in the escape area are UTF-8, unless another program wrote there.
+            // So it is, since the page wanted it.
             let Ok(key) = String::from_utf8(key) else {
                 continue;
             };
@@ -120,7 +147,7 @@ impl<'a> Walk<'a> {
                 frame.opened = open_directory(root, &frame.path)?;
             }
             if let Some(directory) = &frame.opened
-                && let Some(object) = object(root, directory, &entry.name, &path, key)?
+                && let Some(object) = object(root, directory, &name, &path, key)?
             {
                 return Ok(Some(object));
             }
@@ -129,11 +156,18 @@ impl<'a> Walk<'a> {
         Ok(None)
     }
 
-    fn enter(&mut self, root: &OwnedFd, path: String, key: Vec<u8>) -> Result<(), OriginError> {
+    fn enter(
+        &mut self,
+        root: &OwnedFd,
+        path: String,
+        key: Vec<u8>,
+        pager: &Pager<'_>,
+    ) -> Result<(), OriginError> {
         let Some(opened) = open_directory(root, &path)? else {
             return Ok(());
         };
-        let entries = entries(root, &path, &opened, self.tree)?.into_iter();
+        let mut entries = Entries::default();
+        entries.read(root, (&path, &key), &opened, self.tree, pager)?;
         self.frames.push(Frame {
             path,
             key,
@@ -168,47 +202,63 @@ fn missing<T>(errno: Errno) -> Result<Option<T>, OriginError> {
     }
 }
 
-/// A directory's entries in the order of keys. A name that is not UTF-8 cannot be a key.
-fn entries(
-    root: &OwnedFd,
-    path: &str,
-    directory: &OwnedFd,
-    tree: Tree,
-) -> Result<Vec<Entry>, OriginError> {
-    let mut entries = Vec::new();
-    for entry in Dir::read_from(directory).map_err(std::io::Error::from)? {
-        let entry = entry.map_err(std::io::Error::from)?;
-        let Ok(name) = entry.file_name().to_str() else {
-            continue;
-        };
-        if name == "." || name == ".." {
-            continue;
-        }
-        let kind = match entry.file_type() {
-            FileType::Symlink | FileType::Unknown => target_type(root, &join(path, name))?,
-            known => Some(known),
-        };
-        let is_directory = match kind {
-            Some(FileType::Directory) => true,
-            Some(FileType::RegularFile) => false,
-            _ => continue,
-        };
-        let order = match (tree, is_directory) {
-            (Tree::Files, true) => format!("{name}/").into_bytes(),
-            (Tree::Files, false) => name.as_bytes().to_vec(),
-            (Tree::Escaped, _) => match escape::Name::of(name) {
-                Some(found) if found.is_directory == is_directory => found.order,
+impl Entries {
+    /// Reads the entries that follow the last one, and that the page may want. A name that is not
+    /// UTF-8 cannot be a key.
+    fn read(
+        &mut self,
+        root: &OwnedFd,
+        (path, key): (&str, &[u8]),
+        directory: &OwnedFd,
+        tree: Tree,
+        pager: &Pager<'_>,
+    ) -> Result<(), OriginError> {
+        self.is_cut = false;
+        for entry in Dir::read_from(directory).map_err(std::io::Error::from)? {
+            let entry = entry.map_err(std::io::Error::from)?;
+            let Ok(name) = entry.file_name().to_str() else {
+                continue;
+            };
+            if name == "." || name == ".." {
+                continue;
+            }
+            let kind = match entry.file_type() {
+                FileType::Symlink | FileType::Unknown => target_type(root, &join(path, name))?,
+                known => Some(known),
+            };
+            let is_directory = match kind {
+                Some(FileType::Directory) => true,
+                Some(FileType::RegularFile) => false,
                 _ => continue,
-            },
-        };
-        entries.push(Entry {
-            name: name.to_owned(),
-            order,
-            is_directory,
-        });
+            };
+            let order = match (tree, is_directory) {
+                (Tree::Files, true) => format!("{name}/").into_bytes(),
+                (Tree::Files, false) => name.as_bytes().to_vec(),
+                (Tree::Escaped, _) => match escape::Name::of(name) {
+                    Some(found) if found.is_directory == is_directory => found.order,
+                    _ => continue,
+                },
+            };
+            let key = [key, &order].concat();
+            let is_wanted = match is_directory {
+                true => pager.wants_below(&key),
+                false => str::from_utf8(&key).is_ok_and(|key| pager.wants_key(key)),
+            };
+            let place = Place {
+                order,
+                is_directory,
+            };
+            if !is_wanted || self.last.as_ref().is_some_and(|last| place <= *last) {
+                continue;
+            }
+            self.found.insert(place, name.to_owned());
+            if self.found.len() > ENTRIES_MAX {
+                self.found.pop_last();
+                self.is_cut = true;
+            }
+        }
+        Ok(())
     }
-    entries.sort_unstable_by(|one, other| one.order.cmp(&other.order));
-    Ok(entries)
 }
 
 /// The type of a symbolic link's target. Links to directories are not followed,

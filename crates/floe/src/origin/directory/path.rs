@@ -193,6 +193,18 @@ pub(super) fn is_taken(errno: Errno) -> bool {
     )
 }
 
+/// Converts an error of a file that was to become a key's.
+pub(super) fn cannot_become(key: &str, errno: Errno) -> OriginError {
+    match errno {
+        Errno::XDEV => invalid(
+            key,
+            "a symbolic link in its path leads out of its bucket, or its directory is on another \
+             file system than the origin's root",
+        ),
+        other => cannot_be(key, other),
+    }
+}
+
 /// Converts an error of a key's file.
 pub(super) fn cannot_be(key: &str, errno: Errno) -> OriginError {
     match errno {
