@@ -1,8 +1,10 @@
 //! Changes of the table of names: made by one thread, as many at once as wait.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use redb::{Database, ReadableTable, ReadableTableMetadata, Table, TableError, WriteTransaction};
+use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
 
 use super::row::Row;
@@ -16,6 +18,10 @@ use crate::origin::{DeleteCondition, ObjectKey, OriginError, PutCondition};
 
 /// Most changes of one transaction.
 const BATCH_MAX: usize = 512;
+
+/// Rows that a transaction removes for room: a full bucket of small objects has millions that a
+/// large one replaces.
+const REMOVED_MAX: usize = if cfg!(test) { 4 } else { 4096 };
 
 /// Rows that are looked at for each new one, whether their chunks are still there.
 const SWEPT_PER_ROW: usize = 2;
@@ -92,13 +98,23 @@ pub(super) struct Committer {
     pub(super) removed: mpsc::Sender<Removed>,
     /// The row that was looked at last.
     pub(super) swept: Option<(String, u64)>,
+    /// Buckets of which more is to be removed.
+    pub(super) over: BTreeSet<String>,
 }
 
 impl Committer {
     /// Makes changes until all their senders are gone.
     pub(super) fn run(mut self, mut waiting: mpsc::Receiver<Request>) {
-        while let Some(first) = waiting.blocking_recv() {
-            let (mut changes, mut answers) = (vec![first.change], vec![first.answer]);
+        loop {
+            let first = match self.over.is_empty() {
+                true => waiting.blocking_recv().ok_or(TryRecvError::Disconnected),
+                false => waiting.try_recv(),
+            };
+            let (mut changes, mut answers) = match first {
+                Ok(first) => (vec![first.change], vec![first.answer]),
+                Err(TryRecvError::Empty) => (Vec::new(), Vec::new()),
+                Err(TryRecvError::Disconnected) => return,
+            };
             while changes.len() < BATCH_MAX
                 && let Ok(next) = waiting.try_recv()
             {
@@ -142,6 +158,10 @@ impl Committer {
         changes: Vec<Change>,
     ) -> Result<Made, redb::Error> {
         let mut tables = Tables::open(write, &*self.is_gone)?;
+        for bucket in std::mem::take(&mut self.over) {
+            let capacity = (self.capacity_of)(&bucket);
+            tables.shrink(&bucket, capacity)?;
+        }
         let mut results = Vec::with_capacity(changes.len());
         for change in changes {
             results.push(match tables.make(change, &*self.capacity_of) {
@@ -151,6 +171,7 @@ impl Committer {
             });
         }
         tables.sweep(&mut self.swept)?;
+        self.over = tables.over;
         Ok((results, tables.removed))
     }
 }
@@ -184,6 +205,7 @@ struct Tables<'t> {
     counters: Table<'t, &'static str, u64>,
     is_gone: &'t IsGone,
     removed: Removed,
+    over: BTreeSet<String>,
     rows_added: usize,
 }
 
@@ -199,6 +221,7 @@ impl<'t> Tables<'t> {
             counters: write.open_table(COUNTERS)?,
             is_gone,
             removed: Removed::new(),
+            over: BTreeSet::new(),
             rows_added: 0,
         })
     }
@@ -308,7 +331,8 @@ impl<'t> Tables<'t> {
         Ok(size.unwrap_or_default())
     }
 
-    /// Removes the oldest objects of a bucket until the others fit.
+    /// Removes the oldest objects of a bucket until the others fit, or until the transaction has
+    /// removed enough.
     fn shrink(&mut self, bucket: &str, capacity: u64) -> Result<(), redb::Error> {
         if capacity == 0 {
             return Ok(());
@@ -319,6 +343,10 @@ impl<'t> Tables<'t> {
             // The object that was just written fits by itself.
             && Some(number) != last
         {
+            if self.removed.len() >= REMOVED_MAX {
+                self.over.insert(bucket.to_owned());
+                break;
+            }
             self.discard(&name, number)?;
         }
         Ok(())

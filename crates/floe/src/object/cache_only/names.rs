@@ -94,6 +94,7 @@ impl Names {
             is_gone: Arc::clone(&is_gone),
             removed,
             swept: None,
+            over: Default::default(),
         };
         let thread = std::thread::Builder::new()
             .name("floe-names".into())

@@ -240,6 +240,16 @@ async fn a_bucket_keeps_to_its_capacity_and_drops_the_oldest() {
     let refused = cache.put(&name("9"), put(pattern(10_001))).await;
     assert!(refused.unwrap_err().to_string().contains("10000"));
     assert_eq!(bytes(&cache, "9").await, Some(pattern(3000)));
+    // One transaction removes a few of them.
+    let small = (0..20).map(|number| format!("small-{number}"));
+    for key in small {
+        cache.put(&name(&key), put(pattern(400))).await.unwrap();
+    }
+    cache.put(&name("z"), put(pattern(9_900))).await.unwrap();
+    assert_eq!(bytes(&cache, "z").await, Some(pattern(9_900)));
+    while listed(&cache, ListRequest::default()).await != [("z".to_owned(), 9_900)] {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]
