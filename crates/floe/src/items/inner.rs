@@ -166,6 +166,16 @@ impl Inner {
         }
     }
 
+    /// [`check`](Inner::check), after the write. One that is refused leaves no item, which could
+    /// be read once the node is confirmed again.
+    pub(super) async fn acknowledge(&self, write: &Write<'_>) -> Result<(), ItemError> {
+        if let Err(refused) = self.check(write) {
+            self.cache.delete(write.stored.as_slice()).await?;
+            return Err(refused);
+        }
+        Ok(())
+    }
+
     async fn turn(&self, key: &StoreKey) -> MutexGuard<'_, ()> {
         let hash = xxhash_rust::xxh3::xxh3_64(key.as_slice());
         // The remainder is below TURNS.

@@ -204,7 +204,7 @@ impl ItemCache {
         let inner = &self.inner;
         let write = inner.begin_write(key).await?;
         let version = inner.put(&write, item, None).await?;
-        inner.check(&write)?;
+        inner.acknowledge(&write).await?;
         Ok(version)
     }
 
@@ -221,7 +221,7 @@ impl ItemCache {
             InRam::OnFlash { .. } | InRam::Miss => false,
         };
         let was_there = inner.cache.remove(write.stored.as_slice()).await? && !has_ended;
-        inner.check(&write)?;
+        inner.acknowledge(&write).await?;
         Ok(was_there)
     }
 
@@ -251,7 +251,7 @@ impl ItemCache {
                 (result, None)
             }
         };
-        inner.check(&write)?;
+        inner.acknowledge(&write).await?;
         Ok(Updated { result, version })
     }
 
