@@ -225,8 +225,14 @@ impl Announcement<'_> {
 
     /// The place of this server among several.
     fn node(&self) -> Option<Row> {
-        let place = self.plan.server.node.as_ref()?.summary()?;
-        let row = Row::new("node", place);
+        let has_peers = self.plan.server.peers.is_some();
+        let place = self
+            .plan
+            .server
+            .node
+            .as_ref()
+            .and_then(|node| node.summary());
+        let row = Row::new("node", place.or(has_peers.then(|| "with peers".into()))?);
         Some(match self.plan.consistency() {
             Consistency::Ttl => row.hint(
                 "object.consistency = \"ttl\" is not coherent over several nodes; \"etag\" is",
@@ -334,12 +340,15 @@ impl Announcement<'_> {
             (Consistency::Events, _) => {
                 return "each hit asks the origin until notifications arrive".into();
             }
-            (Consistency::Etag, OriginKind::Directory) => ("looks at the file", "look"),
-            (Consistency::Etag, _) => ("asks the origin", "ask"),
+            (Consistency::Etag, OriginKind::Directory) => {
+                ("looks at the file", "\"ttl\" or \"immutable\" look")
+            }
+            (Consistency::Etag, _) => (
+                "asks the origin",
+                "\"events\", \"ttl\" or \"immutable\" ask",
+            ),
         };
-        format!(
-            "each hit {each} once; object.consistency = \"ttl\" or \"immutable\" {others} less often"
-        )
+        format!("each hit {each} once; object.consistency = {others} less often")
     }
 
     fn origin(&self) -> String {

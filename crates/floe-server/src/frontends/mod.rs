@@ -139,6 +139,18 @@ impl ServerConfig {
                     .to_owned(),
             );
         }
+        if self
+            .node
+            .as_ref()
+            .is_some_and(NodeConfig::leases_without_ring)
+            && self.memcached.is_some()
+        {
+            warnings.push(
+                "node.etcd is set and node.ring_hash is `off`: a proxy that moves memcached's keys \
+                 may get old values; say with node.ring_hash how clients spread keys"
+                    .to_owned(),
+            );
+        }
         warnings
     }
 

@@ -107,6 +107,11 @@ const LEASE_MS_MAX: u32 = 3_600_000;
 const NODES_MAX: usize = 4096;
 
 impl NodeConfig {
+    /// True if nodes hold leases, but do not know which of them a key belongs to.
+    pub(crate) fn leases_without_ring(&self) -> bool {
+        !self.etcd.is_empty() && self.ring_hash == RingHash::Off
+    }
+
     /// Checks the settings.
     ///
     /// # Errors

@@ -241,11 +241,10 @@ impl Membership {
         rings.settled.back().map_or(0, |now| now.ring.list())
     }
 
-    /// True if the node may own a key, and knows of no ring that is yet to settle.
+    /// True if the node has its keys of a ring. While another one is yet to settle, it keeps
+    /// those that both give it.
     pub fn is_settled(&self) -> bool {
-        let rings = self.rings.read();
-        !self.has_ring.load(Ordering::Acquire)
-            || (rings.pending.is_empty() && !rings.settled.is_empty())
+        !self.has_ring.load(Ordering::Acquire) || !self.rings.read().settled.is_empty()
     }
 
     /// Distinguishes settings under which other keys are owned; 0 without a ring.
