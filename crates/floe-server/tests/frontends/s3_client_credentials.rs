@@ -527,6 +527,16 @@ async fn requests_with_two_meanings_are_refused() {
 }
 
 #[tokio::test]
+async fn an_upload_refused_before_its_body_ends_the_connection() {
+    let setup = setup().await;
+    let head = "PUT /bucket/new HTTP/1.1\r\nhost: elsewhere\r\ncontent-length: 1000000\r\n\r\n";
+    let answer = crate::robustness::raw(&setup.rig, head.as_bytes()).await;
+    let answer = String::from_utf8_lossy(&answer).to_lowercase();
+    assert!(answer.starts_with("http/1.1 4"), "{answer}");
+    assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+}
+
+#[tokio::test]
 async fn the_access_log_names_accepted_keys_only() {
     let logged = Logged::new();
     let setup = setup_with(|config| logged.give(config)).await;

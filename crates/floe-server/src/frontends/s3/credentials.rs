@@ -143,7 +143,7 @@ fn reject_version_2(query: &Query, headers: &HeaderMap) -> Result<(), S3Error> {
             S3ErrorCode::InvalidRequest,
             format!(
                 "The authorization mechanism you have provided is not supported. \
-                 Please use {ALGORITHM}."
+                 Please use {ALGORITHM}: many clients call it `s3v4`."
             ),
         ));
     }

@@ -511,10 +511,11 @@ impl S3Frontend {
             },
         };
         let request = Request::from_parts(head, body);
-        if let Some(clients) = &self.clients {
-            return self.home.run(clients.call(request)).await;
-        }
-        match self.home.run(self.service.call(request)).await {
+        let response = match &self.clients {
+            Some(clients) => Ok(self.home.run(clients.call(request)).await),
+            None => self.home.run(self.service.call(request)).await,
+        };
+        match response {
             // The rest of the body is not read.
             Ok(response) if arrived.is_some_and(|arrived| !arrived.load(Relaxed)) => {
                 closing(response, version)

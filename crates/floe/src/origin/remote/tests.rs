@@ -624,6 +624,28 @@ async fn requests_and_answers_are_forwarded_as_they_are() {
     assert!(server.seen.lock().is_empty());
 }
 
+/// A client that followed it would go past the cache.
+#[tokio::test]
+async fn no_redirect_is_forwarded() {
+    let document = "<Error><Code>PermanentRedirect</Code></Error>";
+    for (header, to) in [
+        (
+            "Location: http://elsewhere/x?X-Amz-Signature=1",
+            "http://elsewhere/x",
+        ),
+        ("x-amz-bucket-region: eu-west-3", "eu-west-3"),
+        ("x-own: 1", "another place"),
+    ] {
+        let away = response("301 Moved Permanently", &[header], document);
+        let server = serve(vec![away]).await;
+        let origin = Origin::open(&config(OriginKind::S3, &server), Clock::real()).unwrap();
+        let head = forwarded(http::Method::PUT, "k");
+        let error = origin.forward(ForwardRequest { head, body: None }).await;
+        let text = error.unwrap_err().to_string();
+        assert!(text.contains(&format!("redirects to {to};")), "{text}");
+    }
+}
+
 #[tokio::test]
 async fn a_request_may_be_signed_by_other_keys_of_the_origin() {
     let refusal = "<Error><Code>InvalidAccessKeyId</Code></Error>";

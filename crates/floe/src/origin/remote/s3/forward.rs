@@ -63,11 +63,15 @@ impl S3Client {
         };
         let (mut parts, body) = answer.into_parts();
         remove_connection_headers(&mut parts.headers);
-        if parts.status.is_redirection() && parts.headers.contains_key(LOCATION) {
-            // A client that followed it would write past the cache.
-            let to = parts.headers[LOCATION].to_str().unwrap_or_default();
+        if matches!(parts.status.as_u16(), 301 | 302 | 303 | 307 | 308) {
+            // A client that followed it would write past the cache. S3 itself names a region where
+            // others name a location.
+            let to = [LOCATION.as_str(), "x-amz-bucket-region"]
+                .iter()
+                .find_map(|name| parts.headers.get(*name)?.to_str().ok());
             // The query may have a signature.
-            let to = to.split('?').next().unwrap_or_default();
+            let to = to.and_then(|to| to.split('?').next());
+            let to = to.unwrap_or("another place");
             return Err(OriginError::Protocol(format!(
                 "it redirects to {to}; name the bucket's own endpoint and region in origin.endpoint \
                  and origin.region"
