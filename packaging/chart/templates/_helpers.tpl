@@ -157,7 +157,10 @@ global
 defaults
     mode http
     log global
-    timeout connect 500ms
+    # More than a second, after which a lost first packet is sent again.
+    timeout connect 1200ms
+    # Requests beyond maxconn wait, as long as this, for one before them to end.
+    timeout queue 30s
     timeout client 60s
     timeout server 60s
     timeout http-request 10s
@@ -207,7 +210,7 @@ backend floe
     # A write is sent once: a second one could follow a newer write.
     http-request disable-l7-retry if !{ method GET HEAD }
     http-response set-header x-floe-node %s
-    default-server weight 16 check inter 250ms fastinter 100ms downinter 500ms fall 2 rise 2 port 9100 maxconn {{ int .Values.haproxy.maxConnectionsPerNode }} observe layer4 error-limit 1 on-error mark-down on-marked-down shutdown-sessions resolvers cluster resolve-prefer {{ ternary "ipv6" "ipv4" .Values.ipv6 }} init-addr last,libc,none
+    default-server weight 16 check inter 250ms fastinter 100ms downinter 500ms fall 2 rise 2 port 9100 maxconn {{ int .Values.haproxy.maxConnectionsPerNode }} observe layer4 error-limit 3 on-error mark-down on-marked-down shutdown-sessions resolvers cluster resolve-prefer {{ ternary "ipv6" "ipv4" .Values.ipv6 }} init-addr last,libc,none
 {{- range $i := until (int .Values.replicas) }}
     server {{ include "floe.fullname" $ }}-{{ $i }} {{ include "floe.fullname" $ }}-{{ $i }}.{{ include "floe.nodes.domain" $ }}:9000 id {{ add1 $i }}
 {{- end }}
