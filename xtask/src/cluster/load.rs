@@ -182,6 +182,12 @@ impl<'a> Load<'a> {
         latest.all(|latest| latest.load(Relaxed) > moment)
     }
 
+    /// Attempts so far that had to succeed.
+    pub(super) fn judged(&self) -> u64 {
+        let counts = self.counts.judged.iter();
+        counts.map(|count| count.load(Relaxed)).sum()
+    }
+
     /// The time since any write was answered.
     pub(super) fn silence(&self) -> Duration {
         let latest = self.counts.written_ms.iter();

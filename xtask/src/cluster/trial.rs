@@ -78,6 +78,9 @@ const LATE_SHARE_MAX: f64 = 0.01;
 /// The time in which a planted bug must be found.
 const PLANTED_TIME: Duration = Duration::from_secs(60);
 
+/// How long attempts are judged during the first failure and after it.
+const JUDGED: Duration = Duration::from_secs(2);
+
 const CLIENTS: usize = 6;
 
 /// The longest time without an answered write, failures included.
@@ -335,6 +338,7 @@ impl Trial {
             }
         };
         calm(load, Duration::from_secs(3));
+        let judged_before = load.judged();
         for turn in 0.. {
             if !has_time(&windows) || load.ended.load(Relaxed) {
                 break;
@@ -346,7 +350,13 @@ impl Trial {
                 shown(&windows, began)
             );
             let node = rng.random_range(0..cluster.nodes.len());
-            let time = Duration::from_millis(rng.random_range(1000..longest_ms));
+            let mut time = Duration::from_millis(rng.random_range(1000..longest_ms));
+            let mut pause = Duration::from_millis(rng.random_range(1000..longest_ms / 2));
+            if turn == 0 && !self.lies {
+                // Attempts beyond the detection of its begin, and of its end, are judged.
+                time = time.max(DETECTION + JUDGED);
+                pause = DETECTION + JUDGED;
+            }
             match self.turn_of(turn, length) {
                 Turn::One(fault) => windows.push(cluster.suffer(fault, node, time, load)?),
                 Turn::Two(faults) => {
@@ -355,11 +365,12 @@ impl Trial {
                     windows.extend(cluster.suffer_both(faults, [node, other], time, load)?);
                 }
             }
-            calm(
-                load,
-                Duration::from_millis(rng.random_range(1000..longest_ms / 2)),
-            );
+            calm(load, pause);
         }
+        ensure!(
+            self.lies || load.ended.load(Relaxed) || load.judged() > judged_before,
+            "no attempt during or after a failure was judged"
+        );
         if !self.lies && !load.ended.load(Relaxed) {
             programs::wait_for_ring(&cluster.nodes)?;
             let whole = Instant::now();
