@@ -24,11 +24,16 @@ const ASKING: [&str; 2] = ["etag", "nginx, revalidating"];
 
 const GIB: u64 = 1 << 30;
 
-/// Misses: the figure, the size of the object, and whether a range of it is read.
-const MISSES: [(&str, u64, bool); 3] = [
-    ("miss of 4 KiB", 4096, false),
-    ("miss of 4 KiB within 1 GiB", GIB, true),
-    ("miss of 4 KiB within 100 GiB", 100 * GIB, true),
+/// Misses: the figure, the size of the object, and what is read of it.
+const MISSES: [(&str, u64, Part); 4] = [
+    ("miss of 4 KiB", 4096, Part::Whole),
+    ("miss of 4 KiB within 1 GiB", GIB, Part::First),
+    ("miss of 4 KiB within 100 GiB", 100 * GIB, Part::First),
+    (
+        "miss of 4 KiB further in a known object",
+        100 << 30,
+        Part::Further,
+    ),
 ];
 
 const IDLE_CONNECTIONS: usize = 10_000;
@@ -305,21 +310,34 @@ fn bursts(
     Ok(())
 }
 
+/// What a miss asks for.
+#[derive(Clone, Copy, PartialEq)]
+enum Part {
+    /// A new object.
+    Whole,
+    /// A range of a new object.
+    First,
+    /// Another range of an object of which there were some.
+    Further,
+}
+
 /// First bytes of misses beside those of the origin.
 fn misses(
     peer: &str,
     client: &mut Client,
     direct: &mut Client,
-    cases: &[(&str, u64, bool)],
+    cases: &[(&str, u64, Part)],
     rounds: usize,
     show: &mut impl FnMut(Value),
 ) -> Result<(), AnyError> {
-    for &(name, size, range) in cases {
+    for &(name, size, part) in cases {
         let (mut of_origin, mut of_floe) = (Vec::new(), Vec::new());
         for round in 0..rounds as u64 {
-            let object = format!("{size}-{round}");
-            let from = size / 3 + round * 8192;
-            let range = range.then_some((from, from + 4096));
+            let (object, from) = match part {
+                Part::Further => (format!("{size}-known"), (round + 1) << 20),
+                _ => (format!("{size}-{round}"), size / 3 + round * 8192),
+            };
+            let range = (part != Part::Whole).then_some((from, from + 4096));
             of_origin.push(direct.get(&object, range)?.0);
             of_floe.push(client.get(&object, range)?.0);
         }
