@@ -57,6 +57,12 @@ impl Budget {
         Share(share.ok())
     }
 
+    /// As [`acquire`](Budget::acquire), if it takes no waiting.
+    pub(super) fn try_acquire(&self, bytes: u64) -> Option<Share> {
+        let units = units(bytes).min(self.total) as usize;
+        Some(Share(Some(self.units.try_hold(units)?)))
+    }
+
     /// A share of `bytes` for what is no fetch, if half of the budget and a fetch of any size
     /// remain free.
     pub(super) fn try_spare(&self, bytes: u64) -> Option<Share> {
@@ -64,7 +70,7 @@ impl Budget {
         if self.units.held() + units > self.spare {
             return None;
         }
-        Some(Share(Some(self.units.try_hold(units)?)))
+        self.try_acquire(bytes)
     }
 
     /// Registers a flight that may release its bytes when memory is short.

@@ -25,12 +25,12 @@ pub(super) struct Pending {
     pub(super) begun: Arc<Begun>,
     /// A time before it was sent.
     pub(super) asked_unix_s: u64,
-    /// The chunks that it and those before it may bring, while they are few.
-    pub(super) covers: Vec<Range<u64>>,
+    /// The chunks that it and those before it may bring, each until there is an answer.
+    pub(super) covers: Vec<(Loading, Range<u64>)>,
 }
 
-/// Most ranges of chunks that pending requests remember.
-pub(super) const COVERS_MAX: usize = 16;
+/// Most ranges of chunks that pending requests of an object remember.
+const COVERS_MAX: usize = 64;
 
 /// When a request was sent, in nanoseconds; 0 before. A caller that finds 0 arrived before the
 /// origin answers.
@@ -45,11 +45,22 @@ impl Begun {
 }
 
 impl Pending {
-    /// True if chunks may come with it. Others of these would come twice.
-    pub(super) fn may_bring(&self, chunks: &Range<u64>) -> bool {
-        let overlaps =
-            |covered: &Range<u64>| covered.start < chunks.end && chunks.start < covered.end;
+    /// True if chunks may be on their way: they would come twice. Also where too many are to be
+    /// remembered.
+    pub(super) fn may_bring(&mut self, chunks: &Range<u64>) -> bool {
+        self.covers.retain(|(loading, _)| loading.peek().is_none());
+        let overlaps = |(_, covered): &(Loading, Range<u64>)| {
+            covered.start < chunks.end && chunks.start < covered.end
+        };
         self.covers.len() >= COVERS_MAX || self.covers.iter().any(overlaps)
+    }
+
+    /// Another reader wants chunks once there is an answer.
+    pub(super) fn join(&mut self, chunks: Range<u64>) -> Loading {
+        if !chunks.is_empty() && self.covers.len() < COVERS_MAX {
+            self.covers.push((self.loading.clone(), chunks));
+        }
+        self.loading.clone()
     }
 
     /// True for a caller to whom an answer of the origin is new enough that is younger than

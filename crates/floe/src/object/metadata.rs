@@ -17,7 +17,7 @@ use super::config::Consistency;
 use super::error::ObjectError;
 use super::fetch::{Run, expect_range};
 use super::inner::Inner;
-use super::loads::{Begun, COVERS_MAX, Loading, Pending};
+use super::loads::{Begun, Loading, Pending};
 use super::record::{MetadataRecord, RecordedObject};
 use super::response::Outcome;
 use super::rules::Policy;
@@ -25,7 +25,7 @@ use super::stats::count;
 use super::version::{Lacked, Moment, ObjectVersion, Version, metadata_key, name_hash};
 use super::wanted::Wanted;
 
-use crate::origin::{ByteRange, GetRequest, ObjectKey, ObjectMeta, OriginError, OriginRead};
+use crate::origin::{GetRequest, ObjectKey, ObjectMeta, OriginError, OriginRead};
 use crate::value::PutOptions;
 
 /// Time in which a request for the metadata of an object waits for further callers while an
@@ -46,6 +46,13 @@ struct Load {
     previous: Option<RecordedObject>,
     wanted: Wanted,
     begun: Arc<Begun>,
+}
+
+impl Load {
+    fn wanted_bytes(&self) -> Option<(u64, u64)> {
+        let known = self.previous.as_ref().map(|previous| previous.meta.size);
+        self.wanted.bytes(known)
+    }
 }
 
 impl Inner {
@@ -193,22 +200,27 @@ impl Inner {
         age: Option<Duration>,
     ) -> (Loading, Outcome) {
         let id = (load.key.clone(), load.moment);
-        let chunks = load.wanted.chunks(load.moment.policy.chunk_size);
-        let mut covers = vec![chunks.clone()];
+        let chunk_size = load.moment.policy.chunk_size;
+        let mut chunks = match load.wanted_bytes() {
+            Some((first, last)) => first / chunk_size..(last / chunk_size).saturating_add(1),
+            None => 0..0,
+        };
+        let mut covers = Vec::new();
         let mut shard = self.loads.shard(&load.key).lock();
-        let earlier = match shard.get(&id) {
+        let earlier = match shard.get_mut(&id) {
             Some(pending)
                 if age.is_some_and(|age| pending.admits(self.clock.now_with_sleep(), age)) =>
             {
                 count(&self.stats.metadata_joined);
-                return (pending.loading.clone(), Outcome::Joined);
+                return (pending.join(chunks), Outcome::Joined);
             }
             Some(pending) => {
                 // A chunk is being fetched: request only metadata, then join that flight.
                 if pending.may_bring(&chunks) {
                     load.wanted = Wanted::Metadata;
+                    chunks = 0..0;
                 }
-                covers.extend(pending.covers.iter().take(COVERS_MAX).cloned());
+                covers.clone_from(&pending.covers);
                 Some(pending.loading.clone())
             }
             None => None,
@@ -218,6 +230,9 @@ impl Inner {
             .map(|result| result.unwrap_or(Err(ObjectError::Stopped)))
             .boxed()
             .shared();
+        if !chunks.is_empty() {
+            covers.push((loading.clone(), chunks));
+        }
         // The response is certainly valid as of this moment.
         let asked_unix_s = self.clock.unix_seconds();
         let pending = Pending {
@@ -300,11 +315,12 @@ impl Inner {
         load: &Load,
     ) -> Result<(Arc<ObjectVersion>, Option<(OriginRead, Share)>), ObjectError> {
         let begins = || load.begun.set(self.clock.now_with_sleep());
+        let is_known = load.previous.is_some();
         if let Some(range) = self.opening(load)
             && !self.peers_hold(&load.key, &load.moment, range.start).await
+            // Readers of what is cached wait for the answer as well, so it waits for no memory.
+            && let Some(memory) = self.memory_of(&range, is_known).await
         {
-            let bytes = (range.end - range.start).min(self.config.fetch_window.bytes());
-            let memory = self.budget.acquire(bytes).await;
             count(&self.stats.fetches);
             let request = GetRequest {
                 range: Some(range.clone()),
@@ -319,6 +335,8 @@ impl Inner {
                 }
                 // The object is empty, or ends before the range.
                 Err(OriginError::RangeNotSatisfiable { .. }) => {}
+                // Readers of what is cached need no bytes that the origin cannot give.
+                Err(error) if is_known && !error.is_outage() && !is_absence(&error) => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -344,6 +362,15 @@ impl Inner {
         Ok((Arc::new(object), None))
     }
 
+    /// Memory for one fetch of a range; with `is_known` only what nobody has to wait for.
+    async fn memory_of(&self, range: &Range<u64>, is_known: bool) -> Option<Share> {
+        let bytes = (range.end - range.start).min(self.config.fetch_window.bytes());
+        match is_known {
+            true => self.budget.try_acquire(bytes),
+            false => Some(self.budget.acquire(bytes).await),
+        }
+    }
+
     /// The version that an answer of the origin says.
     fn found(&self, load: &Load, meta: ObjectMeta) -> ObjectVersion {
         match &load.previous {
@@ -365,19 +392,7 @@ impl Inner {
     fn opening(&self, load: &Load) -> Option<Range<u64>> {
         let chunk = load.moment.policy.chunk_size;
         let most = self.config.chunks_per_fetch(chunk).saturating_mul(chunk);
-        let Wanted::Bytes(range) = load.wanted else {
-            return None;
-        };
-        let (first, last) = match (range, &load.previous) {
-            (None, _) => (0, u64::MAX),
-            (Some(ByteRange::From(first)), _) => (first, u64::MAX),
-            (Some(ByteRange::Inclusive { first, last }), _) => (first, last),
-            (Some(suffix @ ByteRange::Suffix(_)), Some(previous)) => {
-                let range = suffix.resolve(previous.meta.size)?;
-                (range.start, range.end.checked_sub(1)?)
-            }
-            (Some(ByteRange::Suffix(_)), None) => return None,
-        };
+        let (first, last) = load.wanted_bytes()?;
         let start = first / chunk * chunk;
         let needed = (last / chunk).saturating_add(1).saturating_mul(chunk);
         let mut end = start.checked_add(most)?.min(needed);
@@ -631,6 +646,10 @@ fn record_of(object: &ObjectVersion, validated_unix_s: u64) -> MetadataRecord {
             instance: object.instance,
         }),
     }
+}
+
+fn is_absence(error: &OriginError) -> bool {
+    matches!(error, OriginError::NotFound(_))
 }
 
 fn same(one: &ObjectMeta, other: &ObjectMeta) -> bool {

@@ -1,7 +1,5 @@
 //! The part of an object that a request needs.
 
-use std::ops::Range;
-
 use crate::origin::ByteRange;
 
 /// The bytes that a request needs besides the metadata.
@@ -15,14 +13,19 @@ pub(super) enum Wanted {
 }
 
 impl Wanted {
-    /// The chunks of these bytes in an object of any size.
-    pub(super) fn chunks(self, chunk_size: u64) -> Range<u64> {
-        match self {
-            Wanted::Metadata => 0..0,
-            Wanted::Bytes(None | Some(ByteRange::Suffix(_))) => 0..u64::MAX,
-            Wanted::Bytes(Some(ByteRange::From(first))) => first / chunk_size..u64::MAX,
-            Wanted::Bytes(Some(ByteRange::Inclusive { first, last })) => {
-                first / chunk_size..(last / chunk_size).saturating_add(1)
+    /// The first and the last byte, if they are known before the object is: the last ones of one
+    /// whose size is known, or not at the end.
+    pub(super) fn bytes(self, known_size: Option<u64>) -> Option<(u64, u64)> {
+        let Wanted::Bytes(range) = self else {
+            return None;
+        };
+        match range {
+            None => Some((0, u64::MAX)),
+            Some(ByteRange::From(first)) => Some((first, u64::MAX)),
+            Some(ByteRange::Inclusive { first, last }) => Some((first, last)),
+            Some(suffix @ ByteRange::Suffix(_)) => {
+                let range = suffix.resolve(known_size?)?;
+                Some((range.start, range.end.checked_sub(1)?))
             }
         }
     }
