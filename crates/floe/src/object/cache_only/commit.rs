@@ -123,9 +123,12 @@ impl Committer {
             }
             let results = match self.commit(changes) {
                 Ok((results, removed)) => {
-                    if !removed.is_empty() {
+                    match (removed.is_empty(), answers.is_empty()) {
+                        (true, _) => {}
                         // If too many wait, their chunks are evicted in their turn.
-                        let _ = self.removed.try_send(removed);
+                        (false, false) => drop(self.removed.try_send(removed)),
+                        // Nobody waits for this change. It fails if the cache closes.
+                        (false, true) => drop(self.removed.blocking_send(removed)),
                     }
                     results
                 }
@@ -147,8 +150,11 @@ impl Committer {
         let mut write = self.database.begin_write()?;
         // A damaged file is then refused. Otherwise its newest change could be taken back.
         write.set_two_phase_commit(true);
-        let made = self.make(&write, changes)?;
+        // If the file fails, the next object in such a bucket goes on.
+        let over = std::mem::take(&mut self.over);
+        let (made, over) = self.make(&write, changes, over)?;
         write.commit()?;
+        self.over = over;
         Ok(made)
     }
 
@@ -156,9 +162,10 @@ impl Committer {
         &mut self,
         write: &WriteTransaction,
         changes: Vec<Change>,
-    ) -> Result<Made, redb::Error> {
+        over: BTreeSet<String>,
+    ) -> Result<(Made, BTreeSet<String>), redb::Error> {
         let mut tables = Tables::open(write, &*self.is_gone)?;
-        for bucket in std::mem::take(&mut self.over) {
+        for bucket in over {
             let capacity = (self.capacity_of)(&bucket);
             tables.shrink(&bucket, capacity)?;
         }
@@ -171,8 +178,7 @@ impl Committer {
             });
         }
         tables.sweep(&mut self.swept)?;
-        self.over = tables.over;
-        Ok((results, tables.removed))
+        Ok(((results, tables.removed), tables.over))
     }
 }
 
