@@ -166,14 +166,15 @@ impl Inner {
         }
     }
 
-    /// [`check`](Inner::check), after the write. One that is refused leaves no item, which could
-    /// be read once the node is confirmed again.
+    /// [`check`](Inner::check), after an item was stored. A refused one is removed, since it
+    /// could be read once the node is confirmed again.
     pub(super) async fn acknowledge(&self, write: &Write<'_>) -> Result<(), ItemError> {
-        if let Err(refused) = self.check(write) {
-            self.cache.delete(write.stored.as_slice()).await?;
-            return Err(refused);
+        let checked = self.check(write);
+        if checked.is_err() {
+            // If that fails, it may be read, as after a crash.
+            let _ = self.cache.delete(write.stored.as_slice()).await;
         }
-        Ok(())
+        checked
     }
 
     async fn turn(&self, key: &StoreKey) -> MutexGuard<'_, ()> {

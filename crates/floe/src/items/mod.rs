@@ -199,7 +199,8 @@ impl ItemCache {
     /// # Errors
     /// [`ItemError::Key`], [`ItemError::TooLarge`], [`ItemError::NoRoom`];
     /// [`ItemError::Cache`] if the store could not invalidate the old item durably;
-    /// [`ItemError::Refused`], after which the item may be stored all the same.
+    /// [`ItemError::Refused`], after which the item is removed; if the process ends before that, it
+    /// may be stored all the same.
     pub async fn put(&self, key: &[u8], item: NewItem) -> Result<u64, ItemError> {
         let inner = &self.inner;
         let write = inner.begin_write(key).await?;
@@ -221,7 +222,7 @@ impl ItemCache {
             InRam::OnFlash { .. } | InRam::Miss => false,
         };
         let was_there = inner.cache.remove(write.stored.as_slice()).await? && !has_ended;
-        inner.acknowledge(&write).await?;
+        inner.check(&write)?;
         Ok(was_there)
     }
 
@@ -251,7 +252,10 @@ impl ItemCache {
                 (result, None)
             }
         };
-        inner.acknowledge(&write).await?;
+        match version {
+            Some(_) => inner.acknowledge(&write).await?,
+            None => inner.check(&write)?,
+        }
         Ok(Updated { result, version })
     }
 
