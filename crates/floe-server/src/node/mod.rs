@@ -256,7 +256,7 @@ impl Node {
     /// True if the node answers for keys that a ring gives it, or for all without a ring.
     pub(crate) fn is_member(&self) -> bool {
         let membership = self.state.membership();
-        membership.is_confirmed() && membership.is_settled()
+        membership.is_confirmed() && membership.has_keys()
     }
 }
 

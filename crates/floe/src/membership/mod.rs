@@ -241,9 +241,14 @@ impl Membership {
         rings.settled.back().map_or(0, |now| now.ring.list())
     }
 
-    /// True if the node has its keys of a ring. While another one is yet to settle, it keeps
-    /// those that both give it.
+    /// True if the node may own a key, and knows of no ring that is yet to settle.
     pub fn is_settled(&self) -> bool {
+        self.has_keys() && self.rings.read().pending.is_empty()
+    }
+
+    /// True if the node may own a key. While a ring is yet to settle, it keeps those that this
+    /// and the one before give it.
+    pub fn has_keys(&self) -> bool {
         !self.has_ring.load(Ordering::Acquire) || !self.rings.read().settled.is_empty()
     }
 
