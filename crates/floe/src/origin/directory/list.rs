@@ -15,8 +15,11 @@ use crate::origin::error::OriginError;
 use crate::origin::page::Pager;
 use crate::origin::types::{ListPage, ListRequest, ListedObject};
 
-/// Most entries of a directory in memory. One with more is read again for those that follow.
-const ENTRIES_MAX: usize = if cfg!(test) { 3 } else { 4096 };
+/// Entries of a directory in memory at first. One with more is read again for those that follow,
+/// twice as many each time, up to [`ENTRIES_MAX`].
+const ENTRIES: usize = if cfg!(test) { 3 } else { 4096 };
+
+const ENTRIES_MAX: usize = ENTRIES * 16;
 
 /// Lists one page. Only directories that may contain keys of the page are read.
 pub(super) fn list(bucket: &Bucket<'_>, request: &ListRequest) -> Result<ListPage, OriginError> {
@@ -75,9 +78,9 @@ struct Frame {
 }
 
 /// The next entries of a directory, in the order of their keys, with their names.
-#[derive(Default)]
 struct Entries {
     found: BTreeMap<Place, String>,
+    most: usize,
     /// There were more.
     is_cut: bool,
     /// The last one that was visited.
@@ -166,7 +169,12 @@ impl<'a> Walk<'a> {
         let Some(opened) = open_directory(root, &path)? else {
             return Ok(());
         };
-        let mut entries = Entries::default();
+        let mut entries = Entries {
+            found: BTreeMap::new(),
+            most: ENTRIES,
+            is_cut: false,
+            last: None,
+        };
         entries.read(root, (&path, &key), &opened, self.tree, pager)?;
         self.frames.push(Frame {
             path,
@@ -213,7 +221,9 @@ impl Entries {
         tree: Tree,
         pager: &Pager<'_>,
     ) -> Result<(), OriginError> {
-        self.is_cut = false;
+        if std::mem::take(&mut self.is_cut) {
+            self.most = (self.most * 2).min(ENTRIES_MAX);
+        }
         for entry in Dir::read_from(directory).map_err(std::io::Error::from)? {
             let entry = entry.map_err(std::io::Error::from)?;
             let Ok(name) = entry.file_name().to_str() else {
@@ -222,13 +232,10 @@ impl Entries {
             if name == "." || name == ".." {
                 continue;
             }
-            let kind = match entry.file_type() {
-                FileType::Symlink | FileType::Unknown => target_type(root, &join(path, name))?,
-                known => Some(known),
-            };
-            let is_directory = match kind {
-                Some(FileType::Directory) => true,
-                Some(FileType::RegularFile) => false,
+            let is_directory = match entry.file_type() {
+                FileType::Directory => true,
+                // What these are is looked up last: it takes time.
+                FileType::RegularFile | FileType::Symlink | FileType::Unknown => false,
                 _ => continue,
             };
             let order = match (tree, is_directory) {
@@ -251,8 +258,12 @@ impl Entries {
             if !is_wanted || self.last.as_ref().is_some_and(|last| place <= *last) {
                 continue;
             }
+            let is_sure = is_directory || entry.file_type() == FileType::RegularFile;
+            if !is_sure && target_type(root, &join(path, name))?.is_none() {
+                continue;
+            }
             self.found.insert(place, name.to_owned());
-            if self.found.len() > ENTRIES_MAX {
+            if self.found.len() > self.most {
                 self.found.pop_last();
                 self.is_cut = true;
             }
