@@ -182,10 +182,10 @@ impl<'a> Load<'a> {
         latest.all(|latest| latest.load(Relaxed) > moment)
     }
 
-    /// Attempts so far that had to succeed.
-    pub(super) fn judged(&self) -> u64 {
-        let counts = self.counts.judged.iter();
-        counts.map(|count| count.load(Relaxed)).sum()
+    /// Reads and writes so far that had to succeed.
+    pub(super) fn judged(&self) -> [u64; 2] {
+        let count = |kind: Kind| self.counts.judged[kind as usize].load(Relaxed);
+        [Kind::Read, Kind::Write].map(count)
     }
 
     /// The time since any write was answered.

@@ -120,7 +120,7 @@ const TRIALS: [Trial; 7] = [
         protocol: Protocol::S3,
         setup: Setup {
             proxy: (Proxy::Envoy, "envoy-s3.yaml"),
-            node: Some("node-s3.toml"),
+            node: Some("node-s3-envoy.toml"),
             more: &[],
             etcd: false,
         },

@@ -157,7 +157,7 @@ fn node(machine: Machine, binary: &Path, folder: &Path, origin: &Path) -> Node {
         machine,
         binary: binary.to_owned(),
         folder: folder.to_owned(),
-        config: Some(shipped("node-s3.toml")),
+        config: Some(shipped("node-s3-envoy.toml")),
         s3_keys: Some(objects::keys()),
         more,
         minutes_off: 0,

@@ -338,6 +338,8 @@ impl Trial {
             }
         };
         calm(load, Duration::from_secs(3));
+        // Until the first failure's begin is noticed.
+        load.excuse(DETECTION);
         let judged_before = load.judged();
         for turn in 0.. {
             if !has_time(&windows) || load.ended.load(Relaxed) {
@@ -367,9 +369,10 @@ impl Trial {
             }
             calm(load, pause);
         }
+        let mut judged = load.judged().into_iter().zip(judged_before);
         ensure!(
-            self.lies || load.ended.load(Relaxed) || load.judged() > judged_before,
-            "no attempt during or after a failure was judged"
+            self.lies || load.ended.load(Relaxed) || judged.all(|(after, before)| after > before),
+            "no read or no write during or after a failure was judged"
         );
         if !self.lies && !load.ended.load(Relaxed) {
             programs::wait_for_ring(&cluster.nodes)?;
@@ -436,14 +439,15 @@ fn shown(windows: &[Window], began: Instant) -> String {
     all.collect::<Vec<_>>().join(", ")
 }
 
-/// The largest share of reads of objects whose node had not failed that another node served: a
-/// check of HAProxy may time out on a busy machine.
+/// The largest share of requests for objects whose node had not failed that another node served,
+/// or that had no answer: a check of HAProxy may time out on a busy machine.
 const MOVED_MAX: f64 = 0.001;
 
 /// A read that began so shortly before the first failure may have met it.
 const UNDER_WAY: Duration = Duration::from_secs(1);
 
-/// Objects of nodes that did not fail were served by the same node throughout.
+/// Objects of nodes that did not fail were served by the same node throughout, and no request for
+/// one failed.
 fn unmoved(load: &Load<'_>, windows: &[Window]) -> Result<()> {
     let served = load
         .served_by
@@ -473,6 +477,23 @@ fn unmoved(load: &Load<'_>, windows: &[Window]) -> Result<()> {
         }
     }
     let reads = stayed + moved.len();
+    let failed = load.counts.failed.lock();
+    let failed = failed.unwrap_or_else(PoisonError::into_inner);
+    let is_unaffected = |one: &&Failed| {
+        let was_well = |owner: &str| {
+            let end = one.when + UNDER_WAY;
+            !has_failed(owner, one.when) && !has_failed(owner, end)
+        };
+        let mut owners = one.keys.iter().map(|&key| owners[key].as_deref());
+        one.kind != Kind::Open && owners.all(|owner| owner.is_some_and(was_well))
+    };
+    let unaffected = failed.iter().filter(is_unaffected).count();
+    ensure!(
+        unaffected as f64 <= MOVED_MAX * reads as f64,
+        "{unaffected} requests for objects whose node had not failed had no answer, beside {reads} \
+         reads; failures: {}",
+        shown(windows, first.began)
+    );
     let Some((owner, one)) = moved.first() else {
         return Ok(());
     };
