@@ -332,6 +332,9 @@ fn misses(
 ) -> Result<(), AnyError> {
     for &(name, size, part) in cases {
         let (mut of_origin, mut of_floe) = (Vec::new(), Vec::new());
+        if part == Part::Further {
+            client.get(&format!("{size}-known"), Some((0, 4096)))?;
+        }
         for round in 0..rounds as u64 {
             let (object, from) = match part {
                 Part::Further => (format!("{size}-known"), (round + 1) << 20),

@@ -1,5 +1,6 @@
 //! A load below what any peer can do, the same for all: each request has its time, from which its
-//! latency counts, whether or not the response before it has come.
+//! latency counts, whether or not the response before it has come. The time in which its thread
+//! wakes up is a part of it, for all peers alike.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
