@@ -362,7 +362,7 @@ impl Inner {
         Ok((Arc::new(object), None))
     }
 
-    /// Memory for one fetch of a range; with `is_known` only what nobody has to wait for.
+    /// Memory for one fetch of a range; with `is_known` only if it takes no waiting.
     async fn memory_of(&self, range: &Range<u64>, is_known: bool) -> Option<Share> {
         let bytes = (range.end - range.start).min(self.config.fetch_window.bytes());
         match is_known {

@@ -127,7 +127,7 @@ impl Committer {
                         (true, _) => {}
                         // If too many wait, their chunks are evicted in their turn.
                         (false, false) => drop(self.removed.try_send(removed)),
-                        // Nobody waits for this change. It fails if the cache closes.
+                        // No caller waits for this change. It fails if the cache closes.
                         (false, true) => drop(self.removed.blocking_send(removed)),
                     }
                     results
