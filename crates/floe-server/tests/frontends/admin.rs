@@ -136,6 +136,7 @@ async fn one_miss_then_one_hit() {
         let response = rig.get("/bucket/key", &[]).await;
         assert!(response.body == pattern(1, 2_500_000));
         assert_eq!(response.header("x-floe-cache"), header);
+        rig.stored().await;
         for (result, reads) in [("miss", 1), ("hit", read)] {
             let label = format!("result=\"{result}\"");
             let counted = metric_sum(&rig, "floe_object_reads_total", &label).await;

@@ -83,6 +83,7 @@ async fn through_to_a_real_s3_server_and_back() {
         let response = rig.get("/bucket/a/key", &[]).await;
         assert!(response.body == bytes, "{cached}");
         assert_eq!(response.header("x-floe-cache"), cached);
+        rig.stored().await;
         assert_eq!(response.header("content-type"), "text/x");
         assert_eq!(response.header("x-amz-meta-a"), "1");
         assert_eq!(response.header("etag"), put.header("etag"));
@@ -164,6 +165,7 @@ async fn a_directory_is_an_origin() {
             (response.text(), response.header("x-floe-cache")),
             ("first", header)
         );
+        rig.stored().await;
     }
     assert_eq!(
         rig.send("PUT", "/bucket/new", &[], "second").await.status,

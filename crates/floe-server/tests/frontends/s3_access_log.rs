@@ -73,6 +73,7 @@ async fn reads_have_the_same_lines_on_both_ways() {
             let signed = Signer::known().sign("GET", &host, &path, &headers, b"", Payload::Signed);
             let read = send(rig.s3(), signed).await;
             ids.push(read.header("x-amz-request-id").to_owned());
+            rig.stored().await;
         }
     }
     let lines = logged.lines(rig).await;
@@ -183,6 +184,7 @@ async fn misses_name_the_request_of_the_s3_origin() {
     ];
     for path in paths {
         rig.get(&format!("/bucket/{path}"), &[]).await;
+        rig.stored().await;
     }
     let lines = logged.lines(rig).await;
     let of_origin = logged_by_origin.lines(origin).await;

@@ -288,6 +288,7 @@ async fn a_cached_object_goes_to_those_whom_the_origin_accepts() {
     let mut signer = Signer::known();
     // Another time than that of the first read, even if a second has passed since.
     signer.time -= std::time::Duration::from_secs(100);
+    setup.rig.stored().await;
     let again = setup.signed(&signer, "GET", "/bucket/k", b"").await;
     assert_eq!(outcome(&again), (200, "hit"));
     assert!(again.body == bytes);
@@ -335,6 +336,7 @@ async fn an_acceptance_is_for_one_request_and_one_version() {
         // The bytes may still be on their way into the cache.
         assert!(results.contains(&outcome(&reply).1));
         assert_eq!(setup.seen().len(), seen);
+        setup.rig.stored().await;
     }
     // Another header is another request.
     let reply = setup.rig.get(&url, &[("referer", "x")]).await;

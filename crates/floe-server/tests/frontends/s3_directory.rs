@@ -38,6 +38,7 @@ async fn keys_that_are_no_paths_are_objects() {
         for result in ["miss", "hit"] {
             let got = rig.get(&path, &[]).await;
             assert_eq!((got.text(), got.header("x-floe-cache")), (key, result));
+            rig.stored().await;
         }
     }
     let listed = rig.get("/bucket?list-type=2&encoding-type=url", &[]).await;

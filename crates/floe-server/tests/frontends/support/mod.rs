@@ -193,6 +193,13 @@ impl Rig {
     pub(crate) async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Reply {
         self.send("GET", path, headers, "").await
     }
+
+    /// Waits until what was fetched is stored: answers leave before.
+    pub(crate) async fn stored(&self) {
+        while self.cache.fetches_in_flight() > 0 {
+            tokio::task::yield_now().await;
+        }
+    }
 }
 
 /// A complete response.
