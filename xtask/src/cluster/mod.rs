@@ -260,7 +260,7 @@ fn inside(options: &Options, binary: &Path) -> Result<()> {
         is_named && (has_envoy || !needs_envoy)
     };
     let (faults, longest_ms) = match options.quick {
-        true => ([6, 3], [2500, 3500]),
+        true => ([6, 3], [2200, 3200]),
         false => ([24, 18], [7000, 8000]),
     };
     let mixes = Mixes::check().is_ok().then(Mixes::load).transpose()?;

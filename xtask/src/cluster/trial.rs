@@ -79,7 +79,7 @@ const LATE_SHARE_MAX: f64 = 0.01;
 const PLANTED_TIME: Duration = Duration::from_secs(60);
 
 /// How long attempts are judged during the first failure and after it.
-const JUDGED: Duration = Duration::from_secs(2);
+const JUDGED: Duration = Duration::from_millis(1500);
 
 const CLIENTS: usize = 6;
 
