@@ -49,9 +49,16 @@ struct Load {
 }
 
 impl Load {
-    fn wanted_bytes(&self) -> Option<(u64, u64)> {
+    /// The chunks that are wanted, as far as they are known before the object is; otherwise none.
+    fn wanted_chunks(&self) -> Range<u64> {
         let known = self.previous.as_ref().map(|previous| previous.meta.size);
-        self.wanted.bytes(known)
+        let chunk_size = self.moment.policy.chunk_size;
+        match self.wanted.bytes(known) {
+            Some((first, last)) if first <= last => {
+                first / chunk_size..(last / chunk_size).saturating_add(1)
+            }
+            _ => 0..0,
+        }
     }
 }
 
@@ -200,11 +207,7 @@ impl Inner {
         age: Option<Duration>,
     ) -> (Loading, Outcome) {
         let id = (load.key.clone(), load.moment);
-        let chunk_size = load.moment.policy.chunk_size;
-        let mut chunks = match load.wanted_bytes() {
-            Some((first, last)) => first / chunk_size..(last / chunk_size).saturating_add(1),
-            None => 0..0,
-        };
+        let mut chunks = load.wanted_chunks();
         let mut covers = Vec::new();
         let mut shard = self.loads.shard(&load.key).lock();
         let earlier = match shard.get_mut(&id) {
@@ -336,7 +339,10 @@ impl Inner {
                 // The object is empty, or ends before the range.
                 Err(OriginError::RangeNotSatisfiable { .. }) => {}
                 // Readers of what is cached need no bytes that the origin cannot give.
-                Err(error) if is_known && !error.is_outage() && !is_absence(&error) => {}
+                Err(error)
+                    if is_known
+                        && !error.is_outage()
+                        && !matches!(error, OriginError::NotFound(_)) => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -392,19 +398,20 @@ impl Inner {
     fn opening(&self, load: &Load) -> Option<Range<u64>> {
         let chunk = load.moment.policy.chunk_size;
         let most = self.config.chunks_per_fetch(chunk).saturating_mul(chunk);
-        let (first, last) = load.wanted_bytes()?;
-        let start = first / chunk * chunk;
-        let needed = (last / chunk).saturating_add(1).saturating_mul(chunk);
-        let mut end = start.checked_add(most)?.min(needed);
+        let wanted = load.wanted_chunks();
+        let start = wanted.start * chunk;
+        let mut end = start
+            .checked_add(most)?
+            .min(wanted.end.saturating_mul(chunk));
         if let Some(previous) = &load.previous {
             let known = self.version(&load.key, load.moment, previous.clone());
-            let chunks = start / chunk..end.min(known.meta.size).div_ceil(chunk);
+            let chunks = wanted.start..end.min(known.meta.size).div_ceil(chunk);
             let lacks = |chunk: &u64| {
                 !self.has_stored(&known, *chunk) && !self.flights.has(known.chunk_id(*chunk))
             };
             end = start + chunks.take_while(lacks).count() as u64 * chunk;
         }
-        (start < end && first <= last).then_some(start..end)
+        (start < end).then_some(start..end)
     }
 
     /// Starts flights for the chunks of a response that has begun, and sends
@@ -646,10 +653,6 @@ fn record_of(object: &ObjectVersion, validated_unix_s: u64) -> MetadataRecord {
             instance: object.instance,
         }),
     }
-}
-
-fn is_absence(error: &OriginError) -> bool {
-    matches!(error, OriginError::NotFound(_))
 }
 
 fn same(one: &ObjectMeta, other: &ObjectMeta) -> bool {

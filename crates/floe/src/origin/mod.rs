@@ -39,6 +39,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use floe_device::Clock;
+use futures::future::Either;
 
 pub use backend::Backend;
 pub use client::Client;
@@ -70,8 +71,6 @@ pub(crate) use emulated::{check_conditions, clip};
 use guard::Guard;
 use remote::RemoteOrigin;
 use stats::Purpose;
-
-use futures::future::Either;
 
 use crate::runtimes::Context;
 

@@ -94,7 +94,7 @@ proptest! {
     }
 }
 
-/// What a known object lacks comes with the answer that it has not changed.
+/// One GET confirms a known object and brings the chunk that the cache lacks.
 #[tokio::test]
 async fn a_range_that_is_not_cached_takes_one_request() {
     let bytes = pattern(10_000);

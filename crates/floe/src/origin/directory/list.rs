@@ -139,7 +139,7 @@ impl<'a> Walk<'a> {
                 }
                 continue;
             }
-            // So it is, since the page wanted it.
+            // Always UTF-8: the page wanted it.
             let Ok(key) = String::from_utf8(key) else {
                 continue;
             };
@@ -234,7 +234,7 @@ impl Entries {
             }
             let is_directory = match entry.file_type() {
                 FileType::Directory => true,
-                // What these are is looked up last: it takes time.
+                // The target of a link is looked up last, since that takes a system call.
                 FileType::RegularFile | FileType::Symlink | FileType::Unknown => false,
                 _ => continue,
             };
@@ -259,7 +259,7 @@ impl Entries {
                 continue;
             }
             let is_sure = is_directory || entry.file_type() == FileType::RegularFile;
-            if !is_sure && target_type(root, &join(path, name))?.is_none() {
+            if !is_sure && !is_file(root, &join(path, name))? {
                 continue;
             }
             self.found.insert(place, name.to_owned());
@@ -272,18 +272,17 @@ impl Entries {
     }
 }
 
-/// The type of a symbolic link's target. Links to directories are not followed,
+/// True for a regular file, and a symbolic link to one. Links to directories are not followed,
 /// since they could form a cycle.
-fn target_type(root: &OwnedFd, path: &str) -> Result<Option<FileType>, OriginError> {
+fn is_file(root: &OwnedFd, path: &str) -> Result<bool, OriginError> {
     let target = match open_beneath(root, path, OFlags::PATH) {
         Ok(target) => target,
         // The path of its target has a directory of another user.
-        Err(Errno::ACCESS | Errno::PERM) => return Ok(None),
-        Err(errno) => return missing(errno),
+        Err(Errno::ACCESS | Errno::PERM) => return Ok(false),
+        Err(errno) => return Ok(missing::<()>(errno)?.is_some()),
     };
     let stat = rustix::fs::fstat(&target).map_err(std::io::Error::from)?;
-    let kind = FileType::from_raw_mode(stat.st_mode);
-    Ok((kind == FileType::RegularFile).then_some(kind))
+    Ok(FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
 }
 
 fn object(
