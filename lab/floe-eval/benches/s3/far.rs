@@ -31,7 +31,7 @@ const MISSES: [(&str, u64, Part); 4] = [
     ("miss of 4 KiB within 100 GiB", 100 * GIB, Part::First),
     (
         "miss of 4 KiB further in a known object",
-        100 << 30,
+        100 * GIB,
         Part::Further,
     ),
 ];
@@ -310,7 +310,7 @@ fn bursts(
     Ok(())
 }
 
-/// What a miss asks for.
+/// The bytes that a miss reads.
 #[derive(Clone, Copy, PartialEq)]
 enum Part {
     /// A new object.

@@ -2,8 +2,8 @@
 //!
 //! `cargo bench -p floe-eval --bench s3 -- --floe PATH [--quick] [--json] [--folder PATH]
 //! [--only NAME] [--objects '4 KiB'] [--far] [--ring]`; `cargo xtask bench s3` builds Floe and says
-//! where it is. The load is that of `wrk`, as much as a peer can do, and then one at a rate that
-//! all can. With `--far` Floe is measured in front of an S3 service that is 20 ms away, and with
+//! where it is. First `wrk` asks each peer as fast as it can; then all peers get requests at the
+//! same rate. With `--far` Floe is measured in front of an S3 service that is 20 ms away, and with
 //! `--ring` three nodes are, behind HAProxy.
 //!
 //! Every peer is asked in turns, in short slices, so that a disturbance hits all. What is
@@ -111,33 +111,49 @@ fn main() -> Result<(), AnyError> {
                 );
             }
         }
-        let Some(rate) = paced::rate(case) else {
-            continue;
-        };
-        let mut sums = vec![[const { Vec::new() }; 3]; peers.len()];
-        for seed in 0..rounds {
-            for (peer, sum) in peers.iter().zip(&mut sums) {
-                let of_slice = paced::slice(peer, case, rate, seconds, seed)?;
-                sum.iter_mut()
-                    .zip(of_slice)
-                    .for_each(|(all, one)| all.push(one));
+        if let Some(rate) = paced::rate(case) {
+            for row in paced_rows(&peers, case, rate, (rounds, seconds))? {
+                show(&row, arguments.json);
             }
-        }
-        for (peer, sum) in peers.iter().zip(sums) {
-            let [p50, p99, p999] = sum.map(OfSlices::from);
-            let row = json!({
-                "figure": format!("{}, {} connections, {rate} requests/s", case.name, paced::CONNECTIONS),
-                "peer": peer.name,
-                "p50_us": p50.median,
-                "p99_us": p99.median,
-                "p999_us": p999.median,
-                "p999_us_least": p999.least,
-                "p999_us_most": p999.most,
-            });
-            show(&row, arguments.json);
         }
     }
     Ok(())
+}
+
+/// The latencies of all peers at the same rate of requests.
+fn paced_rows(
+    peers: &[Peer],
+    case: &Case,
+    rate: u32,
+    (rounds, seconds): (u64, u32),
+) -> Result<Vec<Value>, AnyError> {
+    let mut sums = vec![[const { Vec::new() }; 3]; peers.len()];
+    for seed in 0..rounds {
+        for (peer, sum) in peers.iter().zip(&mut sums) {
+            let of_slice = paced::slice(peer, case, rate, seconds, seed)?;
+            for (all, one) in sum.iter_mut().zip(of_slice) {
+                all.push(one);
+            }
+        }
+    }
+    let figure = format!(
+        "{}, {} connections, {rate} requests/s",
+        case.name,
+        paced::CONNECTIONS
+    );
+    let rows = peers.iter().zip(sums).map(|(peer, sum)| {
+        let [p50, p99, p999] = sum.map(OfSlices::from);
+        json!({
+            "figure": figure,
+            "peer": peer.name,
+            "p50_us": p50.median,
+            "p99_us": p99.median,
+            "p999_us": p999.median,
+            "p999_us_least": p999.least,
+            "p999_us_most": p999.most,
+        })
+    });
+    Ok(rows.collect())
 }
 
 fn row(peer: &Peer, object: &str, connections: u32, sum: &Slice, rival: Option<&Slice>) -> Value {

@@ -13,7 +13,7 @@ use crate::AnyError;
 use crate::load::Case;
 use crate::peer::Peer;
 
-/// The rest of a head that has more than this is an error.
+/// Most bytes of a head.
 const LONGEST_HEAD: usize = 4 << 10;
 
 /// Requests per second for objects of a length: at most a fifth of what nginx reached with `wrk`
