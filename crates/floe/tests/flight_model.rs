@@ -115,6 +115,8 @@ impl World {
                 }
                 Next::End => {
                     assert_eq!(expected, PIECES);
+                    block_on(reader.into_flight().retired());
+                    assert_eq!(self.stored.load(SeqCst), 1, "retired when it is stored");
                     break;
                 }
                 Next::Stored => {
@@ -211,7 +213,7 @@ impl AsRef<[u8]> for Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        self.flight.is_landed();
+        self.flight.shed();
         self.dropped.fetch_add(1, SeqCst);
     }
 }

@@ -81,7 +81,7 @@ impl Run {
             tokio::select! {
                 biased;
                 result = self.fetch(body) => Some(result),
-                () = all_unwatched(&watched) => None,
+                () = all_abandoned(&watched) => None,
             }
         } else {
             Some(self.fetch(body).await)
@@ -252,6 +252,9 @@ impl Run {
             if let Some(flight) = self.flights[index].clone() {
                 wait_for_readers(&self.cache, &flight, len).await;
                 flight.push(part.clone());
+                if len == left {
+                    flight.land(Landing::Complete);
+                }
                 if !std::mem::replace(&mut self.readers_had_turn, true) {
                     // The answer leaves before the bytes are stored.
                     tokio::task::yield_now().await;
@@ -260,7 +263,7 @@ impl Run {
             }
             self.position += len;
             if len == left {
-                self.land(index).await;
+                self.finish(index).await;
             }
         }
         Ok(())
@@ -296,14 +299,13 @@ impl Run {
         }
     }
 
-    /// Ends the chunk's flight for its readers, then stores the record, then
-    /// retires the flight. So a new reader finds either the flight or the
-    /// record.
-    async fn land(&mut self, index: usize) {
-        let Some(flight) = self.flights[index].take() else {
+    /// Stores the record of a landed flight, then retires the flight. So a new
+    /// reader finds either the flight or the record.
+    async fn finish(&mut self, index: usize) {
+        // It stays in the list while it is not retired: the task may end here.
+        let Some(flight) = self.flights[index].clone() else {
             return;
         };
-        flight.land(Landing::Complete);
         if let Some(writer) = self.writer.take() {
             let counter = match self.cache.in_time(writer.finish()).await {
                 Some(PutOutcome::Stored) => &self.cache.stats.chunks_stored,
@@ -313,6 +315,7 @@ impl Run {
             count(counter);
         }
         self.cache.retire(&flight);
+        self.flights[index] = None;
     }
 
     fn fail(&mut self, error: &ObjectError) {
@@ -332,10 +335,10 @@ impl Drop for Run {
     }
 }
 
-async fn all_unwatched(flights: &[Arc<Flight>]) {
+async fn all_abandoned(flights: &[Arc<Flight>]) {
     std::future::poll_fn(|context| {
         for flight in flights {
-            if !flight.is_landed() && flight.poll_unwatched(context).is_pending() {
+            if flight.poll_abandoned(context).is_pending() {
                 return Poll::Pending;
             }
         }

@@ -68,10 +68,12 @@ impl Flights {
         drop(shard);
         let mut state = flight.state.lock();
         state.retired = true;
+        let waiting = std::mem::take(&mut state.retirement);
         let is_over = state.landed.is_some() && !state.is_watched();
         let released = is_over.then(|| state.release_bytes());
         drop(state);
         drop(released);
+        waiting.into_iter().for_each(Waker::wake);
     }
 
     /// Chunks that are being fetched.
@@ -101,6 +103,8 @@ struct State {
     /// The furthest position of any reader.
     furthest: u64,
     pump: Option<Waker>,
+    /// The tasks that wait until the flight is retired.
+    retirement: Vec<Waker>,
     /// The share of the budget for `pieces`, released with them.
     memory: Option<Arc<dyn Send + Sync>>,
 }
@@ -210,14 +214,35 @@ impl Flight {
         .await;
     }
 
-    /// Ready when there are no readers.
-    pub(super) fn poll_unwatched(&self, context: &mut Context<'_>) -> Poll<()> {
+    /// Ready when there are no readers, or nothing is left to do. All bytes that are only to be
+    /// stored have been paid for, so such a flight is not abandoned.
+    pub(super) fn poll_abandoned(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.lock();
-        if !state.is_watched() {
+        let is_over = match state.landed {
+            Some(_) => state.retired,
+            None => !state.is_watched(),
+        };
+        if is_over {
             return Poll::Ready(());
         }
         state.pump = Some(context.waker().clone());
         Poll::Pending
+    }
+
+    /// Waits until the flight is retired: its bytes are stored, or never will be.
+    pub(super) async fn retired(&self) {
+        poll_fn(|context| {
+            let mut state = self.state.lock();
+            if state.retired {
+                return Poll::Ready(());
+            }
+            let waker = context.waker();
+            if !state.retirement.iter().any(|other| other.will_wake(waker)) {
+                state.retirement.push(waker.clone());
+            }
+            Poll::Pending
+        })
+        .await;
     }
 
     /// Ends the flight. Unread bytes stay available if it is complete.
@@ -233,10 +258,6 @@ impl Flight {
         state.wake_readers();
         drop(state);
         drop(released);
-    }
-
-    pub(super) fn is_landed(&self) -> bool {
-        self.state.lock().landed.is_some()
     }
 
     /// Releases the bytes of a landed and retired flight; its readers read the store instead.
@@ -366,6 +387,10 @@ impl FlightReader {
 
     pub(super) fn chunk(&self) -> u64 {
         self.flight.id.chunk
+    }
+
+    pub(super) fn into_flight(self) -> Arc<Flight> {
+        Arc::clone(&self.flight)
     }
 }
 

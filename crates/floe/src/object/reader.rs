@@ -131,7 +131,7 @@ impl Reader {
 
     /// Fetches whole chunks for later readers, and returns how many bytes came.
     pub(super) async fn fill(self, chunks: Range<u64>) -> Result<u64, ObjectError> {
-        let mut bytes = 0;
+        let (mut bytes, mut flights) = (0, Vec::new());
         for source in self.fetch(chunks) {
             let Source::Flight { mut reader, .. } = source else {
                 continue;
@@ -143,6 +143,10 @@ impl Reader {
                     Next::Failed(error) => return Err(error),
                 }
             }
+            flights.push(reader.into_flight());
+        }
+        for flight in flights {
+            flight.retired().await;
         }
         Ok(bytes)
     }
