@@ -151,6 +151,7 @@ fn a_purge_holds_after_a_kill() {
     let fetched = metric(&server, "floe_object_fetches_total");
     assert_eq!(get(server.s3, "/data/train/a"), (200, b"first".to_vec()));
     assert_eq!(metric(&server, "floe_object_fetches_total"), fetched + 1);
+    run(folder, &["cache", "warm", "data/train/a"]).expect(0, &["1 objects are warm"]);
     assert_eq!(state(folder, "data/train/a"), "whole");
     run(folder, &["cache", "warm", "data/"]).expect(0, &["3 objects are warm"]);
     let both = [

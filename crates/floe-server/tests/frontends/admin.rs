@@ -118,6 +118,7 @@ async fn the_device_is_metered() {
     let appended = metric_sum(&rig, bytes, "operation=\"append\"").await;
     rig.origin.store("bucket", "key", pattern(1, 2_500_000));
     rig.get("/bucket/key", &[]).await;
+    rig.stored().await;
     rig.cache.store().flush().await.unwrap();
     let appended = metric_sum(&rig, bytes, "operation=\"append\"").await - appended;
     assert!(appended >= 2_500_000.0, "{appended} bytes appended");

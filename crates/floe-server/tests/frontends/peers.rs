@@ -231,6 +231,7 @@ async fn questions_are_admitted_and_bounded() {
     let meta = origin.store("bucket", "key", bytes.clone());
     let rig = node(&origin, loopback(), &[]).await;
     rig.get("/bucket/key", &[]).await;
+    rig.stored().await;
 
     let holds =
         |key: &str, offset: u64| format!(r#"{{"bucket":"bucket","key":{key},"offset":{offset}}}"#);
