@@ -52,6 +52,15 @@ def check(what, holds, detail=""):
         raise Failure(f"{what}: {detail}" if detail else what)
 
 
+def in_time(get, expected):
+    """The last answer of `get`, which is asked for 5 s until it is what is expected: an answer
+    leaves before the server has counted it and stored its bytes."""
+    deadline = time.monotonic() + 5
+    while (got := get()) != expected and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return got
+
+
 def pattern(seed, length):
     """Bytes that differ everywhere and from seed to seed."""
     return random.Random(seed).randbytes(length)

@@ -1,12 +1,13 @@
 """boto3 against Floe, compared with the origin."""
 
 import io
-import time
 
 from boto3.s3.transfer import TransferConfig
 from botocore import UNSIGNED
 
-from _floe import BUCKET, FLOE_KEYS, by_url, check, pattern, refused, run_parts, s3_client
+from _floe import (
+    BUCKET, FLOE_KEYS, by_url, check, in_time, pattern, refused, run_parts, s3_client,
+)
 
 MIB = 1 << 20
 
@@ -280,19 +281,15 @@ def metrics(rig):
     counts = lambda: [
         rig.metric("floe_object_reads_total", result=result) for result in ("miss", "hit")
     ]
-    before = counts()
+    stored = lambda: rig.metric("floe_object_chunk_puts_total", outcome="stored")
+    before, stored_before = counts(), stored()
     for turn, expected in (("a miss", [1, 0]), ("then a hit", [1, 1])):
         got = rig.floe.get_object(Bucket=BUCKET, Key="counted")
         got["Body"].read()
         header = got["ResponseMetadata"]["HTTPHeaders"]["x-floe-cache"]
-        # A read counts when the server has ended it, a moment after its last byte.
-        deadline = time.monotonic() + 5
-        while True:
-            after = [new - old for new, old in zip(counts(), before)]
-            if after == expected or time.monotonic() > deadline:
-                break
-            time.sleep(0.05)
+        after = in_time(lambda: [new - old for new, old in zip(counts(), before)], expected)
         check(f"the metrics show {turn} (x-floe-cache: {header})", after == expected, after)
+        in_time(lambda: stored() > stored_before, True)
 
 
 run_parts(

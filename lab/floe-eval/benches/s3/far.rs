@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::AnyError;
 use crate::origin::{FarOrigin, content};
 use crate::peer::{NGINX_CACHES, Program, free_address, nginx_cache, serving, start};
+use crate::relay::Relay;
 
 /// The way to the origin and back.
 const DISTANCE: Duration = Duration::from_millis(20);
@@ -193,13 +194,12 @@ pub(crate) fn run(
             server.notify()?;
         }
         let mut client = Client::connect(server.s3)?;
-        let mut direct = Client::connect(origin.address)?;
-        let mut peers = [&mut direct, &mut Client::connect(near.address)?];
+        let mut peers = Peers::connect(&origin, near.address)?;
         hits(mode, &mut client, &mut peers, &origin, rounds, &mut show)?;
         match mode {
             "etag" => {
                 bursts(&server, &origin, rounds / 10, &mut show)?;
-                misses("", &mut client, &mut direct, &MISSES, rounds, &mut show)?;
+                misses("", &mut client, &mut peers, &MISSES, rounds, &mut show)?;
             }
             "immutable" => connections(&server, quick, &mut show)?,
             _ => {}
@@ -216,13 +216,12 @@ pub(crate) fn run(
             }
         };
         let mut client = Client::connect(address)?;
-        let mut direct = Client::connect(origin.address)?;
-        let mut peers = [&mut direct, &mut Client::connect(near.address)?];
+        let mut peers = Peers::connect(&origin, near.address)?;
         hits(name, &mut client, &mut peers, &origin, rounds, &mut show)?;
         misses(
             name,
             &mut client,
-            &mut direct,
+            &mut peers,
             &MISSES[..1],
             rounds,
             &mut show,
@@ -231,11 +230,34 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Hits beside the origin's own HEADs, in turns, and a bare server that answers at once.
+/// The servers that are asked in turns with each peer.
+struct Peers {
+    /// The service itself.
+    direct: Client,
+    /// One that answers at once.
+    near: Client,
+    /// The least that a server between can do, see [`Relay`].
+    forwarding: Client,
+    validating: Client,
+}
+
+impl Peers {
+    fn connect(origin: &FarOrigin, near: SocketAddr) -> Result<Self, AnyError> {
+        Ok(Peers {
+            direct: Client::connect(origin.address)?,
+            near: Client::connect(near)?,
+            forwarding: Client::connect(Relay::Forward.start(origin.address)?)?,
+            validating: Client::connect(Relay::Validate.start(origin.address)?)?,
+        })
+    }
+}
+
+/// Hits beside the origin's own HEADs, in turns, a bare server that answers at once, and where
+/// the origin is asked a relay that asks it.
 fn hits(
     mode: &str,
     client: &mut Client,
-    [direct, near]: &mut [&mut Client; 2],
+    peers: &mut Peers,
     origin: &FarOrigin,
     rounds: usize,
     show: &mut impl FnMut(Value),
@@ -245,27 +267,28 @@ fn hits(
     }
     // Metadata and bytes are stored behind the answer.
     std::thread::sleep(Duration::from_millis(200));
-    let (mut of_origin, mut of_floe, mut of_near) = (Vec::new(), Vec::new(), Vec::new());
+    let asks = ASKING.contains(&mode);
+    let (mut of_origin, mut of_floe, mut of_bare) = (Vec::new(), Vec::new(), Vec::new());
     let mut asked = 0;
     for _ in 0..rounds {
-        of_origin.push(direct.head_latency("4096-hit")?);
+        of_origin.push(peers.direct.head_latency("4096-hit")?);
         let before = origin.requests();
         of_floe.push(client.get("4096-hit", None)?.0);
         asked += origin.requests() - before;
-        of_near.push(near.get("4096-hit", None)?.0);
+        let bare = match asks {
+            true => &mut peers.validating,
+            false => &mut peers.near,
+        };
+        of_bare.push(bare.get("4096-hit", None)?.0);
     }
-    let (of_origin, of_floe) = (median(of_origin), median(of_floe));
-    let reference = if ASKING.contains(&mode) {
-        of_origin
-    } else {
-        0.0
-    };
+    let [of_origin, of_floe, of_bare] = [of_origin, of_floe, of_bare].map(median);
+    let reference = if asks { of_origin } else { 0.0 };
     show(json!({
         "figure": format!("hit of 4 KiB, {mode}"),
         "p50_us": of_floe.round(),
         "origin_p50_us": of_origin.round(),
         "over_origin_us": (of_floe - reference).round(),
-        "bare_server_p50_us": median(of_near).round(),
+        "bare_server_over_origin_us": (of_bare - reference).round(),
         "origin_requests_each": asked as f64 / rounds as f64,
     }));
     Ok(())
@@ -321,17 +344,17 @@ enum Part {
     Further,
 }
 
-/// First bytes of misses beside those of the origin.
+/// First bytes of misses beside those of the origin, and of a relay in front of it.
 fn misses(
     peer: &str,
     client: &mut Client,
-    direct: &mut Client,
+    peers: &mut Peers,
     cases: &[(&str, u64, Part)],
     rounds: usize,
     show: &mut impl FnMut(Value),
 ) -> Result<(), AnyError> {
     for &(name, size, part) in cases {
-        let (mut of_origin, mut of_floe) = (Vec::new(), Vec::new());
+        let (mut of_origin, mut of_floe, mut of_bare) = (Vec::new(), Vec::new(), Vec::new());
         if part == Part::Further {
             client.get(&format!("{size}-known"), Some((0, 4096)))?;
         }
@@ -341,16 +364,18 @@ fn misses(
                 _ => (format!("{size}-{round}"), size / 3 + round * 8192),
             };
             let range = (part != Part::Whole).then_some((from, from + 4096));
-            of_origin.push(direct.get(&object, range)?.0);
+            of_origin.push(peers.direct.get(&object, range)?.0);
             of_floe.push(client.get(&object, range)?.0);
+            of_bare.push(peers.forwarding.get(&object, range)?.0);
         }
-        let (of_origin, of_floe) = (median(of_origin), median(of_floe));
+        let [of_origin, of_floe, of_bare] = [of_origin, of_floe, of_bare].map(median);
         let figure = [name, peer].join(", ");
         show(json!({
             "figure": figure.trim_end_matches(", "),
             "p50_us": of_floe.round(),
             "origin_p50_us": of_origin.round(),
             "over_origin_us": (of_floe - of_origin).round(),
+            "bare_server_over_origin_us": (of_bare - of_origin).round(),
         }));
     }
     Ok(())

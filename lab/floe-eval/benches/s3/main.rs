@@ -15,6 +15,7 @@ mod load;
 mod origin;
 mod paced;
 mod peer;
+mod relay;
 mod ring;
 
 use std::fs;
