@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::time::Duration;
 
 use floe::runtimes::Context;
 use futures::future::{BoxFuture, FutureExt as _, LocalBoxFuture};
@@ -16,6 +17,9 @@ pub(crate) enum Service {
     /// One future per thread, on that thread's current-thread runtime.
     Threads(Vec<Start>),
 }
+
+/// Shorter than the time limits of requests.
+const TICK: Duration = Duration::from_secs(1);
 
 /// Creates the future of one thread, on that thread.
 type Start = Box<dyn FnOnce() -> LocalBoxFuture<'static, ()> + Send>;
@@ -61,12 +65,24 @@ fn thread(name: String, runtime: Runtime, start: Start, shutdown: &Shutdown) -> 
     thread.spawn(move || {
         runtime.block_on(async {
             Context::here().own_this_thread();
-            start().await;
+            tokio::select! {
+                biased;
+                () = start() => {}
+                () = tick() => {}
+            }
             drop(serving);
             end.cancelled().await;
         });
     })?;
     Ok(())
+}
+
+/// Keeps a timer that is due before those of requests. One that becomes the first of its runtime
+/// wakes the runtime, which costs its own thread a write and another look at its sockets.
+async fn tick() {
+    loop {
+        tokio::time::sleep(TICK).await;
+    }
 }
 
 #[cfg(test)]

@@ -4,8 +4,9 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::sync::Barrier;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Barrier};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -36,6 +37,9 @@ const MISSES: [(&str, u64, Part); 4] = [
         Part::Further,
     ),
 ];
+
+/// The same as the first one, of objects of their own.
+const BUSY_MISS: [(&str, u64, Part); 1] = [("miss of 4 KiB", 4096, Part::Another)];
 
 const IDLE_CONNECTIONS: usize = 10_000;
 const ACTIVE_CONNECTIONS: usize = 1_000;
@@ -200,6 +204,7 @@ pub(crate) fn run(
             "etag" => {
                 bursts(&server, &origin, rounds / 10, &mut show)?;
                 misses("", &mut client, &mut peers, &MISSES, rounds, &mut show)?;
+                busy("etag", &mut client, &mut peers, &origin, rounds, &mut show)?;
             }
             "immutable" => connections(&server, quick, &mut show)?,
             _ => {}
@@ -218,14 +223,11 @@ pub(crate) fn run(
         let mut client = Client::connect(address)?;
         let mut peers = Peers::connect(&origin, near.address)?;
         hits(name, &mut client, &mut peers, &origin, rounds, &mut show)?;
-        misses(
-            name,
-            &mut client,
-            &mut peers,
-            &MISSES[..1],
-            rounds,
-            &mut show,
-        )?;
+        let miss = &MISSES[..1];
+        misses(name, &mut client, &mut peers, miss, rounds, &mut show)?;
+        if ASKING.contains(&name) {
+            busy(name, &mut client, &mut peers, &origin, rounds, &mut show)?;
+        }
     }
     Ok(())
 }
@@ -250,6 +252,89 @@ impl Peers {
             validating: Client::connect(Relay::Validate.start(origin.address)?)?,
         })
     }
+}
+
+/// Clients of one server beside those that are measured, each of which asks again as soon as it
+/// has its answer: for the objects that it is named, or each time for a new one.
+struct Others {
+    ends: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<Result<u64, AnyError>>>,
+    begun: Instant,
+}
+
+impl Others {
+    const CLIENTS: usize = 32;
+
+    fn start(server: SocketAddr, are_misses: bool) -> Self {
+        let ends = Arc::new(AtomicBool::new(false));
+        let client = |number: usize| {
+            let ends = Arc::clone(&ends);
+            std::thread::spawn(move || -> Result<u64, AnyError> {
+                let mut client = Client::connect(server)?;
+                let mut count = 0;
+                while !ends.load(Relaxed) {
+                    let object = match are_misses {
+                        true => format!("4096-{number}-{count}"),
+                        false => format!("4096-{number}"),
+                    };
+                    client.get(&object, None)?;
+                    count += 1;
+                }
+                Ok(count)
+            })
+        };
+        let threads = (0..Self::CLIENTS).map(client).collect();
+        // They are all cached when the first answers are there.
+        std::thread::sleep(Duration::from_millis(500));
+        Others {
+            ends,
+            threads,
+            begun: Instant::now(),
+        }
+    }
+
+    /// Ends them; their requests a second.
+    fn end(self) -> Result<f64, AnyError> {
+        self.ends.store(true, Relaxed);
+        let seconds = self.begun.elapsed().as_secs_f64();
+        let mut requests = 0;
+        for thread in self.threads {
+            let count = thread.join();
+            requests += count.unwrap_or_else(|_| Err("a client panicked".into()))?;
+        }
+        Ok(requests as f64 / seconds)
+    }
+}
+
+/// Hits and misses of a server that others ask as well. One that is asked every 20 ms alone runs
+/// from memory, not from the caches of its processor.
+fn busy(
+    name: &str,
+    client: &mut Client,
+    peers: &mut Peers,
+    origin: &FarOrigin,
+    rounds: usize,
+    show: &mut impl FnMut(Value),
+) -> Result<(), AnyError> {
+    for are_misses in [false, true] {
+        let others = Others::start(client.address, are_misses);
+        let mut rows = Vec::new();
+        let mut keep = |row| rows.push(row);
+        match are_misses {
+            false => hits(name, client, peers, origin, rounds, &mut keep)?,
+            true => misses(name, client, peers, &BUSY_MISS, rounds, &mut keep)?,
+        }
+        let rate = others.end()?.round();
+        for mut row in rows {
+            row["figure"] = format!("{}, busy", row["figure"].as_str().unwrap_or_default()).into();
+            row["others_per_second"] = rate.into();
+            // Theirs are among them.
+            row.as_object_mut()
+                .map(|row| row.remove("origin_requests_each"));
+            show(row);
+        }
+    }
+    Ok(())
 }
 
 /// Hits beside the origin's own HEADs, in turns, a bare server that answers at once, and where
@@ -338,6 +423,8 @@ fn bursts(
 enum Part {
     /// A new object.
     Whole,
+    /// A new object of another series.
+    Another,
     /// A range of a new object.
     First,
     /// Another range of an object of which there were some.
@@ -361,9 +448,11 @@ fn misses(
         for round in 0..rounds as u64 {
             let (object, from) = match part {
                 Part::Further => (format!("{size}-known"), (round + 1) << 20),
+                Part::Another => (format!("{size}-another-{round}"), 0),
                 _ => (format!("{size}-{round}"), size / 3 + round * 8192),
             };
-            let range = (part != Part::Whole).then_some((from, from + 4096));
+            let is_whole = matches!(part, Part::Whole | Part::Another);
+            let range = (!is_whole).then_some((from, from + 4096));
             of_origin.push(peers.direct.get(&object, range)?.0);
             of_floe.push(client.get(&object, range)?.0);
             of_bare.push(peers.forwarding.get(&object, range)?.0);
