@@ -199,7 +199,7 @@ pub(crate) fn nginx_cache(
     // Answers of 64 KiB and a head end in a short segment, which waits 40 ms under nopush.
     let cache = format!(
         "upstream files {{ server {origin}; keepalive 64; }} \
-         proxy_cache_path {} keys_zone=cache:1m inactive=1d; \
+         proxy_cache_path {} keys_zone=cache:16m inactive=1d; \
          server {{ listen {address}; location / {{ {serve} }} \
          location /bucket/64KiB/ {{ tcp_nopush off; {serve} }} }}",
         folder.join(format!("{name}-cache")).display()
