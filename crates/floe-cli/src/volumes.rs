@@ -10,13 +10,15 @@ use std::sync::Arc;
 
 use floe::backing::{BackingTarget, Emulated, NbdBlocks};
 use floe::config::{Effective, Overlay, Source, VolumeSettings, VolumesSettings};
-use floe::volume::{OpenVolumesError, VolumeCache, VolumeError};
+use floe::volume::{OpenVolumesError, Reserve, VolumeCache, VolumeError};
 use floe_core::layout::volume::WITNESS_BYTES;
 use floe_device::block::file::{FileBlocks, FileBlocksConfig};
 use floe_device::block::flat::Flat;
+use floe_device::block::locked::Locked;
 use floe_device::block::refuse_foreign;
 use floe_device::config::OpenDeviceError;
 use floe_device::{Clock, MemoryBlocks, SharedBlockDevice, nvme};
+use floe_server::{NodeConfig, VolumeLocks};
 
 use crate::device;
 use crate::failure::Failure;
@@ -79,7 +81,7 @@ pub(crate) struct Volume {
 pub(crate) fn parse(text: &str) -> Result<Volume, Failure> {
     let malformed = |why: &str| {
         Failure::usage(format!("the volume `{text}` {why}")).cure(
-            "write it as NAME=BACKING[,mode=write-back][,read-only][,allow-data-loss][,reserve=auto][,take-from=KEY][,size=SIZE][,sizes=4KiB..1MiB][,cache=4GiB]",
+            "write it as NAME=BACKING[,mode=write-back][,read-only][,allow-data-loss][,reserve=auto][,lock=NAME][,take-from=KEY][,size=SIZE][,sizes=4KiB..1MiB][,cache=4GiB]",
         )
     };
     let (name, rest) = text
@@ -107,6 +109,7 @@ pub(crate) fn parse(text: &str) -> Result<Volume, Failure> {
                 settings.reserve =
                     reserve.map_err(|error| malformed("has no such reservation").because(error))?;
             }
+            Some(("lock", name)) => settings.lock = Some(name.to_owned()),
             Some(("take-from", key)) => {
                 let key = key.parse();
                 settings.take_from =
@@ -163,12 +166,27 @@ pub(crate) fn default_path(data_dir: &Path) -> PathBuf {
     data_dir.join("volumes.floe")
 }
 
+/// The locks of backing devices in a node's etcd, if it has one.
+///
+/// # Errors
+/// The settings of etcd cannot be used.
+pub(crate) fn locks(
+    node: Option<&NodeConfig>,
+    clock: &Clock,
+) -> Result<Option<VolumeLocks>, Failure> {
+    let node = node.filter(|node| !node.etcd.is_empty());
+    let locks = node.map(|node| VolumeLocks::new(node, clock.clone()));
+    let locks = locks.transpose();
+    locks.map_err(|error| Failure::usage("etcd cannot be asked").because(error))
+}
+
 /// Opens the cache of volumes, and its volumes; `None` if none is to be opened.
 ///
 /// # Errors
 /// The cause and the remedy.
 pub(crate) async fn open(
     settings: &VolumesSettings,
+    locks: Option<&VolumeLocks>,
     clock: &Clock,
 ) -> Result<Option<VolumeCache>, Failure> {
     let Some(path) = settings.path.as_deref() else {
@@ -184,7 +202,7 @@ pub(crate) async fn open(
     };
     let cache = cache.map_err(|error| explain(path, error))?;
     for (name, volume) in &settings.attach {
-        let backing = open_backing(volume, clock).await?;
+        let backing = open_backing(volume, locks, clock).await?;
         let attached = cache.attach(name, backing, &volume.config()).await;
         attached.map_err(|error| explain(path, error))?;
         tracing::info!(
@@ -200,6 +218,32 @@ pub(crate) async fn open(
 /// # Errors
 /// The cause.
 pub(crate) async fn open_backing(
+    volume: &VolumeSettings,
+    locks: Option<&VolumeLocks>,
+    clock: &Clock,
+) -> Result<SharedBlockDevice, Failure> {
+    let Some(name) = &volume.lock else {
+        return open_unlocked(volume, clock).await;
+    };
+    if volume.reserve != Reserve::Off {
+        let what = format!(
+            "the volume of `{}` has both a lock and `reserve`",
+            volume.backing
+        );
+        return Err(Failure::usage(what)
+            .cure("use reserve=required where the device has reservations, and a lock elsewhere"));
+    }
+    let Some(locks) = locks else {
+        let what = format!("the lock `{name}` of a volume needs etcd, which is not set");
+        return Err(Failure::usage(what).cure("name its addresses with --node-etcd"));
+    };
+    let lock = locks.lock(name);
+    let lock = lock.map_err(|error| Failure::usage(error.to_string()))?;
+    let device = open_unlocked(volume, clock).await?;
+    Ok(Arc::new(Locked::new(device, lock)))
+}
+
+async fn open_unlocked(
     volume: &VolumeSettings,
     clock: &Clock,
 ) -> Result<SharedBlockDevice, Failure> {
@@ -335,7 +379,7 @@ mod tests {
     #[test]
     fn a_volume_has_a_name_a_backing_device_and_options() {
         let given = given(&[
-            "disk=/dev/sdb,mode=write-back,sizes=4KiB,64KiB,cache=8GiB",
+            "disk=/dev/sdb,mode=write-back,sizes=4KiB,64KiB,cache=8GiB,lock=store/disk",
             "b=x.img,read-only,cache=8GiB",
             "c=emulated:hdd-array,size=1GiB",
         ]);
@@ -346,6 +390,7 @@ mod tests {
         let disk = &table("volume.disk")["v"];
         assert_eq!(disk["backing"].as_str(), Some("/dev/sdb"));
         assert_eq!(disk["mode"].as_str(), Some("write-back"));
+        assert_eq!(disk["lock"].as_str(), Some("store/disk"));
         assert_eq!(table("volume.b")["v"]["read_only"].as_bool(), Some(true));
         assert_eq!(table("volume.c")["v"]["size"].as_str(), Some("1GiB"));
         assert_eq!(given["volumes.sizes"], "4KiB,64KiB");

@@ -81,3 +81,39 @@ fn a_cache_of_volumes_is_inspected_and_checked() {
     on_device(&["inspect"]).expect(4, &unusable);
     assert!(fs::read(&path).unwrap() == before, "nothing was written");
 }
+
+/// A lock that is not looked at must not seem to be held.
+#[test]
+fn a_lock_needs_etcd_and_takes_the_place_of_a_reservation() {
+    let folder = tempfile::tempdir().unwrap();
+    File::create_new(folder.path().join("disk.img"))
+        .unwrap()
+        .set_len(8 << 20)
+        .unwrap();
+    let serve = |volume: &str, more: &[&str]| {
+        let words = [
+            "serve",
+            "--data-dir",
+            "data",
+            "--device-size",
+            "64MiB",
+            "--volumes-size",
+            "16MiB",
+            "--tiny-enabled=false",
+            "--s3-listen",
+            "off",
+            "--memcached-listen",
+            "off",
+            "--volume",
+            volume,
+        ];
+        run(folder.path(), &[&words[..], more].concat())
+    };
+    serve("disk=disk.img,lock=store/disk", &[]).expect(2, &["store/disk", "--node-etcd"]);
+    // Nothing listens there.
+    let etcd = ["--node-etcd", "http://127.0.0.1:1", "--node-rejoin", "wait"];
+    serve("disk=disk.img,lock=store/disk", &etcd).expect(3, &["volume disk", "no address"]);
+    let both = "disk=disk.img,lock=store/disk,reserve=auto";
+    serve(both, &etcd).expect(2, &["lock", "reserve=required"]);
+    serve("disk=disk.img,lock=", &etcd).expect(2, &["no name of a lock"]);
+}

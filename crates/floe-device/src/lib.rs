@@ -51,7 +51,7 @@ pub use block::file::{FileBlocks, FileBlocksConfig};
 pub use block::flat::Flat;
 pub use block::memory::MemoryBlocks;
 pub use block::power::PowerGroup;
-pub use block::{BlockDevice, Content, Reserved, SharedBlockDevice};
+pub use block::{BlockDevice, Content, Holder, Reserved, SharedBlockDevice};
 pub use buffer::{IoBuf, IoData};
 pub use clock::{Clock, Sleep};
 pub use config::{DeviceConfig, OpenDeviceError};

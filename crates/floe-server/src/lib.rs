@@ -38,5 +38,5 @@ pub use frontends::oxcache::{self, OxCacheConfig};
 pub use frontends::peers::PeersConfig;
 pub use frontends::s3::{self, AccessKey, KeyAccess, KeyPolicy, S3Config, SignedBy};
 pub use net::BindError;
-pub use node::{NodeConfig, NodeStatus, Rejoin};
+pub use node::{NodeConfig, NodeStatus, Rejoin, VolumeLocks};
 pub use server::{Caches, Drained, Server};

@@ -10,6 +10,7 @@ mod faults;
 mod fill;
 mod history;
 mod load;
+mod lock;
 mod mix;
 mod network;
 mod objects;
@@ -156,7 +157,7 @@ const TRIALS: [Trial; 7] = [
 /// A trial that is not of a load with failures.
 type Other = fn(&Path, &Path, &Options) -> Result<String>;
 
-const OTHERS: [(&str, Other); 4] = [
+const OTHERS: [(&str, Other); 5] = [
     (page::NAME, |binary, folder, _| {
         page::run(binary, folder)?;
         Ok("the commands of the page work".to_owned())
@@ -167,6 +168,10 @@ const OTHERS: [(&str, Other); 4] = [
     (access::NAME, |binary, folder, _| {
         access::run(binary, folder)?;
         Ok("nodes keep their ring, and a stranger gets no place".to_owned())
+    }),
+    (lock::NAME, |binary, folder, _| {
+        lock::run(binary, folder)?;
+        Ok("one machine at a time had the device".to_owned())
     }),
     (ranges::NAME, |binary, folder, options| {
         let overwrites = if options.quick { 1 } else { 2 };
@@ -286,7 +291,9 @@ fn inside(options: &Options, binary: &Path) -> Result<()> {
         }
     };
     for (name, run) in OTHERS {
-        if is_chosen(name, name == ranges::NAME) {
+        // The quick form has its three minutes for what fails under load.
+        let is_too_long = options.quick && only.is_empty() && name == lock::NAME;
+        if is_chosen(name, name == ranges::NAME) && !is_too_long {
             let began = Instant::now();
             note(name, began, run(binary, folder(name)?.path(), options));
         }

@@ -17,7 +17,7 @@ use floe_core::ByteSize;
 use floe_device::metered::Meters;
 use floe_device::upkeep::HealthWatch;
 use floe_device::{Clock, Device as _, Metered, SharedDevice};
-use floe_server::{Drained, OpenBacking, Server, StartError};
+use floe_server::{Drained, OpenBacking, Server, StartError, VolumeLocks};
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -141,8 +141,12 @@ async fn serve(
     let program_bytes = floe_server::resident_bytes().unwrap_or(0);
     let device = open_device(&plan, &clock).await?;
     let cache = open_cache(&plan, &device, strict, &clock).await?;
-    let volumes = open_volumes(&plan, &cache, &clock).await?;
-    let caches = Caches { cache, volumes };
+    let (volumes, locks) = open_volumes(&plan, &cache, &clock).await?;
+    let caches = Caches {
+        cache,
+        volumes,
+        locks,
+    };
     let server = start_frontends(&plan, &caches, device.meters(), &clock).await?;
     let announcement = Announcement {
         plan: &plan,
@@ -168,15 +172,21 @@ async fn serve(
 struct Caches {
     cache: Cache,
     volumes: Option<VolumeCache>,
+    locks: Option<Arc<VolumeLocks>>,
 }
 
-/// Opens the volumes; if one cannot be opened, closes the cache.
+/// Opens the volumes, with the locks of their devices; if one cannot be opened, closes the cache.
 async fn open_volumes(
     plan: &Plan,
     cache: &Cache,
     clock: &Clock,
-) -> Result<Option<VolumeCache>, Failure> {
-    let opened = volumes::open(&plan.volumes, clock).await;
+) -> Result<(Option<VolumeCache>, Option<Arc<VolumeLocks>>), Failure> {
+    let open = async || {
+        let locks = volumes::locks(plan.server.node.as_ref(), clock)?.map(Arc::new);
+        let volumes = volumes::open(&plan.volumes, locks.as_deref(), clock).await?;
+        Ok((volumes, locks))
+    };
+    let opened = open().await;
     if opened.is_err() {
         close(cache).await;
     }
@@ -268,10 +278,11 @@ async fn start_server(
         health: Some(HealthWatch::new(plan.drives())),
         open_backing: Some(OpenBacking::new({
             let clock = clock.clone();
+            let locks = caches.locks.clone();
             move |volume| {
-                let clock = clock.clone();
+                let (clock, locks) = (clock.clone(), locks.clone());
                 Box::pin(async move {
-                    let opened = volumes::open_backing(&volume, &clock).await;
+                    let opened = volumes::open_backing(&volume, locks.as_deref(), &clock).await;
                     opened.map_err(|failure| failure.to_string().into())
                 })
             }

@@ -11,6 +11,7 @@ use floe::volume::{DirtyData, Resized, ScrubReport, Usage};
 use floe_core::ByteSize;
 use floe_device::Clock;
 use floe_device::block::file::{FileBlocks, FileBlocksConfig};
+use floe_server::NodeConfig;
 use floe_server::control::{Reply, Request, VolumeReport};
 
 use super::control::{Client, unexpected};
@@ -231,7 +232,10 @@ async fn flush(
         );
     }
     let failed = |error| Failure::environment("the dirty data is not all written").because(error);
-    let cache = volumes::open(&settings, &Clock::real()).await?;
+    let node: NodeConfig = effective.section("node")?;
+    let clock = Clock::real();
+    let locks = volumes::locks(Some(&node), &clock)?;
+    let cache = volumes::open(&settings, locks.as_ref(), &clock).await?;
     let Some(cache) = cache else {
         return Ok(0);
     };
@@ -248,6 +252,9 @@ fn shown(report: &VolumeReport) -> String {
     let VolumeReport { status, usage } = report;
     let Usage { reads, writes, .. } = usage;
     let state = match (&status.poisoned, &status.cache_lost) {
+        _ if status.is_taken_away => {
+            "LOST, every request fails: another machine may have the backing device".to_owned()
+        }
         (Some(reason), _) => format!("POISONED, reads go on and writes are refused: {reason}"),
         (None, Some(reason)) => format!("DEGRADED, it goes on without the cache device: {reason}"),
         (None, None) if status.unread_bytes > 0 => format!(

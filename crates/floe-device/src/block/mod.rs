@@ -8,6 +8,7 @@ pub mod faulty;
 pub mod file;
 pub mod flat;
 pub mod history;
+pub mod locked;
 pub mod memory;
 mod pages;
 pub mod power;
@@ -19,7 +20,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
-pub use reservation::Reserved;
+pub use reservation::{Holder, Reserved};
 
 use floe_core::ByteSize;
 use floe_core::layout::volume::VOLUME_SUPERBLOCK_BYTES;
@@ -151,6 +152,12 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
         OpFuture::ready(Ok(()))
     }
 
+    /// True once it is known that another machine has taken this one's reservation away, and
+    /// may have written.
+    fn is_taken_away(&self) -> bool {
+        false
+    }
+
     /// Counts of bytes and operations. Writes of zeros count as writes.
     fn counters(&self) -> &Counters;
 }
@@ -158,6 +165,13 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
 /// The methods of a wrapper's [`BlockDevice`] that the device `below` it answers.
 macro_rules! blocks_below {
     ($name:literal) => {
+        $crate::block::blocks_below!($name, reserved by self.below);
+
+        fn set_size(&self, size: u64, allocates: bool) -> $crate::OpFuture<()> {
+            self.below.set_size(size, allocates)
+        }
+    };
+    ($name:literal, reserved by self.$by:ident) => {
         $crate::contract::described_below!($name);
 
         fn size_bytes(&self) -> u64 {
@@ -166,10 +180,6 @@ macro_rules! blocks_below {
 
         fn refresh_size(&self) -> $crate::OpFuture<u64> {
             self.below.refresh_size()
-        }
-
-        fn set_size(&self, size: u64, allocates: bool) -> $crate::OpFuture<()> {
-            self.below.set_size(size, allocates)
         }
 
         fn block_bytes(&self) -> u32 {
@@ -181,15 +191,19 @@ macro_rules! blocks_below {
         }
 
         fn reserve(&self, key: u64, taken_from: Option<u64>) -> $crate::OpFuture<$crate::Reserved> {
-            self.below.reserve(key, taken_from)
+            self.$by.reserve(key, taken_from)
         }
 
         fn confirm(&self, key: u64) -> $crate::OpFuture<()> {
-            self.below.confirm(key)
+            self.$by.confirm(key)
         }
 
         fn release(&self, key: u64) -> $crate::OpFuture<()> {
-            self.below.release(key)
+            self.$by.release(key)
+        }
+
+        fn is_taken_away(&self) -> bool {
+            self.$by.is_taken_away()
         }
     };
 }

@@ -6,17 +6,26 @@ use std::io;
 use std::os::fd::AsRawFd;
 
 /// The answer to a request for a reservation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reserved {
     /// The medium refuses writes of other machines.
     Held {
         /// It has refused them since this key took it last: nothing else was written.
         was_held: bool,
     },
-    /// Another machine holds it, by this key if the kernel tells it.
-    Elsewhere(Option<u64>),
+    /// Another machine holds it.
+    Elsewhere(Holder),
     /// The medium, or the kernel for it, has no reservations.
     Unsupported,
+}
+
+/// The machine that holds a reservation, as far as it is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holder {
+    /// Its key, if the kernel tells it.
+    pub key: Option<u64>,
+    /// Its name, if it gave one.
+    pub name: Option<String>,
 }
 
 /// Others may read, and may not write.
@@ -186,10 +195,14 @@ fn register(file: &File, old_key: u64, new_key: u64, flags: u32) -> io::Result<A
     request(file, REGISTER, &mut registration)
 }
 
-fn holder(file: &File) -> Option<u64> {
+fn holder(file: &File) -> Holder {
     let mut found = Found::default();
     let answer = request(file, READ_RESERVATION, &mut found);
-    (answer.ok()? == Answer::Done && found.key != 0).then_some(found.key)
+    let is_told = answer.is_ok_and(|answer| answer == Answer::Done) && found.key != 0;
+    Holder {
+        key: is_told.then_some(found.key),
+        name: None,
+    }
 }
 
 fn request<T>(file: &File, code: u32, argument: &mut T) -> io::Result<Answer> {

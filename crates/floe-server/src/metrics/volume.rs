@@ -25,6 +25,12 @@ pub(crate) fn collect_volumes(samples: &mut Samples, cache: &VolumeCache) {
             f64::from(u8::from(status.cache_lost.is_some())),
         );
         samples.gauge(
+            "floe_volume_taken_away",
+            "1 if this machine has lost its lock of the backing device, so that every request fails, else 0",
+            &[("volume", &status.name)],
+            f64::from(u8::from(status.is_taken_away)),
+        );
+        samples.gauge(
             "floe_volume_info",
             "Mode of each volume",
             &[("volume", &status.name), ("mode", status.mode.name())],

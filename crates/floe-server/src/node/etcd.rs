@@ -1,8 +1,9 @@
-//! A registry in etcd, through the JSON interface of its version 3.
+//! etcd, through the JSON interface of its version 3: a registry of nodes, and single keys.
 //!
 //! The crate `etcd-client` compiles protocol buffers when it is built, which needs a program
 //! beside the Rust toolchain; the JSON interface has the same operations.
 
+use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -14,7 +15,7 @@ use floe::membership::{Entry, LeaseError, Registered, Registry, RingHash};
 use http::header::AUTHORIZATION;
 use parking_lot::Mutex;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::config::NodeConfig;
 
@@ -31,13 +32,36 @@ pub(super) struct Etcd {
     addresses: Vec<String>,
     /// The one that answered last.
     answering: AtomicUsize,
+    /// Of all keys, without a slash at the end.
     prefix: String,
+}
+
+/// A kind of keys, below the prefix.
+#[derive(Clone, Copy)]
+pub(super) enum Folder {
+    Members,
+    Volumes,
+}
+
+/// The value of a key.
+pub(super) struct FoundValue {
+    pub(super) bytes: Vec<u8>,
+    /// The revision of its last change.
+    pub(super) modification: u64,
+}
+
+impl fmt::Debug for Etcd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Etcd")
+            .field("addresses", &self.addresses)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A user of etcd, whose name and password give a token for a while.
 struct Login {
     /// The question for a token.
-    question: Value,
+    question: serde_json::Value,
     token: Mutex<Option<String>>,
 }
 
@@ -52,7 +76,7 @@ struct Number(u64);
 
 impl<'de> Deserialize<'de> for Number {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Value::deserialize(deserializer)?;
+        let value = serde_json::Value::deserialize(deserializer)?;
         let number = value.as_u64().or_else(|| value.as_str()?.parse().ok());
         number
             .map(Number)
@@ -189,7 +213,7 @@ impl Etcd {
                 .map(|address| address.trim_end_matches('/').to_owned())
                 .collect(),
             answering: AtomicUsize::new(0),
-            prefix: format!("{}/members/", config.etcd_prefix.trim_end_matches('/')),
+            prefix: config.etcd_prefix.trim_end_matches('/').to_owned(),
         })
     }
 
@@ -248,7 +272,7 @@ impl Etcd {
     async fn ask<T: for<'de> Deserialize<'de>>(
         &self,
         path: &str,
-        request: &Value,
+        request: &serde_json::Value,
     ) -> Result<T, LeaseError> {
         let body = serde_json::to_vec(request)?;
         let mut problem = String::new();
@@ -270,21 +294,27 @@ impl Etcd {
         Err(EtcdError::Unreachable(problem).into())
     }
 
-    fn key(&self, name: &str) -> String {
-        STANDARD.encode(format!("{}{name}", self.prefix))
+    /// The beginning of all keys of a folder.
+    fn path(&self, folder: Folder) -> String {
+        let name = match folder {
+            Folder::Members => "members",
+            Folder::Volumes => "volumes",
+        };
+        format!("{}/{name}/", self.prefix)
     }
 
-    /// Puts an entry if its key was modified last by that revision, 0 if there is no such key.
-    /// Returns the revision of the change, or the entry that is there.
-    async fn put_if(
+    fn key(&self, folder: Folder, name: &str) -> String {
+        STANDARD.encode(format!("{}{name}", self.path(folder)))
+    }
+
+    /// Makes a change if a key was modified last by that revision, 0 if there is no such key.
+    /// Returns the revision of the change, or what is there.
+    async fn change_if(
         &self,
-        name: &str,
-        entry: &Entry,
-        lease: u64,
+        key: &str,
         modification: u64,
+        change: serde_json::Value,
     ) -> Result<Result<u64, Option<FoundKey>>, LeaseError> {
-        let key = self.key(name);
-        let value = STANDARD.encode(serde_json::to_vec(entry)?);
         let request = json!({
             "compare": [{
                 "key": key,
@@ -292,9 +322,7 @@ impl Etcd {
                 "result": "EQUAL",
                 "mod_revision": modification.to_string(),
             }],
-            "success": [{
-                "request_put": { "key": key, "value": value, "lease": lease.to_string() },
-            }],
+            "success": [change],
             "failure": [{ "request_range": { "key": key } }],
         });
         let done: Done = self.ask("kv/txn", &request).await?;
@@ -304,6 +332,52 @@ impl Etcd {
             true => Ok(done.header.revision.0),
             false => Err(found),
         })
+    }
+
+    /// Puts an entry of a node, as [`change_if`](Self::change_if).
+    async fn put_member_if(
+        &self,
+        name: &str,
+        entry: &Entry,
+        lease: u64,
+        modification: u64,
+    ) -> Result<Result<u64, Option<FoundKey>>, LeaseError> {
+        let key = self.key(Folder::Members, name);
+        let value = STANDARD.encode(serde_json::to_vec(entry)?);
+        let put = json!({ "key": key, "value": value, "lease": lease.to_string() });
+        self.change_if(&key, modification, json!({ "request_put": put }))
+            .await
+    }
+
+    /// The value of a key, if there is one.
+    pub(super) async fn get(
+        &self,
+        folder: Folder,
+        name: &str,
+    ) -> Result<Option<FoundValue>, LeaseError> {
+        let request = json!({ "key": self.key(folder, name) });
+        let mut found: Found = self.ask("kv/range", &request).await?;
+        let Some(one) = found.kvs.pop() else {
+            return Ok(None);
+        };
+        Ok(Some(FoundValue {
+            bytes: STANDARD.decode(one.value)?,
+            modification: one.mod_revision.0,
+        }))
+    }
+
+    /// Puts a value if the key was modified last by that revision, 0 if there is no such key.
+    /// False if it was not.
+    pub(super) async fn set_if(
+        &self,
+        (folder, name): (Folder, &str),
+        modification: u64,
+        value: &[u8],
+    ) -> Result<bool, LeaseError> {
+        let key = self.key(folder, name);
+        let put = json!({ "key": key, "value": STANDARD.encode(value) });
+        let change = json!({ "request_put": put });
+        Ok(self.change_if(&key, modification, change).await?.is_ok())
     }
 }
 
@@ -405,7 +479,8 @@ impl Registry for Etcd {
 
     async fn revoke(&self, lease: u64) -> Result<(), LeaseError> {
         let request = json!({ "ID": lease.to_string() });
-        self.ask::<Value>("lease/revoke", &request).await?;
+        self.ask::<serde_json::Value>("lease/revoke", &request)
+            .await?;
         Ok(())
     }
 
@@ -415,7 +490,7 @@ impl Registry for Etcd {
         entry: &Entry,
         lease: u64,
     ) -> Result<Option<u64>, LeaseError> {
-        Ok(match self.put_if(name, entry, lease, 0).await? {
+        Ok(match self.put_member_if(name, entry, lease, 0).await? {
             Ok(revision) => Some(revision),
             // An earlier call of this one has happened without an answer.
             Err(found) => found
@@ -425,20 +500,21 @@ impl Registry for Etcd {
     }
 
     async fn replace(&self, entry: &Registered, lease: u64) -> Result<bool, LeaseError> {
-        let put = self.put_if(&entry.name, &entry.entry, lease, entry.modification);
+        let put = self.put_member_if(&entry.name, &entry.entry, lease, entry.modification);
         Ok(put.await?.is_ok())
     }
 
     async fn members(&self) -> Result<(u64, Vec<Registered>), LeaseError> {
+        let path = self.path(Folder::Members);
         let request = json!({
-            "key": STANDARD.encode(&self.prefix),
-            "range_end": STANDARD.encode(end_of(&self.prefix)),
+            "key": STANDARD.encode(&path),
+            "range_end": STANDARD.encode(end_of(&path)),
         });
         let found: Found = self.ask("kv/range", &request).await?;
         let mut members = Vec::with_capacity(found.kvs.len());
         for one in found.kvs {
             let key = String::from_utf8(STANDARD.decode(one.key)?)?;
-            let name = key.strip_prefix(&self.prefix).unwrap_or(&key).to_owned();
+            let name = key.strip_prefix(&path).unwrap_or(&key).to_owned();
             let value = STANDARD.decode(one.value)?;
             members.push(Registered {
                 name,

@@ -5,6 +5,7 @@
 
 mod config;
 mod etcd;
+mod volume_lock;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -23,6 +24,7 @@ use crate::metrics::{Collect, Samples};
 use etcd::Etcd;
 
 pub use config::{NodeConfig, Rejoin};
+pub use volume_lock::VolumeLocks;
 
 /// A command to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -561,7 +561,11 @@ impl VolumeCache {
             self.shared.idle(volume).await;
         }
         for volume in &volumes {
-            volume.flush_backing().await?;
+            match volume.flush_backing().await {
+                // What another machine has is not flushed here.
+                Ok(()) | Err(VolumeError::TakenAway) => {}
+                Err(error) => return Err(error),
+            }
         }
         if let Some(reason) = volumes.iter().find_map(|volume| volume.poisoned()) {
             return Err(VolumeError::Poisoned(reason));

@@ -120,6 +120,9 @@ impl Shared {
         for shard in 0..self.shards.len() {
             let mut cursor = CleanCursor::default();
             loop {
+                if let Some(volume) = self.volume(volume) {
+                    volume.check_reserved()?;
+                }
                 let mut next = None;
                 let mut skipped = false;
                 let clean = |state: &mut Cache, may_clean: MayClean<'_>, steps: &mut Vec<Step>| {
@@ -184,9 +187,11 @@ impl Shared {
             let state = &mut *state;
             let locks: &mut RangeLocks = &mut state.locks;
             let mut may_clean = |extent: Extent| {
-                // A volume that is not attached keeps its dirty blocks. A block that is
-                // pinned is being cleaned: that must not see the results of another one.
-                let is_attached = self.volume(extent.volume).is_some();
+                // A volume that is not attached, or whose device was taken away, keeps its dirty
+                // blocks. A block that is pinned is being cleaned: that must not see the results
+                // of another one.
+                let volume = self.volume(extent.volume);
+                let is_attached = volume.is_some_and(|volume| !volume.backing.is_taken_away());
                 let id = match is_attached && !locks.is_pinned(extent) {
                     true => locks.try_lock(extent, Hold::Shared),
                     false => None,

@@ -56,8 +56,12 @@ impl VolumeCache {
             shared.settle_volume(&volume, dirty).await?;
         }
         match volume.flush_backing().await {
-            // Another machine has reserved the device, perhaps: its data is given up.
-            Err(error) if dirty == DirtyData::Discard => {
+            // Another machine has reserved the device, perhaps: its data is given up, or waits
+            // for a confirmation that none has written.
+            Err(error)
+                if dirty == DirtyData::Discard
+                    || dirty == DirtyData::Keep && volume.backing.is_taken_away() =>
+            {
                 tracing::warn!(volume = name, %error, "the backing device was not flushed");
             }
             flushed => flushed?,
@@ -65,6 +69,7 @@ impl VolumeCache {
         if !volume.is_lost() {
             shared.table.commit().await?;
             match shared.has_blocks(volume.id) {
+                true if volume.backing.is_taken_away() => {}
                 true => {
                     let stamp = self.stamp(&volume).await;
                     set_stamp(

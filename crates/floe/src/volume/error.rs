@@ -50,6 +50,11 @@ pub enum VolumeError {
     /// The volume was closed or detached.
     #[error("the volume is closed")]
     Closed,
+    /// This machine has lost its lock of the backing device.
+    #[error(
+        "this machine has lost the lock of the backing device, and another one may have written to it: the log tells who has it. Detach the volume, with --keep-dirty if no other machine has written"
+    )]
+    TakenAway,
     /// The mode makes data dirty, and a power loss erases the cache device.
     #[error(
         "mode {mode} keeps the only copy of data in the cache, and a power loss erases the cache device ({device}): choose write-through, or accept the loss with allow_data_loss"
@@ -170,9 +175,20 @@ pub enum OpenVolumesError {
         /// The key of this cache.
         own: ReservationKey,
     },
+    /// The reservation or the lock of a backing device cannot be asked for.
+    #[error(
+        "whether another machine has the backing device of volume {name} cannot be found out: {error}"
+    )]
+    ReservationUnknown {
+        /// The volume.
+        name: String,
+        /// The error of the device, or of etcd.
+        #[source]
+        error: DeviceError,
+    },
     /// The backing device was reserved, is no more, and the volume has dirty data.
     #[error(
-        "the backing device of volume {name} has lost its reservation for this machine, so another one may have written to it, and the volume has dirty data. If no other machine has used it, because the device itself forgot its reservations, confirm that by take-from={own} in the volume's settings; if one has, empty the cache device by `blkdiscard --zeroout`"
+        "the backing device of volume {name} has lost its reservation for this machine, so another one may have written to it, and the volume has dirty data. If no other machine has used it, because the device itself forgot its reservations, or etcd its keys, confirm that by take-from={own} in the volume's settings; if one has, empty the cache device by `blkdiscard --zeroout`"
     )]
     ReservationLost {
         /// The volume.

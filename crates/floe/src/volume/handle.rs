@@ -40,6 +40,9 @@ pub struct VolumeStatus {
     pub poisoned: Option<String>,
     /// Why the volume goes on without the cache device, if that has failed.
     pub cache_lost: Option<String>,
+    /// This machine has lost its lock of the backing device, so every request fails.
+    #[serde(default)]
+    pub is_taken_away: bool,
     /// The backing device.
     pub backing: String,
     /// Bytes of the cache whose blocks of an earlier run are not read yet: [`Volume::usage`]
@@ -110,6 +113,7 @@ impl Volume {
             is_read_only: self.state.is_read_only,
             poisoned: self.state.poisoned().map(|reason| reason.to_string()),
             cache_lost: self.state.loss().map(str::to_owned),
+            is_taken_away: self.state.backing.is_taken_away(),
             backing: self.state.backing.describe(),
             unread_bytes: self.shared.loading.unread_bytes(),
         }
@@ -126,7 +130,9 @@ impl Volume {
         if range.is_empty() {
             return Ok(self.shared.device.allocate(0));
         }
-        self.shared.read(&self.state, range).await
+        let read = self.shared.read(&self.state, range).await?;
+        self.state.check_reserved()?;
+        Ok(read)
     }
 
     /// Writes `data` at `at`. If `is_durable`, it survives anything once the call
@@ -188,7 +194,8 @@ impl Volume {
     /// A device failed: the volume is poisoned, because acknowledged data may be lost.
     pub async fn flush(&self) -> Result<(), VolumeError> {
         let _request = self.begin().await?;
-        self.flush_now().await
+        self.flush_now().await?;
+        self.state.check_reserved()
     }
 
     async fn flush_now(&self) -> Result<(), VolumeError> {
@@ -243,10 +250,10 @@ impl Volume {
         if !range.is_empty() {
             self.shared.change(&self.state, range, change).await?;
         }
-        match is_durable {
-            true => self.flush_now().await,
-            false => Ok(()),
+        if is_durable {
+            self.flush_now().await?;
         }
+        self.state.check_reserved()
     }
 
     fn check(&self, at: u64, len: u64) -> Result<ByteRange, VolumeError> {
@@ -273,6 +280,7 @@ impl Volume {
             if state.is_closed.load(SeqCst) {
                 return Err(VolumeError::Closed);
             }
+            state.check_reserved()?;
             if !state.is_paused.load(SeqCst) {
                 return Ok(request);
             }

@@ -49,9 +49,10 @@ pub(super) async fn reserve(
         }
         Ok(Reserved::Elsewhere(holder)) => Err(OpenVolumesError::Reserved {
             name: name.to_owned(),
-            holder: match holder {
-                Some(key) => format!("by the key {}", ReservationKey(key)),
-                None => "by a key that this kernel does not tell; `nvme resv-report` or `sg_persist --read-reservation` does".to_owned(),
+            holder: match (holder.key, holder.name) {
+                (Some(key), Some(name)) => format!("{name}, by the key {}", ReservationKey(key)),
+                (Some(key), None) => format!("by the key {}", ReservationKey(key)),
+                (None, _) => "by a key that this kernel does not tell; `nvme resv-report` or `sg_persist --read-reservation` does".to_owned(),
             },
             own,
         }),
@@ -59,7 +60,10 @@ pub(super) async fn reserve(
             Err(OpenVolumesError::NoReservations(backing.describe()))
         }
         Ok(Reserved::Unsupported) => Ok(Standing::NotReserved),
-        Err(error) => Err(VolumeError::backing(error).into()),
+        Err(error) => Err(OpenVolumesError::ReservationUnknown {
+            name: name.to_owned(),
+            error,
+        }),
     }
 }
 

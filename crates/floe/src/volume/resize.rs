@@ -195,6 +195,7 @@ impl VolumeCache {
         }
         let volume = shared.volume_named(name);
         let volume = volume.ok_or_else(|| ResizeError::NotAttached(name.to_owned()))?;
+        volume.check_reserved()?;
         let (id, before) = (volume.id, ByteSize(volume.size_bytes.load(SeqCst)));
         if let Some(size) = size {
             let block = volume.block_bytes;

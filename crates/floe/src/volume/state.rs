@@ -157,6 +157,14 @@ impl VolumeState {
         self.check_poison()
     }
 
+    /// Fails if it is known that another machine may have written to the backing device.
+    pub(super) fn check_reserved(&self) -> Result<(), VolumeError> {
+        match self.backing.is_taken_away() {
+            false => Ok(()),
+            true => Err(VolumeError::TakenAway),
+        }
+    }
+
     fn check_poison(&self) -> Result<(), VolumeError> {
         match self.is_poisoned.load(SeqCst) {
             false => Ok(()),
@@ -174,6 +182,7 @@ impl VolumeState {
     pub(super) async fn flush_backing(&self) -> Result<(), VolumeError> {
         // A flush that has begun counts only once it has ended.
         let _flush = self.flush.lock().await;
+        self.check_reserved()?;
         if !self.needs_flush.swap(false, SeqCst) {
             return Ok(());
         }

@@ -59,6 +59,9 @@ impl ExportError {
             ExportError::Volume(VolumeError::Closed | VolumeError::Volatile { .. }) => {
                 return Rejection::new(Errno::Shutdown, "the volume is closed");
             }
+            ExportError::Volume(VolumeError::TakenAway) => {
+                return Rejection::new(Errno::Io, "another machine has taken the device over");
+            }
         };
         match error.kind {
             DeviceErrorKind::NoSpace => Rejection::new(Errno::NoSpace, "the device is full"),

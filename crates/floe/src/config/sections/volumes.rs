@@ -165,9 +165,12 @@ pub struct VolumeSettings {
     /// The reservation of the backing device for this machine's writes.
     #[serde(default)]
     pub reserve: Reserve,
-    /// The key of the machine that loses its reservation of the backing device.
+    /// The key of the machine that loses its reservation or lock of the backing device.
     #[serde(default)]
     pub take_from: Option<ReservationKey>,
+    /// The name of a lock in etcd that takes the place of a reservation.
+    #[serde(default)]
+    pub lock: Option<String>,
 }
 
 fn default_mode() -> Mode {
@@ -184,6 +187,7 @@ impl VolumeSettings {
             allow_data_loss: false,
             reserve: Reserve::Off,
             take_from: None,
+            lock: None,
             nbd: NbdConfig::default(),
             size: None,
         }
@@ -195,7 +199,10 @@ impl VolumeSettings {
             mode: self.mode,
             read_only: self.read_only,
             allow_data_loss: self.allow_data_loss,
-            reserve: self.reserve,
+            reserve: match self.lock {
+                Some(_) => Reserve::Required,
+                None => self.reserve,
+            },
             take_from: self.take_from,
         }
     }
@@ -218,7 +225,7 @@ impl Default for VolumesSettings {
 pub(super) fn volume() -> Section {
     Section::of_entries(
         "volume",
-        "A volume behind the cache, by its name. `backing` is the path of a slow file or block device, which must exist, `nbd://HOST[:PORT]/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`, or `emulated:PRESET` with its `size`. The table `nbd` has `connections` (2), `timeout_seconds` (30), `retry_seconds` (60) and `fence_seconds` (2). `mode` is write-through (the default), write-back, write-around, write-invalidate, write-only or pass-through. `read_only = true` refuses writes. `allow_data_loss = true` allows write-back and write-only on a cache device that a power loss erases. `reserve` is off (the default), auto or required: whether a block device is reserved for this machine's writes; `take_from` is the key of a machine that loses its reservation. As a flag: `--volume NAME=BACKING[,mode=MODE][,read-only][,allow-data-loss][,reserve=WHEN][,take-from=KEY][,size=SIZE]`.",
+        "A volume behind the cache, by its name. `backing` is the path of a slow file or block device, which must exist, `nbd://HOST[:PORT]/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`, or `emulated:PRESET` with its `size`. The table `nbd` has `connections` (2), `timeout_seconds` (30), `retry_seconds` (60) and `fence_seconds` (2). `mode` is write-through (the default), write-back, write-around, write-invalidate, write-only or pass-through. `read_only = true` refuses writes. `allow_data_loss = true` allows write-back and write-only on a cache device that a power loss erases. `reserve` is off (the default), auto or required: whether a block device is reserved for this machine's writes; `take_from` is the key of a machine that loses its reservation. `lock` is the name of a lock in `node.etcd`, the same on all machines, which takes the place of a reservation where the device has none. As a flag: `--volume NAME=BACKING[,mode=MODE][,read-only][,allow-data-loss][,reserve=WHEN][,lock=NAME][,take-from=KEY][,size=SIZE]`.",
     )
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use floe_device::error::{DeviceErrorKind, Operation};
-use floe_device::{BlockDevice, Counters, DeviceError, IoBuf, IoData, OpFuture, Reserved};
+use floe_device::{BlockDevice, Counters, DeviceError, Holder, IoBuf, IoData, OpFuture, Reserved};
 use parking_lot::Mutex;
 
 use super::*;
@@ -19,11 +19,14 @@ struct Attached {
     holder: Medium,
     /// The key that this machine has used.
     key: Mutex<u64>,
+    /// It tells that another machine has taken it, as a lock does and a reservation does not.
+    tells: bool,
 }
 
 impl Attached {
-    fn to(below: &SharedBlockDevice, holder: &Medium) -> SharedBlockDevice {
+    fn to(below: &SharedBlockDevice, holder: &Medium, tells: bool) -> SharedBlockDevice {
         Arc::new(Attached {
+            tells,
             below: Arc::clone(below),
             holder: Arc::clone(holder),
             key: Mutex::new(0),
@@ -87,13 +90,21 @@ impl BlockDevice for Attached {
         let was_held = *holder == Some((key, true));
         OpFuture::ready(Ok(match *holder {
             Some((other, _)) if other != key && taken_from != Some(other) => {
-                Reserved::Elsewhere(Some(other))
+                Reserved::Elsewhere(Holder {
+                    key: Some(other),
+                    name: None,
+                })
             }
             _ => {
                 *holder = Some((key, was_held));
                 Reserved::Held { was_held }
             }
         }))
+    }
+
+    fn is_taken_away(&self) -> bool {
+        let holder = *self.holder.lock();
+        self.tells && holder.is_none_or(|(holder, _)| holder != *self.key.lock())
     }
 
     fn confirm(&self, key: u64) -> OpFuture<()> {
@@ -113,6 +124,7 @@ struct Machine {
     device: SharedBlockDevice,
     medium: SharedBlockDevice,
     holder: Medium,
+    tells: bool,
 }
 
 impl Machine {
@@ -132,7 +144,7 @@ impl Machine {
             ..of_mode(Mode::WriteBack)
         };
         change(&mut config);
-        let backing = Attached::to(&self.medium, &self.holder);
+        let backing = Attached::to(&self.medium, &self.holder, self.tells);
         cache.attach("disk", backing, &config).await
     }
 }
@@ -152,6 +164,7 @@ fn machines() -> [Machine; 2] {
         device: memory(6),
         medium: Arc::clone(&medium),
         holder: Arc::clone(&holder),
+        tells: false,
     })
 }
 
@@ -283,4 +296,45 @@ fn a_device_without_reservations_is_refused_where_they_are_required() {
             .await;
         attached.expect("nothing is to be reserved");
     });
+}
+
+/// With a lock, unlike with a reservation, the one that lost it learns of it before it writes.
+#[test]
+fn a_volume_whose_lock_was_taken_away_answers_nothing() {
+    for dirty in [DirtyData::Discard, DirtyData::Keep] {
+        run(async move {
+            let mut machines = machines();
+            machines.iter_mut().for_each(|machine| machine.tells = true);
+            let (first, second, old) = opened(&machines).await;
+            let [one, two] = &machines;
+            assert_eq!(first_byte(&old).await, 1);
+            let taken = two.attach(&second, |config| config.take_from = Some(first.key));
+            let new = taken.await.expect("it attaches");
+            new.write_at(0, block(3), true).await.expect("it writes");
+            assert!(old.status().is_taken_away && !new.status().is_taken_away);
+            let refused = old.read_at(0, 4096).await.expect_err("its block is old");
+            assert!(matches!(refused, VolumeError::TakenAway), "{refused}");
+            let refused = old.write_at(0, block(4), false).await;
+            assert!(matches!(refused, Err(VolumeError::TakenAway)));
+            assert!(matches!(old.flush().await, Err(VolumeError::TakenAway)));
+            let written = first.detach("disk", DirtyData::WriteBack).await;
+            assert!(written.is_err(), "the other machine's data would be lost");
+            let detached = first.detach("disk", dirty).await;
+            detached.expect("it detaches");
+            first.close().await.expect("it closes");
+            let first = one.open().await;
+            assert!(one.attach(&first, |_| {}).await.is_err());
+            assert_eq!(first_byte(&new).await, 3);
+            let detached = second.detach("disk", DirtyData::WriteBack).await;
+            detached.expect("it detaches");
+            let back = one.attach(&first, |_| {}).await;
+            match dirty {
+                DirtyData::Keep => {
+                    let refused = back.expect_err("its dirty data is old").to_string();
+                    assert!(refused.contains("take-from="), "{refused}");
+                }
+                _ => assert_eq!(first_byte(&back.expect("it attaches")).await, 3),
+            }
+        });
+    }
 }
