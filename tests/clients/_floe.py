@@ -53,8 +53,7 @@ def check(what, holds, detail=""):
 
 
 def in_time(get, expected):
-    """The last answer of `get`, which is asked for 5 s until it is what is expected: an answer
-    leaves before the server has counted it and stored its bytes."""
+    """The last answer of `get`, which is asked for 5 s until it is what is expected."""
     deadline = time.monotonic() + 5
     while (got := get()) != expected and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -281,6 +280,13 @@ listen = "127.0.0.1:0"
             ):
                 total += float(value)
         return total
+
+    def settle(self):
+        """Waits until fetched bytes are stored: answers leave before."""
+        last = None
+        while (puts := self.metric("floe_object_chunk_puts_total")) != last:
+            last = puts
+            time.sleep(0.3)
 
     def at_origin(self, key):
         """The bytes of an object at the origin, past the cache."""

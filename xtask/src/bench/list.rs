@@ -144,7 +144,7 @@ pub(super) const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "far",
-        about: "Reads in front of an S3 service that answers after 20 ms, by one client on one connection: the time to the first byte, and its excess over the origin's own HEAD or GET in the same run (over nothing in modes that do not ask). Beside them a bare server that answers at once, in the same rhythm; requests to the origin for each read; 64 readers of one cached object at once; and the resident memory of many connections beyond that of none. nginx with `proxy_cache` is in front of the same service, and its status is checked",
+        about: "Reads in front of an S3 service that answers after 20 ms, by one client on one connection: the time to the first byte, and its excess over the origin's own HEAD or GET in the same run (over nothing in modes that do not ask). In turns with them a bare server: where the origin is asked a relay that only passes bytes on, else one that answers at once. `busy` is beside 32 other connections to the same server, each of which asks again at once, for hits or for misses. Requests to the origin for each read; 64 readers of one cached object at once; and the resident memory of many connections beyond that of none. nginx with `proxy_cache` is in front of the same service, and its status is checked",
         cargo: &["bench", "--workspace", "--bench", "s3", "--"],
         prepare: Some(s3),
         full: &["--far", "--json"],

@@ -4,7 +4,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -197,14 +197,13 @@ pub(crate) fn run(
         if mode == "events" {
             server.notify()?;
         }
-        let mut client = Client::connect(server.s3)?;
-        let mut peers = Peers::connect(&origin, near.address)?;
-        hits(mode, &mut client, &mut peers, &origin, rounds, &mut show)?;
+        let mut measured = Measured::new(mode, server.s3, &origin, near.address, rounds)?;
+        show(measured.hits()?);
         match mode {
             "etag" => {
                 bursts(&server, &origin, rounds / 10, &mut show)?;
-                misses("", &mut client, &mut peers, &MISSES, rounds, &mut show)?;
-                busy("etag", &mut client, &mut peers, &origin, rounds, &mut show)?;
+                measured.misses("", &MISSES)?.into_iter().for_each(show);
+                measured.busy()?.into_iter().for_each(show);
             }
             "immutable" => connections(&server, quick, &mut show)?,
             _ => {}
@@ -220,13 +219,12 @@ pub(crate) fn run(
                 continue;
             }
         };
-        let mut client = Client::connect(address)?;
-        let mut peers = Peers::connect(&origin, near.address)?;
-        hits(name, &mut client, &mut peers, &origin, rounds, &mut show)?;
-        let miss = &MISSES[..1];
-        misses(name, &mut client, &mut peers, miss, rounds, &mut show)?;
+        let mut measured = Measured::new(name, address, &origin, near.address, rounds)?;
+        show(measured.hits()?);
+        let misses = measured.misses(name, &MISSES[..1])?;
+        misses.into_iter().for_each(show);
         if ASKING.contains(&name) {
-            busy(name, &mut client, &mut peers, &origin, rounds, &mut show)?;
+            measured.busy()?.into_iter().for_each(show);
         }
     }
     Ok(())
@@ -238,7 +236,7 @@ struct Peers {
     direct: Client,
     /// One that answers at once.
     near: Client,
-    /// The least that a server between can do, see [`Relay`].
+    /// Servers between that do hardly anything, see [`Relay`].
     forwarding: Client,
     validating: Client,
 }
@@ -258,7 +256,8 @@ impl Peers {
 /// has its answer: for the objects that it is named, or each time for a new one.
 struct Others {
     ends: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<Result<u64, AnyError>>>,
+    requests: Arc<AtomicU64>,
+    threads: Vec<JoinHandle<Result<(), AnyError>>>,
     begun: Instant,
 }
 
@@ -267,9 +266,10 @@ impl Others {
 
     fn start(server: SocketAddr, are_misses: bool) -> Self {
         let ends = Arc::new(AtomicBool::new(false));
+        let requests = Arc::<AtomicU64>::default();
         let client = |number: usize| {
-            let ends = Arc::clone(&ends);
-            std::thread::spawn(move || -> Result<u64, AnyError> {
+            let (ends, requests) = (Arc::clone(&ends), Arc::clone(&requests));
+            std::thread::spawn(move || -> Result<(), AnyError> {
                 let mut client = Client::connect(server)?;
                 let mut count = 0;
                 while !ends.load(Relaxed) {
@@ -279,15 +279,18 @@ impl Others {
                     };
                     client.get(&object, None)?;
                     count += 1;
+                    requests.fetch_add(1, Relaxed);
                 }
-                Ok(count)
+                Ok(())
             })
         };
         let threads = (0..Self::CLIENTS).map(client).collect();
         // They are all cached when the first answers are there.
         std::thread::sleep(Duration::from_millis(500));
+        requests.store(0, Relaxed);
         Others {
             ends,
+            requests,
             threads,
             begun: Instant::now(),
         }
@@ -295,88 +298,136 @@ impl Others {
 
     /// Ends them; their requests a second.
     fn end(self) -> Result<f64, AnyError> {
-        self.ends.store(true, Relaxed);
         let seconds = self.begun.elapsed().as_secs_f64();
-        let mut requests = 0;
+        let requests = self.requests.load(Relaxed);
+        self.ends.store(true, Relaxed);
         for thread in self.threads {
-            let count = thread.join();
-            requests += count.unwrap_or_else(|_| Err("a client panicked".into()))?;
+            let ended = thread.join();
+            ended.unwrap_or_else(|_| Err("a client panicked".into()))?;
         }
         Ok(requests as f64 / seconds)
     }
 }
 
-/// Hits and misses of a server that others ask as well. One that is asked every 20 ms alone runs
-/// from memory, not from the caches of its processor.
-fn busy(
-    name: &str,
-    client: &mut Client,
-    peers: &mut Peers,
-    origin: &FarOrigin,
+/// A peer, and what is asked in turns with it.
+struct Measured<'a> {
+    name: &'a str,
+    client: Client,
+    peers: Peers,
+    origin: &'a FarOrigin,
     rounds: usize,
-    show: &mut impl FnMut(Value),
-) -> Result<(), AnyError> {
-    for are_misses in [false, true] {
-        let others = Others::start(client.address, are_misses);
-        let mut rows = Vec::new();
-        let mut keep = |row| rows.push(row);
-        match are_misses {
-            false => hits(name, client, peers, origin, rounds, &mut keep)?,
-            true => misses(name, client, peers, &BUSY_MISS, rounds, &mut keep)?,
-        }
-        let rate = others.end()?.round();
-        for mut row in rows {
-            row["figure"] = format!("{}, busy", row["figure"].as_str().unwrap_or_default()).into();
-            row["others_per_second"] = rate.into();
-            // Theirs are among them.
-            row.as_object_mut()
-                .map(|row| row.remove("origin_requests_each"));
-            show(row);
-        }
-    }
-    Ok(())
 }
 
-/// Hits beside the origin's own HEADs, in turns, a bare server that answers at once, and where
-/// the origin is asked a relay that asks it.
-fn hits(
-    mode: &str,
-    client: &mut Client,
-    peers: &mut Peers,
-    origin: &FarOrigin,
-    rounds: usize,
-    show: &mut impl FnMut(Value),
-) -> Result<(), AnyError> {
-    for _ in 0..2 {
-        client.get("4096-hit", None)?;
+impl<'a> Measured<'a> {
+    fn new(
+        name: &'a str,
+        address: SocketAddr,
+        origin: &'a FarOrigin,
+        near: SocketAddr,
+        rounds: usize,
+    ) -> Result<Self, AnyError> {
+        Ok(Measured {
+            name,
+            client: Client::connect(address)?,
+            peers: Peers::connect(origin, near)?,
+            origin,
+            rounds,
+        })
     }
-    // Metadata and bytes are stored behind the answer.
-    std::thread::sleep(Duration::from_millis(200));
-    let asks = ASKING.contains(&mode);
-    let (mut of_origin, mut of_floe, mut of_bare) = (Vec::new(), Vec::new(), Vec::new());
-    let mut asked = 0;
-    for _ in 0..rounds {
-        of_origin.push(peers.direct.head_latency("4096-hit")?);
-        let before = origin.requests();
-        of_floe.push(client.get("4096-hit", None)?.0);
-        asked += origin.requests() - before;
-        let bare = match asks {
-            true => &mut peers.validating,
-            false => &mut peers.near,
-        };
-        of_bare.push(bare.get("4096-hit", None)?.0);
+
+    /// Hits and misses of a server that others ask as well. One that is asked every 20 ms alone
+    /// runs from memory, not from the caches of its processor.
+    fn busy(&mut self) -> Result<Vec<Value>, AnyError> {
+        let mut rows = Vec::new();
+        for are_misses in [false, true] {
+            let others = Others::start(self.client.address, are_misses);
+            let measured = match are_misses {
+                false => vec![self.hits()?],
+                true => self.misses(self.name, &BUSY_MISS)?,
+            };
+            let rate = others.end()?.round();
+            for mut row in measured {
+                let figure = row["figure"].as_str().unwrap_or_default();
+                row["figure"] = format!("{figure}, busy").into();
+                row["others_per_second"] = rate.into();
+                // Theirs are among the requests, and nothing else asks the relay.
+                for column in ["origin_requests_each", "bare_server_over_origin_us"] {
+                    row.as_object_mut().map(|row| row.remove(column));
+                }
+                rows.push(row);
+            }
+        }
+        Ok(rows)
     }
-    let [of_origin, of_floe, of_bare] = [of_origin, of_floe, of_bare].map(median);
-    let reference = if asks { of_origin } else { 0.0 };
-    show(json!({
-        "figure": format!("hit of 4 KiB, {mode}"),
-        "p50_us": of_floe.round(),
-        "origin_p50_us": of_origin.round(),
-        "over_origin_us": (of_floe - reference).round(),
-        "bare_server_over_origin_us": (of_bare - reference).round(),
-        "origin_requests_each": asked as f64 / rounds as f64,
-    }));
-    Ok(())
+
+    /// Hits beside the origin's own HEADs, in turns, a bare server that answers at once, and where
+    /// the origin is asked a relay that asks it.
+    fn hits(&mut self) -> Result<Value, AnyError> {
+        let Measured { client, peers, .. } = self;
+        for _ in 0..2 {
+            client.get("4096-hit", None)?;
+        }
+        // Metadata and bytes are stored behind the answer.
+        std::thread::sleep(Duration::from_millis(200));
+        let asks = ASKING.contains(&self.name);
+        let (mut of_origin, mut of_floe, mut of_bare) = (Vec::new(), Vec::new(), Vec::new());
+        let mut asked = 0;
+        for _ in 0..self.rounds {
+            of_origin.push(peers.direct.head_latency("4096-hit")?);
+            let before = self.origin.requests();
+            of_floe.push(client.get("4096-hit", None)?.0);
+            asked += self.origin.requests() - before;
+            let bare = match asks {
+                true => &mut peers.validating,
+                false => &mut peers.near,
+            };
+            of_bare.push(bare.get("4096-hit", None)?.0);
+        }
+        let [of_origin, of_floe, of_bare] = [of_origin, of_floe, of_bare].map(median);
+        let reference = if asks { of_origin } else { 0.0 };
+        Ok(json!({
+            "figure": format!("hit of 4 KiB, {}", self.name),
+            "p50_us": of_floe.round(),
+            "origin_p50_us": of_origin.round(),
+            "over_origin_us": (of_floe - reference).round(),
+            "bare_server_over_origin_us": (of_bare - reference).round(),
+            "origin_requests_each": asked as f64 / self.rounds as f64,
+        }))
+    }
+
+    /// First bytes of misses beside those of the origin, and of a relay in front of it.
+    fn misses(&mut self, peer: &str, cases: &[(&str, u64, Part)]) -> Result<Vec<Value>, AnyError> {
+        let Measured { client, peers, .. } = self;
+        let mut rows = Vec::new();
+        for &(name, size, part) in cases {
+            let (mut of_origin, mut of_floe, mut of_bare) = (Vec::new(), Vec::new(), Vec::new());
+            if part == Part::Further {
+                client.get(&format!("{size}-known"), Some((0, 4096)))?;
+            }
+            for round in 0..self.rounds as u64 {
+                let (object, from) = match part {
+                    Part::Further => (format!("{size}-known"), (round + 1) << 20),
+                    Part::Another => (format!("{size}-another-{round}"), 0),
+                    _ => (format!("{size}-{round}"), size / 3 + round * 8192),
+                };
+                let is_whole = matches!(part, Part::Whole | Part::Another);
+                let range = (!is_whole).then_some((from, from + 4096));
+                of_origin.push(peers.direct.get(&object, range)?.0);
+                of_floe.push(client.get(&object, range)?.0);
+                of_bare.push(peers.forwarding.get(&object, range)?.0);
+            }
+            let [of_origin, of_floe, of_bare] = [of_origin, of_floe, of_bare].map(median);
+            let figure = [name, peer].join(", ");
+            rows.push(json!({
+                "figure": figure.trim_end_matches(", "),
+                "p50_us": of_floe.round(),
+                "origin_p50_us": of_origin.round(),
+                "over_origin_us": (of_floe - of_origin).round(),
+                "bare_server_over_origin_us": (of_bare - of_origin).round(),
+            }));
+        }
+        Ok(rows)
+    }
 }
 
 /// Readers of one cached object at once.
@@ -429,45 +480,6 @@ enum Part {
     First,
     /// Another range of an object of which there were some.
     Further,
-}
-
-/// First bytes of misses beside those of the origin, and of a relay in front of it.
-fn misses(
-    peer: &str,
-    client: &mut Client,
-    peers: &mut Peers,
-    cases: &[(&str, u64, Part)],
-    rounds: usize,
-    show: &mut impl FnMut(Value),
-) -> Result<(), AnyError> {
-    for &(name, size, part) in cases {
-        let (mut of_origin, mut of_floe, mut of_bare) = (Vec::new(), Vec::new(), Vec::new());
-        if part == Part::Further {
-            client.get(&format!("{size}-known"), Some((0, 4096)))?;
-        }
-        for round in 0..rounds as u64 {
-            let (object, from) = match part {
-                Part::Further => (format!("{size}-known"), (round + 1) << 20),
-                Part::Another => (format!("{size}-another-{round}"), 0),
-                _ => (format!("{size}-{round}"), size / 3 + round * 8192),
-            };
-            let is_whole = matches!(part, Part::Whole | Part::Another);
-            let range = (!is_whole).then_some((from, from + 4096));
-            of_origin.push(peers.direct.get(&object, range)?.0);
-            of_floe.push(client.get(&object, range)?.0);
-            of_bare.push(peers.forwarding.get(&object, range)?.0);
-        }
-        let [of_origin, of_floe, of_bare] = [of_origin, of_floe, of_bare].map(median);
-        let figure = [name, peer].join(", ");
-        show(json!({
-            "figure": figure.trim_end_matches(", "),
-            "p50_us": of_floe.round(),
-            "origin_p50_us": of_origin.round(),
-            "over_origin_us": (of_floe - of_origin).round(),
-            "bare_server_over_origin_us": (of_bare - of_origin).round(),
-        }));
-    }
-    Ok(())
 }
 
 /// Resident memory with many connections.

@@ -1,4 +1,4 @@
-//! The floor of what a server between costs: relays that look at nothing and keep nothing.
+//! What a server between costs at least, about: relays that only find the ends of messages.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -8,9 +8,9 @@ use crate::origin::content;
 /// The work of a relay for each request.
 #[derive(Clone, Copy)]
 pub(crate) enum Relay {
-    /// Passes the request on, and the answer back: the least that a miss can be.
+    /// Passes the request on, and the answer back, as a miss.
     Forward,
-    /// Asks by a HEAD, and answers with 4 KiB from memory: the least that a validated hit can be.
+    /// Asks by a HEAD, and answers with 4 KiB from memory, as a validated hit.
     Validate,
 }
 
