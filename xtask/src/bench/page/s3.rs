@@ -42,6 +42,12 @@ pub(super) fn far(text: &mut String, rows: &[&Value]) {
             "≤ 300 µs",
         ),
         (
+            "hit of 4 KiB, etag, busy",
+            "hit of 4 KiB, nginx, revalidating, busy",
+            "the same, while 32 other connections ask",
+            "≤ 300 µs",
+        ),
+        (
             "hit of 4 KiB, immutable",
             "hit of 4 KiB, nginx",
             "S3 hit in mode `immutable`, 20 ms after the one before",
@@ -51,6 +57,12 @@ pub(super) fn far(text: &mut String, rows: &[&Value]) {
             "miss of 4 KiB",
             "miss of 4 KiB, nginx",
             "S3 miss, over the GET of an origin 20 ms away",
+            "≤ 200 µs",
+        ),
+        (
+            "miss of 4 KiB, etag, busy",
+            "miss of 4 KiB, nginx, revalidating, busy",
+            "the same, while 32 other connections ask",
             "≤ 200 µs",
         ),
     ] {
