@@ -31,7 +31,7 @@ use crate::packages;
 use crate::project::{self, Outcome};
 use mix::{Mixes, Protocol};
 use programs::ENVOY;
-use trial::{Length, Proxy, Setup, Trial};
+use trial::{Length, Proxy, SPILLING, Setup, Trial};
 
 /// The trials to run.
 #[derive(Clone, Debug, clap::Args)]
@@ -66,7 +66,10 @@ const TOOLS: [(&str, &str); 10] = [
 /// Set inside the sandbox to the path of the binary.
 const INSIDE: &str = "FLOE_CLUSTER_BINARY";
 
-const TRIALS: [Trial; 7] = [
+/// Failures of the quick form, before memcached's clients and before those of S3.
+const QUICK_FAULTS: [usize; 2] = [6, 3];
+
+const TRIALS: [Trial; 8] = [
     Trial {
         name: "fixed-ring",
         about: "nutcracker that ejects no node, nodes that start warm",
@@ -107,12 +110,7 @@ const TRIALS: [Trial; 7] = [
         name: "s3",
         about: "HAProxy before S3 in mode etag",
         protocol: Protocol::S3,
-        setup: Setup {
-            proxy: (Proxy::Haproxy, "haproxy-s3.cfg"),
-            node: Some("node-s3.toml"),
-            more: &[],
-            etcd: false,
-        },
+        setup: behind_haproxy(&[]),
         lies: false,
     },
     Trial {
@@ -125,6 +123,13 @@ const TRIALS: [Trial; 7] = [
             more: &[],
             etcd: false,
         },
+        lies: false,
+    },
+    Trial {
+        name: SPILLING,
+        about: "HAProxy that lets hot objects spill to other nodes",
+        protocol: Protocol::S3,
+        setup: behind_haproxy(&[]),
         lies: false,
     },
     // The planted bugs.
@@ -144,15 +149,20 @@ const TRIALS: [Trial; 7] = [
         name: "unasked-after-ejection",
         about: "HAProxy before S3 in mode immutable, objects that change: it must lie",
         protocol: Protocol::S3,
-        setup: Setup {
-            proxy: (Proxy::Haproxy, "haproxy-s3.cfg"),
-            node: Some("node-s3.toml"),
-            more: &["--object-consistency", "immutable"],
-            etcd: false,
-        },
+        setup: behind_haproxy(&["--object-consistency", "immutable"]),
         lies: true,
     },
 ];
+
+/// S3 behind HAProxy, with further options of the nodes.
+const fn behind_haproxy(more: &'static [&'static str]) -> Setup {
+    Setup {
+        proxy: (Proxy::Haproxy, "haproxy-s3.cfg"),
+        node: Some("node-s3.toml"),
+        more,
+        etcd: false,
+    }
+}
 
 /// A trial that is not of a load with failures.
 type Other = fn(&Path, &Path, &Options) -> Result<String>;
@@ -264,8 +274,11 @@ fn inside(options: &Options, binary: &Path) -> Result<()> {
         let is_named = only.is_empty() || only.iter().any(|word| name.contains(word.as_str()));
         is_named && (has_envoy || !needs_envoy)
     };
+    // The quick form has its three minutes for what shipped configurations do.
+    let is_left_out =
+        |name: &str| options.quick && only.is_empty() && [lock::NAME, SPILLING].contains(&name);
     let (faults, longest_ms) = match options.quick {
-        true => ([6, 3], [2200, 3200]),
+        true => (QUICK_FAULTS, [2200, 3200]),
         false => ([24, 18], [7000, 8000]),
     };
     let mixes = Mixes::check().is_ok().then(Mixes::load).transpose()?;
@@ -291,17 +304,24 @@ fn inside(options: &Options, binary: &Path) -> Result<()> {
         }
     };
     for (name, run) in OTHERS {
-        // The quick form has its three minutes for what fails under load.
-        let is_too_long = options.quick && only.is_empty() && name == lock::NAME;
-        if is_chosen(name, name == ranges::NAME) && !is_too_long {
+        if is_chosen(name, name == ranges::NAME) && !is_left_out(name) {
             let began = Instant::now();
             note(name, began, run(binary, folder(name)?.path(), options));
         }
     }
     for trial in TRIALS {
-        if is_chosen(trial.name, trial.setup.proxy.0 == Proxy::Envoy) {
+        let needs_envoy = trial.setup.proxy.0 == Proxy::Envoy;
+        if is_chosen(trial.name, needs_envoy) && !is_left_out(trial.name) {
             let began = Instant::now();
             let folder = folder(trial.name)?;
+            // The trial of the same proxy without spilling has all failures.
+            let length = match trial.name {
+                SPILLING => Length {
+                    faults: QUICK_FAULTS,
+                    ..length
+                },
+                _ => length,
+            };
             let summary = trial.run(length, binary, folder.path());
             note(
                 trial.name,

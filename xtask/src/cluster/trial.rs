@@ -83,6 +83,14 @@ const JUDGED: Duration = Duration::from_millis(1500);
 
 const CLIENTS: usize = 6;
 
+/// The trial of the proxy that lets hot objects spill, and what its configuration then says. It
+/// is a comment in the shipped one.
+pub(super) const SPILLING: &str = "spilling";
+const SPILLING_LINE: &str = "hash-balance-factor 150";
+
+/// The least part of reads that another node must serve where objects spill.
+const SPILLED_MIN: f64 = 0.01;
+
 /// The longest time without an answered write, failures included.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
@@ -247,7 +255,7 @@ impl Trial {
         // Envoy's ring has more points for each node when one is away, which moves objects of
         // others.
         if self.setup.proxy.0 == Proxy::Haproxy {
-            unmoved(load, windows)?;
+            unmoved(load, windows, self.name == SPILLING)?;
         }
         Ok(summary)
     }
@@ -273,7 +281,14 @@ impl Trial {
         let running = nodes.iter().map(|node| node.start().map(Some));
         let running = running.collect::<Result<Vec<_>>>()?;
         let (proxy, config) = self.setup.proxy;
-        let config = shipped(config);
+        let mut config = shipped(config);
+        if self.name == SPILLING {
+            let text = std::fs::read_to_string(&config)?;
+            let comment = format!("# {SPILLING_LINE}");
+            ensure!(text.contains(&comment), "it lacks `{comment}`: {text}");
+            config = folder.join("spilling.cfg");
+            std::fs::write(&config, text.replace(&comment, SPILLING_LINE))?;
+        }
         let start = match proxy {
             Proxy::Nutcracker => programs::nutcracker,
             Proxy::Haproxy => programs::haproxy,
@@ -447,8 +462,8 @@ const MOVED_MAX: f64 = 0.001;
 const UNDER_WAY: Duration = Duration::from_secs(1);
 
 /// Objects of nodes that did not fail were served by the same node throughout, and no request for
-/// one failed.
-fn unmoved(load: &Load<'_>, windows: &[Window]) -> Result<()> {
+/// one failed. Where objects spill, others must have served them, too.
+fn unmoved(load: &Load<'_>, windows: &[Window], spills: bool) -> Result<()> {
     let served = load
         .served_by
         .lock()
@@ -477,6 +492,15 @@ fn unmoved(load: &Load<'_>, windows: &[Window]) -> Result<()> {
         }
     }
     let reads = stayed + moved.len();
+    if spills {
+        let share = moved.len() as f64 / reads.max(1) as f64;
+        ensure!(
+            share > SPILLED_MIN,
+            "{} of {reads} reads spilled",
+            moved.len()
+        );
+        return Ok(());
+    }
     let failed = load.counts.failed.lock();
     let failed = failed.unwrap_or_else(PoisonError::into_inner);
     let is_unaffected = |one: &&Failed| {

@@ -296,10 +296,16 @@ impl Collect for Node {
             Rejoin::NewEra => "new-era",
             Rejoin::Wait => "wait",
         };
+        let config = &self.state.config;
+        let ring = match (config.ring.is_empty(), config.etcd.is_empty()) {
+            (false, _) => "fixed",
+            (true, false) => &config.etcd_prefix,
+            (true, true) => "",
+        };
         samples.gauge(
             "floe_node_info",
-            "The node's name and its setting of node.rejoin",
-            &[("name", &status.name), ("rejoin", rejoin)],
+            "The node's name, its setting of node.rejoin, and its ring: fixed, or the prefix of its leases in etcd",
+            &[("name", &status.name), ("rejoin", rejoin), ("ring", ring)],
             1.0,
         );
         let flag = |is: bool| f64::from(u8::from(is));

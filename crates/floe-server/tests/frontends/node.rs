@@ -125,6 +125,8 @@ async fn a_node_refuses_keys_of_others() {
     let counted = format!("floe_node_refused_total{{operation=\"write\"}} {of_other}");
     assert!(metrics.text().contains(&counted), "{}", metrics.text());
     assert!(metrics.text().contains("floe_node_ring_nodes 2"));
+    let info = "floe_node_info{name=\"a\",rejoin=\"warm\",ring=\"fixed\"} 1";
+    assert!(metrics.text().contains(info), "{}", metrics.text());
 }
 
 #[tokio::test]
