@@ -15,7 +15,7 @@ use floe::membership::{Entry, LeaseError, Registered, Registry, RingHash};
 use http::header::AUTHORIZATION;
 use parking_lot::Mutex;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::config::NodeConfig;
 
@@ -61,7 +61,7 @@ impl fmt::Debug for Etcd {
 /// A user of etcd, whose name and password give a token for a while.
 struct Login {
     /// The question for a token.
-    question: serde_json::Value,
+    question: Value,
     token: Mutex<Option<String>>,
 }
 
@@ -76,7 +76,7 @@ struct Number(u64);
 
 impl<'de> Deserialize<'de> for Number {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = serde_json::Value::deserialize(deserializer)?;
+        let value = Value::deserialize(deserializer)?;
         let number = value.as_u64().or_else(|| value.as_str()?.parse().ok());
         number
             .map(Number)
@@ -272,7 +272,7 @@ impl Etcd {
     async fn ask<T: for<'de> Deserialize<'de>>(
         &self,
         path: &str,
-        request: &serde_json::Value,
+        request: &Value,
     ) -> Result<T, LeaseError> {
         let body = serde_json::to_vec(request)?;
         let mut problem = String::new();
@@ -307,14 +307,17 @@ impl Etcd {
         STANDARD.encode(format!("{}{name}", self.path(folder)))
     }
 
-    /// Makes a change if a key was modified last by that revision, 0 if there is no such key.
-    /// Returns the revision of the change, or what is there.
-    async fn change_if(
+    /// Puts a value if its key was modified last by that revision, 0 if there is no such key, with
+    /// a lease, 0 for none. Returns the revision of the change, or what is there.
+    async fn put_if(
         &self,
-        key: &str,
+        (folder, name): (Folder, &str),
         modification: u64,
-        change: serde_json::Value,
+        value: &[u8],
+        lease: u64,
     ) -> Result<Result<u64, Option<FoundKey>>, LeaseError> {
+        let key = self.key(folder, name);
+        let value = STANDARD.encode(value);
         let request = json!({
             "compare": [{
                 "key": key,
@@ -322,7 +325,9 @@ impl Etcd {
                 "result": "EQUAL",
                 "mod_revision": modification.to_string(),
             }],
-            "success": [change],
+            "success": [{
+                "request_put": { "key": key, "value": value, "lease": lease.to_string() },
+            }],
             "failure": [{ "request_range": { "key": key } }],
         });
         let done: Done = self.ask("kv/txn", &request).await?;
@@ -332,21 +337,6 @@ impl Etcd {
             true => Ok(done.header.revision.0),
             false => Err(found),
         })
-    }
-
-    /// Puts an entry of a node, as [`change_if`](Self::change_if).
-    async fn put_member_if(
-        &self,
-        name: &str,
-        entry: &Entry,
-        lease: u64,
-        modification: u64,
-    ) -> Result<Result<u64, Option<FoundKey>>, LeaseError> {
-        let key = self.key(Folder::Members, name);
-        let value = STANDARD.encode(serde_json::to_vec(entry)?);
-        let put = json!({ "key": key, "value": value, "lease": lease.to_string() });
-        self.change_if(&key, modification, json!({ "request_put": put }))
-            .await
     }
 
     /// The value of a key, if there is one.
@@ -366,18 +356,16 @@ impl Etcd {
         }))
     }
 
-    /// Puts a value if the key was modified last by that revision, 0 if there is no such key.
-    /// False if it was not.
+    /// Puts a value without a lease, if the key was modified last by that revision, 0 if there is
+    /// no such key. False if it was not.
     pub(super) async fn set_if(
         &self,
-        (folder, name): (Folder, &str),
+        place: (Folder, &str),
         modification: u64,
         value: &[u8],
     ) -> Result<bool, LeaseError> {
-        let key = self.key(folder, name);
-        let put = json!({ "key": key, "value": STANDARD.encode(value) });
-        let change = json!({ "request_put": put });
-        Ok(self.change_if(&key, modification, change).await?.is_ok())
+        let put = self.put_if(place, modification, value, 0);
+        Ok(put.await?.is_ok())
     }
 }
 
@@ -479,8 +467,7 @@ impl Registry for Etcd {
 
     async fn revoke(&self, lease: u64) -> Result<(), LeaseError> {
         let request = json!({ "ID": lease.to_string() });
-        self.ask::<serde_json::Value>("lease/revoke", &request)
-            .await?;
+        self.ask::<Value>("lease/revoke", &request).await?;
         Ok(())
     }
 
@@ -490,7 +477,9 @@ impl Registry for Etcd {
         entry: &Entry,
         lease: u64,
     ) -> Result<Option<u64>, LeaseError> {
-        Ok(match self.put_member_if(name, entry, lease, 0).await? {
+        let value = serde_json::to_vec(entry)?;
+        let put = self.put_if((Folder::Members, name), 0, &value, lease);
+        Ok(match put.await? {
             Ok(revision) => Some(revision),
             // An earlier call of this one has happened without an answer.
             Err(found) => found
@@ -500,7 +489,9 @@ impl Registry for Etcd {
     }
 
     async fn replace(&self, entry: &Registered, lease: u64) -> Result<bool, LeaseError> {
-        let put = self.put_member_if(&entry.name, &entry.entry, lease, entry.modification);
+        let value = serde_json::to_vec(&entry.entry)?;
+        let place = (Folder::Members, entry.name.as_str());
+        let put = self.put_if(place, entry.modification, &value, lease);
         Ok(put.await?.is_ok())
     }
 

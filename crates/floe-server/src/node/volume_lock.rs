@@ -18,7 +18,7 @@ use floe_device::error::{DeviceErrorKind, Operation};
 use floe_device::{Clock, DeviceError, Holder, OpFuture, Reserved};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tokio::task::AbortHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::config::NodeConfig;
 use super::etcd::{Etcd, Folder};
@@ -110,22 +110,13 @@ impl VolumeLocks {
 struct VolumeLock {
     names: Names,
     shared: Arc<Shared>,
-    watch: Arc<Mutex<Option<Watch>>>,
+    /// Looks whether the lock is still held.
+    watch: Arc<Mutex<Option<AbortOnDropHandle<()>>>>,
 }
 
 impl Drop for VolumeLock {
     fn drop(&mut self) {
         self.names.lock().remove(&self.shared.name);
-    }
-}
-
-/// A task that looks whether a lock is still held, until it is dropped.
-#[derive(Debug)]
-struct Watch(AbortHandle);
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 
@@ -161,10 +152,6 @@ struct Held {
 }
 
 impl Shared {
-    fn place(&self) -> (Folder, &str) {
-        (Folder::Volumes, &self.name)
-    }
-
     /// The value of the lock, and its revision; 0 if it was never taken, or vanished.
     async fn value(&self) -> Result<(Option<Value>, u64), LeaseError> {
         let Some(found) = self
@@ -185,7 +172,9 @@ impl Shared {
     /// Replaces a lock that has not changed since.
     async fn set(&self, modification: u64, holder: Option<Held>) -> Result<bool, LeaseError> {
         let value = serde_json::to_vec(&Value { holder })?;
-        let setting = self.etcd.set_if(self.place(), modification, &value);
+        let setting = self
+            .etcd
+            .set_if((Folder::Volumes, &self.name), modification, &value);
         self.asking(setting).await
     }
 
@@ -221,7 +210,7 @@ impl Shared {
                 }
                 // A copy of the cache that is its holder's, such as a half of a mirror.
                 Some(held) => (true, held.key == key && held.confirmed),
-                // What vanished may have been held.
+                // A lock without a value is new, or its value vanished while a machine held it.
                 None => (!is_known, false),
             };
             let own = Held {
@@ -308,7 +297,7 @@ impl BlockLock for VolumeLock {
             if matches!(reserved, Reserved::Held { .. }) {
                 shared.is_taken_away.store(false, Relaxed);
                 let watching = tokio::spawn(async move { shared.watch().await });
-                *watch.lock() = Some(Watch(watching.abort_handle()));
+                *watch.lock() = Some(AbortOnDropHandle::new(watching));
             }
             Ok(reserved)
         })
