@@ -10,25 +10,26 @@ pub(crate) fn collect_volumes(samples: &mut Samples, cache: &VolumeCache) {
     requests(samples, &stats);
     traffic(samples, &stats);
     blocks(samples, &stats);
+    let flag = |is: bool| f64::from(u8::from(is));
     for volume in cache.volumes() {
         let status = volume.status();
         samples.gauge(
             "floe_volume_poisoned",
             "1 if the volume refuses writes because acknowledged data could not be kept, else 0",
             &[("volume", &status.name)],
-            f64::from(u8::from(status.poisoned.is_some())),
+            flag(status.poisoned.is_some()),
         );
         samples.gauge(
             "floe_volume_cache_lost",
             "1 if the volume goes on without the cache device, which has failed, else 0",
             &[("volume", &status.name)],
-            f64::from(u8::from(status.cache_lost.is_some())),
+            flag(status.cache_lost.is_some()),
         );
         samples.gauge(
             "floe_volume_taken_away",
             "1 if this machine has lost its lock of the backing device, so that every request fails, else 0",
             &[("volume", &status.name)],
-            f64::from(u8::from(status.is_taken_away)),
+            flag(status.is_taken_away),
         );
         samples.gauge(
             "floe_volume_info",

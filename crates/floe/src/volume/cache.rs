@@ -562,7 +562,7 @@ impl VolumeCache {
         }
         for volume in &volumes {
             match volume.flush_backing().await {
-                // What another machine has is not flushed here.
+                // Another machine may have the device, which is not flushed from here.
                 Ok(()) | Err(VolumeError::TakenAway) => {}
                 Err(error) => return Err(error),
             }

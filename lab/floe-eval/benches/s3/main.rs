@@ -2,8 +2,8 @@
 //!
 //! `cargo bench -p floe-eval --bench s3 -- --floe PATH [--quick] [--json] [--folder PATH]
 //! [--only NAME] [--objects '4 KiB'] [--far] [--ring]`; `cargo xtask bench s3` builds Floe and says
-//! where it is. First `wrk` asks each peer as fast as it can; then all peers get requests at the
-//! same rate. With `--far` Floe is measured in front of an S3 service that is 20 ms away, and with
+//! where it is. `wrk` sends each peer as many requests as that can answer. Then each peer gets
+//! requests at the same rate. With `--far` Floe is measured in front of an S3 service that is 20 ms away, and with
 //! `--ring` three nodes are, behind HAProxy.
 //!
 //! Every peer is asked in turns, in short slices, so that a disturbance hits all. What is

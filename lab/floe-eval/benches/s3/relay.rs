@@ -1,4 +1,4 @@
-//! What a server between costs at least, about: relays that only find the ends of messages.
+//! Relays that only find the ends of messages. A cache in their place costs about as much or more.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

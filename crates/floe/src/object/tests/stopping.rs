@@ -62,6 +62,14 @@ impl Rig {
         }
     }
 
+    /// 24 chunks, which the origin sends faster than flash takes them.
+    async fn of_slow_flash(clock: &Clock, cancel_abandoned: bool) -> (Self, ObjectCache) {
+        let rig = Rig::new(24, 64 << 10, clock);
+        let cache = rig.open(cancel_abandoned).await;
+        rig.delay(Duration::from_millis(100));
+        (rig, cache)
+    }
+
     async fn open(&self, cancel_abandoned: bool) -> ObjectCache {
         let config = ObjectConfig {
             chunk_size: ByteSize::kib(512),
@@ -88,9 +96,7 @@ impl Rig {
 #[test]
 fn whole_chunks_are_stored_though_abandoned_fetches_are_cancelled() {
     virtual_time::run(5, |clock| async move {
-        let rig = Rig::new(24, 64 << 10, &clock);
-        let cache = rig.open(true).await;
-        rig.delay(Duration::from_millis(100));
+        let (rig, cache) = Rig::of_slow_flash(&clock, true).await;
         assert_eq!(read(&cache, None).await.unwrap(), rig.big);
         assert!(cache.stats().chunks_stored < 24, "flash is slower");
         clock.sleep(Duration::from_secs(60)).await;
@@ -104,9 +110,7 @@ fn whole_chunks_are_stored_though_abandoned_fetches_are_cancelled() {
 #[test]
 fn an_object_is_warm_when_its_bytes_are_stored() {
     virtual_time::run(5, |clock| async move {
-        let rig = Rig::new(24, 64 << 10, &clock);
-        let cache = rig.open(false).await;
-        rig.delay(Duration::from_millis(100));
+        let (rig, cache) = Rig::of_slow_flash(&clock, false).await;
         let size = rig.big.len() as u64;
         let warmed = cache.warm(&key(), 0, |_| true).await.unwrap();
         assert_eq!((warmed.position, warmed.fetched_bytes), (size, size));
