@@ -52,12 +52,17 @@ def check(what, holds, detail=""):
         raise Failure(f"{what}: {detail}" if detail else what)
 
 
-def in_time(get, expected):
-    """The last answer of `get`, which is asked for 5 s until it is what is expected."""
-    deadline = time.monotonic() + 5
+def in_time(get, expected, seconds=5):
+    """The last answer of `get`, which is asked for so long until it is what is expected."""
+    deadline = time.monotonic() + seconds
     while (got := get()) != expected and time.monotonic() < deadline:
         time.sleep(0.05)
     return got
+
+
+def until(what, is_so):
+    """Waits for what takes its time; fails if it does not come true within 30 s."""
+    check(what, in_time(lambda: bool(is_so()), True, 30))
 
 
 def pattern(seed, length):

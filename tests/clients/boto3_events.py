@@ -1,20 +1,10 @@
 """Notifications of S3 in a queue of SQS take the place of validations."""
 
 import json
-import time
 
 import boto3
 
-from _floe import BUCKET, ORIGIN_KEYS, check, pattern, run
-
-WAIT_SECONDS = 30
-
-
-def until(what, is_so):
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not is_so() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    check(what, is_so())
+from _floe import BUCKET, ORIGIN_KEYS, check, pattern, run, until
 
 
 def validations(rig):

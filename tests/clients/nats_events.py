@@ -7,12 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from urllib.parse import quote
 
-from _floe import BUCKET, Failure, check, pattern, run
+from _floe import BUCKET, Failure, check, pattern, run, until
 
-WAIT_SECONDS = 30
 SUBJECT = "floe.bucket"
 USER, PASSWORD = "floe", "a-secret-of-nats"
 OBJECT_KEY = "a key+ü"
@@ -39,13 +37,6 @@ class Publisher:
     def publish(self, message):
         payload = json.dumps(message).encode()
         self.send(b"PUB %s %d\r\n%s\r\n" % (SUBJECT.encode(), len(payload), payload))
-
-
-def until(what, is_so):
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not is_so() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    check(what, is_so())
 
 
 def free_port():
