@@ -406,12 +406,7 @@ impl NemoPlan {
     /// The layout of an index group whose filters are sized for sets of
     /// `objects` objects.
     pub(super) fn shape_for(&self, objects: f64) -> Shape {
-        // If one group had all set-groups, it would never be on flash.
-        let needs_page_filters = self.extents() > self.columns(objects, 0.0);
-        let bits = match needs_page_filters {
-            true => self.config.page_filter_bits,
-            false => 0.0,
-        };
+        let bits = self.config.page_filter_bits;
         let columns = self.columns(objects, bits);
         let page_filter = page_filters_with(columns, objects, bits);
         match self.config.filter_kind {
