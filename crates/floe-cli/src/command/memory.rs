@@ -44,7 +44,10 @@ impl Memory {
             ),
             (
                 "memcached.memory",
-                size(server.memcached.as_ref().map(|it| it.memory)),
+                server
+                    .memcached
+                    .as_ref()
+                    .map_or(0, |it| it.memory_bytes_max()),
             ),
             (
                 "oxcache.read_ahead",

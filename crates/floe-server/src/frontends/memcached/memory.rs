@@ -30,6 +30,12 @@ const UNIT_BYTES: u64 = 1024;
 /// The fraction (1/8) of the memory that one connection may hold, unless an item is larger.
 const CONNECTION_SHARE: u32 = 8;
 
+/// Bytes of a read of a client that keeps many requests under way.
+pub(super) const WIDE_READ_BYTES: usize = 256 << 10;
+
+/// Wide reads take at most this fraction (1/8) of the memory, on top of it.
+const WIDE_SHARE: u64 = 8;
+
 /// Grace of a slow transfer while memory is short.
 const SHORTAGE_GRACE: Duration = Duration::from_secs(1);
 
@@ -44,6 +50,8 @@ pub(super) struct Memory {
     /// One permit; see the module's invariants.
     lane: Arc<Semaphore>,
     lane_units: u32,
+    /// Reads of many requests at once, of [`WIDE_READ_BYTES`] each.
+    wide: Arc<Limit>,
     /// Bytes per second below which a transfer is slow; 0 is never.
     min_rate: AtomicU64,
     transfers: Mutex<Transfers>,
@@ -64,6 +72,7 @@ impl Memory {
             pool: Limit::new(pool_units(config, lane_units)),
             lane: Arc::new(Semaphore::new(1)),
             lane_units,
+            wide: Limit::new(wide_reads(config)),
             min_rate: AtomicU64::new(config.min_rate.bytes()),
             transfers: Mutex::default(),
             waits: AtomicU64::new(0),
@@ -73,6 +82,7 @@ impl Memory {
     /// Applies the limits of `config`. Existing shares stay valid.
     pub(super) fn reload(&self, config: &MemcachedConfig) {
         self.pool.set(pool_units(config, self.lane_units));
+        self.wide.set(wide_reads(config));
         self.min_rate.store(config.min_rate.bytes(), Relaxed);
     }
 
@@ -92,7 +102,13 @@ impl Memory {
             0 => self.lane_units as usize,
             _ => 0,
         };
-        (self.pool.held() + lane) as u64 * UNIT_BYTES
+        let wide = self.wide.held() * WIDE_READ_BYTES;
+        (self.pool.held() + lane) as u64 * UNIT_BYTES + wide as u64
+    }
+
+    /// Room for wide reads, until it is dropped; `None` if there is none.
+    pub(super) fn try_wide(&self) -> Option<Held> {
+        self.wide.try_hold(1)
     }
 
     /// Units for `bytes`, at most all there are.
@@ -229,6 +245,17 @@ impl Memory {
 fn pool_units(config: &MemcachedConfig, lane_units: u32) -> usize {
     let units = units(config.memory.bytes()).saturating_sub(lane_units);
     units.max(lane_units) as usize
+}
+
+fn wide_reads(config: &MemcachedConfig) -> usize {
+    (config.memory.bytes() / WIDE_SHARE) as usize / WIDE_READ_BYTES
+}
+
+impl MemcachedConfig {
+    /// Most bytes for values in transfer and for reads of many requests at once.
+    pub fn memory_bytes_max(&self) -> u64 {
+        self.memory.bytes() + (wide_reads(self) * WIDE_READ_BYTES) as u64
+    }
 }
 
 fn units(bytes: u64) -> u32 {

@@ -12,6 +12,7 @@ mod long_get;
 mod pace;
 mod patience;
 mod receive;
+mod room;
 mod state;
 mod stream;
 
@@ -33,8 +34,10 @@ use super::words as say;
 use batch_gets::BatchGets;
 use end::End;
 use patience::Patience;
+use room::Room;
 use state::{
-    BATCH_MAX, ClassicHead, Connection, Follows, Head, OUTPUT_BYTES_MAX, UNCOUNTED_BYTES_MAX,
+    BATCH_MAX, ClassicHead, Connection, Follows, Head, OUTPUT_BYTES_MAX, TURN_MAX,
+    UNCOUNTED_BYTES_MAX,
 };
 
 /// Serves a connection until it ends.
@@ -56,6 +59,7 @@ pub(super) async fn serve<S>(
         patience: Patience::new(&context.frontend),
         context: context.clone(),
         input: BytesMut::new(),
+        room: Room::default(),
         replies: Replies::default(),
         account: Arc::default(),
         response_room: UNCOUNTED_BYTES_MAX,
@@ -136,6 +140,7 @@ where
                 break;
             };
             at += end + 1;
+            self.room.requests += 1;
             self.more_follows = at < input.len();
             if let Some(long) = self.long_get {
                 self.finish_long_get(long, &rest[..end]).await?;
@@ -390,9 +395,11 @@ where
         }
         self.begun += 1;
         if self.begun >= BATCH_MAX {
-            // Their first polls are not charged to the task's budget.
             self.batch = None;
             self.begun = 0;
+        }
+        if self.begun.is_multiple_of(TURN_MAX) {
+            // Their first polls are not charged to the task's budget.
             tokio::task::yield_now().await;
         }
         let makes_fences = effect == Effect::Changes && pending.runtime.is_some();

@@ -8,7 +8,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::end::End;
 use super::pace::Pace;
-use super::state::{Connection, Head, READ_BYTES};
+use super::room::READ_BYTES;
+use super::state::{Connection, Head};
 use crate::frontends::memcached::execute::Sent;
 use crate::frontends::memcached::memory::Share;
 use crate::frontends::memcached::open::Activity;

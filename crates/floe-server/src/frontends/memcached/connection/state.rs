@@ -7,14 +7,12 @@ use floe::tiny::TinyBatch;
 
 use super::batch_gets::BatchGets;
 use super::patience::Patience;
+use super::room::{READ_BYTES, Room};
 use crate::frontends::memcached::execute::Context;
 use crate::frontends::memcached::memory::Account;
 use crate::frontends::memcached::open::Listed;
 use crate::frontends::memcached::protocol::Verb;
 use crate::frontends::memcached::replies::Replies;
-
-/// Bytes of one read.
-pub(super) const READ_BYTES: usize = 16 << 10;
 
 /// A longer line without an end is a `get` of many keys, or invalid.
 pub(super) const LINE_BYTES_MAX: usize = 2048;
@@ -26,8 +24,11 @@ pub(super) const OUTPUT_BYTES_MAX: usize = 256 << 10;
 /// connections: the size of a read buffer.
 pub(super) const UNCOUNTED_BYTES_MAX: usize = READ_BYTES;
 
-/// Operations that begin before other tasks of the thread run, and whose fences share a group.
-pub(super) const BATCH_MAX: usize = 64;
+/// Operations that begin before other tasks of the thread run.
+pub(super) const TURN_MAX: usize = 64;
+
+/// Operations whose fences share a group.
+pub(super) const BATCH_MAX: usize = 4 * TURN_MAX;
 
 /// One connection and its requests.
 pub(super) struct Connection<'a, S> {
@@ -35,6 +36,7 @@ pub(super) struct Connection<'a, S> {
     pub(super) listed: &'a Listed,
     pub(super) context: Context,
     pub(super) input: BytesMut,
+    pub(super) room: Room,
     pub(super) replies: Replies,
     /// This connection's memory.
     pub(super) account: Arc<Account>,
@@ -50,7 +52,7 @@ pub(super) struct Connection<'a, S> {
     pub(super) batch: Option<TinyBatch>,
     /// More input has arrived behind the current request.
     pub(super) more_follows: bool,
-    /// Operations that began since this task last let others run.
+    /// Operations that began in the current batch.
     pub(super) begun: usize,
 }
 

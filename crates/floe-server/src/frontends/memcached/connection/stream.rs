@@ -11,7 +11,7 @@ use tokio_util::io::poll_read_buf;
 
 use super::end::End;
 use super::pace::Pace;
-use super::state::{Connection, READ_BYTES, UNCOUNTED_BYTES_MAX};
+use super::state::{Connection, UNCOUNTED_BYTES_MAX};
 use crate::frontends::memcached::open::Activity;
 use crate::frontends::memcached::output::Output;
 
@@ -86,14 +86,13 @@ where
         let Connection {
             stream,
             input,
+            room,
             patience,
             context,
             listed,
             ..
         } = self;
-        if input.capacity() - input.len() < READ_BYTES / 4 {
-            input.reserve(READ_BYTES);
-        }
+        room.make(input, &context.frontend.memory);
         patience.rounds = patience.rounds.wrapping_add(1);
         let mut is_first = true;
         let read = std::future::poll_fn(|task| {
@@ -111,6 +110,7 @@ where
             len => {
                 listed.note_requests(context.now_unix_s());
                 context.counters.read_bytes.add(len as u64);
+                room.was_used(len);
                 Ok(())
             }
         }
