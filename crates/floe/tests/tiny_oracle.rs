@@ -114,30 +114,53 @@ fn on_a_drive() {
     assert!(counts.hits > 0 && counts.warm_hits > 0, "{counts:?}");
 }
 
-/// Sixteen clients on as many threads, over instances on a file. `FLOE_FULL` runs 10^7 operations,
-/// a hundred times as many.
+/// Sixteen clients on as many threads. `FLOE_FULL` runs 5 * 10^6 operations, a hundred times as
+/// many.
+fn on_threads() -> Lives {
+    let is_full = std::env::var_os("FLOE_FULL").is_some();
+    Lives {
+        count: 10,
+        clients: 16,
+        on_threads: true,
+        operations: if is_full { 500_000 } else { 5_000 },
+        keys_per_client: 1_000,
+        ..lives()
+    }
+}
+
+/// Instances that several threads use at once.
+fn instances() -> TinyConfig {
+    TinyConfig {
+        instances: Some(3),
+        ..config(TinyEngine::Nemo)
+    }
+}
+
 #[test]
-fn on_threads() {
+fn killed_on_threads() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = DeviceConfig {
         zone_size: Some(ByteSize::kib(512)),
         ..DeviceConfig::file(folder.path().join("tiny"), ByteSize::mib(48))
     };
-    let is_full = std::env::var_os("FLOE_FULL").is_some();
+    let counts = on_threads().run_on_drive(&file, async |devices, clock| {
+        let store = Tiny::open(devices[0].clone(), clock, &instances()).await;
+        store.expect("the cache opens")
+    });
+    assert!(counts.hits > 0 && counts.warm_hits > 0, "{counts:?}");
+}
+
+#[test]
+fn power_loss_on_threads() {
     let lives = Lives {
-        count: 10,
-        clients: 16,
-        on_threads: true,
-        operations: if is_full { 1_000_000 } else { 10_000 },
-        keys_per_client: 1_000,
-        ..lives()
+        count: 20,
+        operations: on_threads().operations / 2,
+        power_loss: true,
+        ..on_threads()
     };
-    let config = TinyConfig {
-        instances: Some(3),
-        ..config(TinyEngine::Nemo)
-    };
-    let counts = lives.run_on_drive(&file, async |devices, clock| {
-        let store = Tiny::open(devices[0].clone(), clock, &config).await;
+    let power = powered(in_place(96, 512 << 10));
+    let counts = lives.run_on_threads(&power, async |devices, clock| {
+        let store = Tiny::open(devices[0].clone(), clock, &instances()).await;
         store.expect("the cache opens")
     });
     assert!(counts.hits > 0 && counts.warm_hits > 0, "{counts:?}");

@@ -8,7 +8,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use floe::{CacheError, PutOptions};
 use floe_device::power::PowerSwitch;
-use floe_device::{Clock, DeviceConfig, Faults, Faulty, OpenDeviceError, virtual_time};
+use floe_device::{
+    Clock, DeviceConfig, Faults, Faulty, OpenDeviceError, SharedDevice, virtual_time,
+};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::runtime::Builder;
@@ -133,7 +135,33 @@ impl Lives {
         drive: &DeviceConfig,
         open: impl AsyncFn(Vec<Arc<Faulty>>, Clock) -> S,
     ) -> Counts {
-        let oracle = Arc::new(Oracle::new(self.sizes, &[]));
+        let device = async |clock: &Clock| loop {
+            match floe_device::open(drive, clock) {
+                // The kernel still ends requests of the life before.
+                Err(OpenDeviceError::InUse(_)) => clock.sleep(REQUESTS_END).await,
+                opened => break opened.expect("the drive opens"),
+            }
+        };
+        self.run_in_real_time(&[], device, open)
+    }
+
+    /// As [`run`](Lives::run), on one device in real time.
+    pub(crate) fn run_on_threads<S: Subject>(
+        &self,
+        power: &PowerSwitch,
+        open: impl AsyncFn(Vec<Arc<Faulty>>, Clock) -> S,
+    ) -> Counts {
+        let device = async |_: &Clock| power.reopen();
+        self.run_in_real_time(std::slice::from_ref(power), device, open)
+    }
+
+    fn run_in_real_time<S: Subject>(
+        &self,
+        powers: &[PowerSwitch],
+        device: impl AsyncFn(&Clock) -> SharedDevice,
+        open: impl AsyncFn(Vec<Arc<Faulty>>, Clock) -> S,
+    ) -> Counts {
+        let oracle = Arc::new(Oracle::new(self.sizes, powers));
         for life in 1..=self.count {
             let mut builder = match self.on_threads {
                 true => Builder::new_multi_thread(),
@@ -143,16 +171,10 @@ impl Lives {
             let runtime = builder.enable_all().build().expect("a runtime");
             runtime.block_on(async {
                 let clock = Clock::real();
-                let device = loop {
-                    match floe_device::open(drive, &clock) {
-                        // The kernel still ends requests of the life before.
-                        Err(OpenDeviceError::InUse(_)) => clock.sleep(REQUESTS_END).await,
-                        opened => break opened.expect("the drive opens"),
-                    }
-                };
+                let device = device(&clock).await;
                 let faulty = Faulty::new(device, clock.clone(), life, Faults::default());
                 let cache = open(vec![Arc::new(faulty)], clock.clone()).await;
-                self.work(&cache, &clock, &oracle, life, &[]).await;
+                self.work(&cache, &clock, &oracle, life, powers).await;
             });
         }
         let counts = oracle.counts();
