@@ -15,6 +15,7 @@
 //!   or fingerprints, as in Floe's Nemo, and one by one, as published.
 //! * A hit in the memory tier, a hit in a set-group in memory, and a miss after a
 //!   search of the filters.
+//! * Two threads on two instances, beside one thread and beside a loop without engines.
 //! * With `--steps` alone: the longest call of each kind of Nemo's, by CPU time, with set-groups
 //!   of 4, 128 and 1,077 MiB. A driver holds its lock for one call.
 //!
@@ -23,6 +24,7 @@
 mod mix;
 mod steps;
 mod tape;
+mod threads;
 
 use std::hint::black_box;
 
@@ -91,6 +93,7 @@ fn main() {
         behind_memory(&options);
         filters(&options);
         lookups(&options);
+        threads::threads(&options);
     }
 }
 
@@ -113,7 +116,11 @@ impl Options {
 
 /// CPU time of this thread, in seconds.
 fn cpu_seconds() -> f64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
+    seconds_of(ClockId::ThreadCPUTime)
+}
+
+fn seconds_of(clock: ClockId) -> f64 {
+    let time = clock_gettime(clock);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 

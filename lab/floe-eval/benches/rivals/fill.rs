@@ -29,7 +29,7 @@ const SETS_PER_MIB: u64 = 160;
 pub(crate) fn run(case: &Case, peers: &[Peer]) -> Result<Vec<Value>, AnyError> {
     let values = Values::new();
     let mut rows = Vec::new();
-    for peer in peers.iter().filter(|peer| peer.has_flash) {
+    for peer in peers {
         eprintln!("fill: {}", peer.name);
         let object = (KEY_BYTES as u64 + u64::from(case.value_bytes)) as f64;
         let count = (case.flash_bytes as f64 * FILLED / object) as u64;

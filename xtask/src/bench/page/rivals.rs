@@ -125,6 +125,36 @@ pub(super) fn compare_fill(text: &mut String, rows: &[&Value]) {
         format!("{ours} ({})", others.join(", ")),
         "–",
     );
+    let when_full = rows
+        .iter()
+        .find(|row| row["peer"] == "floe" && row["when_full_depth"] == 1024);
+    if let Some(row) = when_full {
+        entry(
+            text,
+            "the same on full flash, with 1,024 sets in flight".to_owned(),
+            cell(&row["when_full_write_amplification"]),
+            "≤ 1.12",
+        );
+    }
+    let sets = |name: &str| {
+        let row = rows.iter().find(|row| row["peer"] == name)?;
+        row["fill_sets_per_cpu_second"].as_f64()
+    };
+    let all = sets("floe")
+        .zip(sets("floe-unfenced"))
+        .zip(sets("memcached"));
+    if let Some(((ours, unfenced), memory)) = all {
+        entry(
+            text,
+            "sets of new keys per CPU second, over memcached's in memory".to_owned(),
+            format!(
+                "{} × (with `tiny.durability = \"none\"`, as memcached, {} ×)",
+                round(ours / memory),
+                round(unfenced / memory)
+            ),
+            "≥ 0.7 × (≥ 1 ×)",
+        );
+    }
 }
 
 #[cfg(test)]
