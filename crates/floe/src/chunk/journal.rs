@@ -196,11 +196,17 @@ impl Contents for Notes {
 
     const READS_BACK: bool = true;
     const FAILS_FOR_GOOD: bool = false;
-    // The flush covers values that were appended before. Whether notes could do without is open.
-    const STANDS_ALONE: bool = false;
 
     fn record(note: &Note) -> Note {
         *note
+    }
+
+    fn stands_alone(note: &Note) -> bool {
+        match note {
+            // What they forbid need not be durable.
+            Note::Tombstone { .. } | Note::Mark(_) | Note::GenerationFloor { .. } => true,
+            _ => false,
+        }
     }
 
     fn begun(&mut self, written_bytes: u64) {

@@ -43,12 +43,12 @@ pub(crate) trait Contents: Send + 'static {
     /// callers sent. Otherwise the next group moves to the other zone.
     const FAILS_FOR_GOOD: bool;
 
-    /// A group is durable once its own blocks are. Otherwise it speaks of bytes that were
-    /// written before, and one flush makes both durable.
-    const STANDS_ALONE: bool;
-
     /// The record of an entry.
     fn record(entry: &Self::Entry) -> RecordOf<Self>;
+
+    /// True if an entry is durable once its block is. Otherwise it speaks of bytes that were
+    /// written before, and one flush makes both durable.
+    fn stands_alone(entry: &Self::Entry) -> bool;
 
     /// Waits while requests are about to come that should share the group of those that are there.
     fn gathered(&self, clock: &Clock) -> impl Future<Output = ()> + Send {
@@ -296,7 +296,8 @@ impl<C: Contents> Task<C> {
         }
         let records = entries.iter().map(C::record).collect();
         let result = if !settles {
-            self.append(records).await
+            let stand_alone = entries.iter().all(C::stands_alone);
+            self.append(records, stand_alone).await
         } else if entries.is_empty() && self.contents.is_settled() {
             Ok(Written::Appended)
         } else {
@@ -306,8 +307,12 @@ impl<C: Contents> Task<C> {
         result
     }
 
-    async fn append(&mut self, records: Vec<RecordOf<C>>) -> Result<Written, LogError> {
-        match self.log.commit(&records, C::STANDS_ALONE).await {
+    async fn append(
+        &mut self,
+        records: Vec<RecordOf<C>>,
+        stand_alone: bool,
+    ) -> Result<Written, LogError> {
+        match self.log.commit(&records, stand_alone).await {
             Ok(()) => Ok(Written::Appended),
             // The zone is full, or the append failed.
             Err(_) => self.move_on(records).await,

@@ -377,14 +377,17 @@ impl Contents for Notes {
     const READS_BACK: bool = false;
     // An object that was noted may be replaced without another note.
     const FAILS_FOR_GOOD: bool = true;
-    // A note names only bytes that were durable before it was sent.
-    const STANDS_ALONE: bool = true;
 
     fn record(entry: &Entry) -> TinyNote {
         match entry {
             Entry::Fence(live) => TinyNote::Fence(live.fence),
             Entry::Note(note) => *note,
         }
+    }
+
+    /// A note names only bytes that were durable before it was sent.
+    fn stands_alone(_: &Entry) -> bool {
+        true
     }
 
     fn gathered(&self, clock: &Clock) -> impl Future<Output = ()> + Send {

@@ -122,10 +122,13 @@ impl<const IN_MEMORY: bool> Contents for Numbers<IN_MEMORY> {
 
     const READS_BACK: bool = !IN_MEMORY;
     const FAILS_FOR_GOOD: bool = IN_MEMORY;
-    const STANDS_ALONE: bool = IN_MEMORY;
 
     fn record(number: &u64) -> Toy {
         Toy::Number(*number)
+    }
+
+    fn stands_alone(_: &u64) -> bool {
+        IN_MEMORY
     }
 
     fn begun(&mut self, _: u64) {}
