@@ -398,7 +398,7 @@ impl Instance {
         let pages: Vec<Option<&[u8]>> = read
             .iter()
             .zip(&*labels)
-            .map(|(bytes, label)| self.medium.index(*label, bytes.as_ref()))
+            .map(|(bytes, label)| self.medium.index(*label, bytes.as_deref()))
             .collect();
         let engine = &mut self.state.lock().engine;
         let step = engine.index_read(search, scratch, &pages);

@@ -25,7 +25,7 @@ use floe_core::layout::tiny::{
 use floe_core::placement::{Handles, Stream};
 use floe_core::tiny::{Flash, Label, PAGE_BYTES, Page, PageAddress, Summary};
 use floe_core::{Address, ZoneId};
-use floe_device::{DeviceError, IoBuf, OpFuture, Placement, SharedDevice};
+use floe_device::{DeviceError, IoBuf, IoData, OpFuture, Placement, SharedDevice};
 use futures::future::join_all;
 
 /// Errors of a write.
@@ -89,6 +89,9 @@ pub(super) struct Medium {
     /// Writes in place of each page in this life. Empty if the engine does not write in place.
     pub(super) versions: Box<[AtomicU16]>,
 }
+
+/// Most pages of one read.
+const RUN_PAGES: usize = 64;
 
 /// The bits of a label's sequence: the cache's life, the zone's life, then 16
 /// bits of the page's version.
@@ -180,17 +183,43 @@ impl Medium {
         reads.into_iter().map(Result::ok).collect()
     }
 
+    /// As [`read_all`](Medium::read_all), for many pages that mostly lie one behind the other.
+    pub(super) async fn read_runs(&self, pages: &[PageAddress]) -> Vec<Option<IoData>> {
+        let follows = |page: &PageAddress, next: &PageAddress| {
+            page.0 + 1 == next.0 && self.flash.zone_of(*page) == self.flash.zone_of(*next)
+        };
+        let runs = pages
+            .chunk_by(follows)
+            .flat_map(|run| run.chunks(RUN_PAGES));
+        let read = join_all(runs.map(|run| self.read_run(run))).await;
+        read.into_iter().flatten().collect()
+    }
+
+    async fn read_run(&self, run: &[PageAddress]) -> Vec<Option<IoData>> {
+        let buf = self.device.allocate(run.len() * PAGE_BYTES);
+        if let Ok(read) = self.device.read(self.address(run[0]), buf).await {
+            let read = read.freeze();
+            let ends = (1..=run.len()).map(|end| end * PAGE_BYTES);
+            return ends
+                .map(|end| Some(read.slice(end - PAGE_BYTES..end)))
+                .collect();
+        }
+        // All but one may be readable.
+        let pages = self.read_all(run).await.into_iter();
+        pages.map(|page| page.map(IoBuf::freeze)).collect()
+    }
+
     /// Verifies a page of index.
-    pub(super) fn index<'a>(&self, label: Label, bytes: Option<&'a IoBuf>) -> Option<&'a [u8]> {
+    pub(super) fn index<'a>(&self, label: Label, bytes: Option<&'a [u8]>) -> Option<&'a [u8]> {
         let bytes = bytes?;
         open_index(self.id, page_id(PageKind::Index, label), bytes).ok()?;
         Some(bytes)
     }
 
     /// Verifies and decodes a page of objects.
-    pub(super) fn objects(&self, label: Label, bytes: Option<IoBuf>) -> Option<Page> {
+    pub(super) fn objects(&self, label: Label, bytes: Option<&[u8]>) -> Option<Page> {
         let id = page_id(PageKind::Objects, label);
-        let objects = decode_objects(self.id, id, &bytes?, self.seed).ok()?;
+        let objects = decode_objects(self.id, id, bytes?, self.seed).ok()?;
         Some(Page::Objects(objects))
     }
 

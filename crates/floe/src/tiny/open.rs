@@ -615,7 +615,7 @@ async fn read_filters(plan: &NemoPlan, medium: &Medium, accepted: &mut Recovery)
         let first = survivor.extent * plan.extent_pages() + plan.sets();
         let count = plan.extent_pages() - plan.sets();
         let pages: Vec<PageAddress> = (first..first + count).map(PageAddress).collect();
-        let read = medium.read_all(&pages).await;
+        let read = medium.read_runs(&pages).await;
         let pages: Vec<&[u8]> = read
             .iter()
             .map_while(|page| page.as_ref().map(|page| &page[..]))
@@ -639,12 +639,12 @@ async fn filters_of_sets(plan: &NemoPlan, medium: &Medium, survivor: &Survivor) 
     let pages: Vec<PageAddress> = (first..first + plan.sets()).map(PageAddress).collect();
     let mut sets = Vec::with_capacity(pages.len());
     for pages in pages.chunks(SETS_AT_ONCE) {
-        for (page, bytes) in pages.iter().zip(medium.read_all(pages).await) {
+        for (page, bytes) in pages.iter().zip(medium.read_runs(pages).await) {
             let label = Label {
                 sequence: survivor.summary.sequence,
                 number: page.0 - first,
             };
-            sets.push(match medium.objects(label, bytes) {
+            sets.push(match medium.objects(label, bytes.as_deref()) {
                 Some(Page::Objects(objects)) => Some(hashes_of(&objects)),
                 Some(Page::Index(_)) | None => None,
             });

@@ -47,7 +47,7 @@ impl Instance {
     /// meanwhile, its label does not match.
     async fn one_of(&self, page: PageAddress, label: Label, random: u64) -> Option<Object> {
         let read = self.medium.read(page).await.ok();
-        let Page::Objects(mut objects) = self.medium.objects(label, read)? else {
+        let Page::Objects(mut objects) = self.medium.objects(label, read.as_deref())? else {
             return None;
         };
         let at = (random >> 32).checked_rem(objects.len() as u64)?;

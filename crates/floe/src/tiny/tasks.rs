@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use floe_core::tiny::{
     Discarded, Due, Durability, Engine as _, Label, Outcome, Page, PageAddress, TaskId, Work,
 };
-use floe_device::IoBuf;
+use floe_device::IoData;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use parking_lot::MutexGuard;
@@ -285,18 +285,18 @@ impl Instance {
         let done = match work {
             Work::Read(pages) => {
                 let read = medium.read_all(&pages).await;
-                let pages = read.into_iter().zip(labels);
+                let pages = read.iter().zip(labels);
                 return Outcome::Read(
                     pages
-                        .map(|(bytes, label)| medium.objects(*label, bytes))
+                        .map(|(bytes, label)| medium.objects(*label, bytes.as_deref()))
                         .collect(),
                 );
             }
             Work::ReadIndex(pages) => {
-                let read = medium.read_all(&pages).await;
+                let read = medium.read_runs(&pages).await;
                 let pages = read.iter().zip(labels);
-                let index = |bytes: &Option<IoBuf>, label| {
-                    let page = medium.index(label, bytes.as_ref());
+                let index = |bytes: &Option<IoData>, label| {
+                    let page = medium.index(label, bytes.as_deref());
                     page.map(|page| Page::Index(page.into()))
                 };
                 return Outcome::Read(pages.map(|(bytes, label)| index(bytes, *label)).collect());

@@ -95,6 +95,18 @@ impl Stripe {
         bytes.map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes))
     }
 
+    /// The byte of each row of a set that has the bit of `column`.
+    fn column_mut(&mut self, set: u32, column: u32) -> impl Iterator<Item = &mut u8> {
+        let first = self.byte(set, 0) + (column / u8::BITS) as usize;
+        let block = self.blocks.get_mut((set / BLOCK_SETS) as usize);
+        let (bytes, row_bytes) = (
+            block.and_then(|block| block.get_mut(first..)),
+            self.row_bytes,
+        );
+        let of_rows = bytes.into_iter();
+        of_rows.flat_map(move |bytes| bytes.iter_mut().step_by(row_bytes))
+    }
+
     fn set(&mut self, set: u32, row: usize, column: u32) {
         let byte = self.byte(set, row) + (column / u8::BITS) as usize;
         if let Some(block) = self.blocks.get_mut((set / BLOCK_SETS) as usize) {
@@ -241,12 +253,10 @@ impl OpenGroup {
         if let Some(stripe) = self.stripes.last_mut() {
             for (set, first) in (0..self.sets).zip((0..).step_by(rows)) {
                 stripe.begin_set(set, self.sets);
-                for row in 0..rows {
-                    let bit = first + row;
-                    let is_set = |byte: &u8| byte >> (bit % 8) & 1 == 1;
-                    if bits.get(bit / 8).is_none_or(is_set) {
-                        stripe.set(set, row, column);
-                    }
+                // Half of the bits are set: a branch on each would be predicted badly.
+                for (bit, out) in (first..first + rows).zip(stripe.column_mut(set, column)) {
+                    let byte = bits.get(bit / 8).copied().unwrap_or(u8::MAX);
+                    *out |= (byte >> (bit % 8) & 1) << (column % u8::BITS);
                 }
             }
         }
