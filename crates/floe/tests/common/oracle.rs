@@ -39,6 +39,8 @@ pub(crate) struct Oracle {
 pub(crate) struct Counts {
     /// Gets while the device had power: without it every get is a miss.
     pub(crate) gets: u64,
+    /// Writes and deletes that were acknowledged.
+    pub(crate) writes: u64,
     pub(crate) hits: u64,
     /// Hits of values above 2 KiB.
     pub(crate) large_hits: u64,
@@ -78,6 +80,7 @@ impl Oracle {
 
     /// The write is acknowledged: only this version is allowed.
     pub(crate) fn acknowledge(&self, key: u64, version: Option<Version>) {
+        self.counts.lock().writes += 1;
         self.keys.lock().insert(key, version.into_iter().collect());
     }
 
