@@ -70,7 +70,7 @@ pub(super) const BENCHES: &[Bench] = &[
     ),
     Bench {
         name: "tiny-steps",
-        about: "The longest step of Nemo, by processor time, on modelled flash that is filled and a fifth of which is written again: a driver holds its lock for one step",
+        about: "The longest step of Nemo, by processor time, on modelled flash that is filled and a fifth of which is written again: a driver holds its lock for one step. The same steps are done twice, and the shorter time of each counts, since a virtual machine counts what its host takes away",
         cargo: &["bench", "--workspace", "--bench", "tiny", "--"],
         full: &["--steps", "--json"],
         quick: &["--steps", "--json", "--quick"],
