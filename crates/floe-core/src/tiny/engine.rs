@@ -42,6 +42,7 @@
 
 use std::any::Any;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use super::nemo::PageFilterShape;
 use super::object::{Object, PageAddress};
@@ -164,7 +165,7 @@ pub enum Page {
     /// Objects of one set or log page.
     Objects(Vec<Object>),
     /// Part of an index, [`PAGE_BYTES`](super::PAGE_BYTES) long.
-    Index(Box<[u8]>),
+    Index(Arc<[u8]>),
 }
 
 /// Identifies a task from `next_task` to `complete`.

@@ -5,6 +5,8 @@
 //! a page that was never written, writes a page that is not at its zone's write
 //! pointer, or writes in place where that is not allowed.
 
+use std::sync::Arc;
+
 use super::engine::{
     Engine, Found, Insert, Outcome, Page, Search, Step, Stripe as _, Task, Work, waves,
 };
@@ -18,7 +20,7 @@ enum Stored {
     #[default]
     Nothing,
     Objects(Box<[Entry]>),
-    Index(Box<[u8]>),
+    Index(Arc<[u8]>),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -350,7 +352,7 @@ impl<E: Engine, W: Watcher> Model<E, W> {
                 // The drive pads a zone that is finished.
                 let zone_end = (self.flash.zone_of(first) + 1) * self.flash.zone_pages;
                 let count = if ends_zone { zone_end - first.0 } else { pages };
-                let blank = Page::Index(Box::default());
+                let blank = Page::Index(Arc::default());
                 let pages = vec![blank; count as usize];
                 self.carry_out(Work::Append { first, pages })
             }

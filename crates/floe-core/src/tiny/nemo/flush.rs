@@ -1,6 +1,7 @@
 //! The state of a flush.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::extents::Extent;
 use crate::tiny::engine::{Page, Task, TaskId, Work};
@@ -109,7 +110,8 @@ fn objects_of(page: &Page) -> &[Object] {
 fn table_bytes(page: &Page) -> u64 {
     match page {
         Page::Objects(objects) => room_bytes::<Object>(objects.capacity()),
-        Page::Index(bytes) => bytes.len() as u64,
+        // Objects that were read together share pages of the index.
+        Page::Index(bytes) => (bytes.len() / Arc::strong_count(bytes)) as u64,
     }
 }
 

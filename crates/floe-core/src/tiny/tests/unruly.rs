@@ -2,6 +2,7 @@
 //! searches are open while zones are evicted, and some reads and writes fail.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -237,7 +238,7 @@ impl<E: Engine> Driver<E> {
                 Outcome::Done
             }
             Work::Seal { first, pages, .. } => {
-                let blank = Page::Index(Box::default());
+                let blank = Page::Index(Arc::default());
                 self.carry_out(Work::Append {
                     first,
                     pages: vec![blank; pages as usize],
