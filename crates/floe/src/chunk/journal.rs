@@ -205,7 +205,12 @@ impl Contents for Notes {
         match note {
             // What they forbid need not be durable.
             Note::Tombstone { .. } | Note::Mark(_) | Note::GenerationFloor { .. } => true,
-            _ => false,
+            Note::ZoneFull { .. }
+            | Note::ZoneClosed { .. }
+            | Note::ZoneDropped { .. }
+            | Note::SlotUse { .. }
+            | Note::UseNoted { .. }
+            | Note::CheckpointEnd { .. } => false,
         }
     }
 
@@ -398,6 +403,25 @@ mod tests {
             live_marks(vec![name, group(5), all, group(7)]),
             [all, group(7)]
         );
+    }
+
+    #[test]
+    fn notes_that_speak_of_other_bytes_need_a_flush() {
+        let life = ZoneLife::new(ZoneId(3), Generation(1));
+        let full = Note::ZoneFull {
+            life,
+            summary_offset: 0,
+            records: 1,
+        };
+        let tombstone = Note::Tombstone {
+            life,
+            hash: KeyHash(1),
+            sequence: floe_core::layout::Sequence(1),
+        };
+        assert!(Notes::stands_alone(&tombstone));
+        assert!(Notes::stands_alone(&Note::Mark(mark(Span::All, 0, 0, 1))));
+        assert!(!Notes::stands_alone(&full));
+        assert!(!Notes::stands_alone(&Note::ZoneDropped { life }));
     }
 
     #[test]

@@ -64,7 +64,7 @@ const LARGE_READS: &[Choice] = &[
 
 pub(super) const POWER: Choice = Choice {
     word: "power",
-    doc: "A power loss: the device is flushed before the acknowledgement.",
+    doc: "A power loss: it is on stable media before the acknowledgement.",
 };
 
 pub(super) const PROCESS: Choice = Choice {

@@ -36,7 +36,7 @@ use end::End;
 use patience::Patience;
 use room::Room;
 use state::{
-    BATCH_MAX, ClassicHead, Connection, Follows, Head, OUTPUT_BYTES_MAX, TURN_MAX,
+    BATCH_MAX, ClassicHead, Connection, Follows, Head, OUTPUT_BYTES_MAX, REQUESTS_MAX, TURN_MAX,
     UNCOUNTED_BYTES_MAX,
 };
 
@@ -181,6 +181,9 @@ where
             }
             if self.replies.len() > OUTPUT_BYTES_MAX {
                 self.settle().await?;
+            }
+            if self.room.requests.is_multiple_of(REQUESTS_MAX) {
+                tokio::task::yield_now().await;
             }
         }
         input.advance(at);

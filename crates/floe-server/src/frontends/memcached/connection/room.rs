@@ -13,10 +13,11 @@ const MANY: usize = 16;
 
 /// The room for the next read. The requests of one read share the cost of a wake-up, of a send,
 /// and of a group of fences. So a client that fills the usual room with requests gets a wide one,
-/// until a read brings little.
+/// until a read brings little. While the client is waited for, nothing of it is held.
 #[derive(Debug, Default)]
 pub(super) struct Room {
     wide: Option<Held>,
+    is_wanted: bool,
     /// Bytes that the last read could bring, and brought.
     last: (usize, usize),
     /// Requests since then.
@@ -24,40 +25,56 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// Sees to it that the next read has room behind `input`.
+    /// Sees to it that there is room behind `input` for the next read. To be called before each
+    /// attempt.
     pub(super) fn make(&mut self, input: &mut BytesMut, memory: &Memory) {
         let (room, len) = self.last;
-        let requests = std::mem::take(&mut self.requests);
-        if self.wide.is_none() && len == room && requests >= MANY {
-            self.wide = memory.try_wide();
-        } else if self.wide.is_some() && len < READ_BYTES / 2 {
-            *input = BytesMut::from(&input[..]);
-            self.wide = None;
+        if len < READ_BYTES / 2 {
+            self.is_wanted = false;
+        } else if len == room && self.requests >= MANY {
+            self.is_wanted = true;
+        }
+        match self.is_wanted {
+            true if self.wide.is_none() => self.wide = memory.try_wide(),
+            true => {}
+            false => self.rest(input),
         }
         let wanted = match self.wide {
             Some(_) => WIDE_READ_BYTES,
             None => READ_BYTES,
         };
         if input.capacity() - input.len() < wanted / 4 {
-            input.reserve(wanted);
+            // A line without an end is short, so this leaves room.
+            input.reserve(wanted.saturating_sub(input.len()).max(wanted / 4));
         }
-        self.last = (input.capacity() - input.len(), 0);
     }
 
-    /// Notes the bytes that the read brought.
-    pub(super) fn was_used(&mut self, len: usize) {
-        self.last.1 = len;
+    /// Gives a wide room back; the client has sent nothing.
+    pub(super) fn rest(&mut self, input: &mut BytesMut) {
+        if self.wide.is_some() {
+            *input = BytesMut::from(&input[..]);
+            self.wide = None;
+        }
+    }
+
+    /// Notes the bytes that a read brought, and that it had room for.
+    pub(super) fn was_used(&mut self, len: usize, room: usize) {
+        self.last = (room, len);
+        self.requests = 0;
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use bytes::BufMut as _;
+    use bytes::{Buf as _, BufMut as _};
     use floe_core::ByteSize;
     use floe_device::Clock;
 
     use super::*;
     use crate::frontends::memcached::config::MemcachedConfig;
+
+    /// Bytes of a request that has not arrived completely.
+    const LEFT: usize = 200;
 
     /// Makes room and reads up to `most` bytes of `requests` requests; returns the room.
     fn read(
@@ -68,10 +85,11 @@ mod tests {
     ) -> usize {
         room.make(input, memory);
         let had = input.capacity() - input.len();
+        assert!(input.capacity() <= WIDE_READ_BYTES, "{}", input.capacity());
         input.put_bytes(b'x', had.min(most));
-        room.was_used(had.min(most));
+        room.was_used(had.min(most), had);
         room.requests = requests;
-        input.clear();
+        input.advance(input.len().saturating_sub(LEFT));
         had
     }
 
@@ -84,26 +102,36 @@ mod tests {
         };
         let memory = Memory::new(&config, Clock::real());
         let (mut input, mut room) = (BytesMut::new(), Room::default());
-        let mut next = |most, requests| read((&mut room, &mut input), &memory, most, requests);
-        let usual = READ_BYTES..2 * READ_BYTES;
-        assert!(usual.contains(&next(READ_BYTES - 1, MANY)));
-        // It was not filled.
-        assert!(usual.contains(&next(usize::MAX, 1)));
-        // It was filled by a value.
-        assert!(usual.contains(&next(usize::MAX, MANY)));
-        assert_eq!(memory.used_bytes(), 0);
-        // It was filled by requests.
-        assert!(next(READ_BYTES, MANY) >= WIDE_READ_BYTES);
+        let usual = READ_BYTES / 4..2 * READ_BYTES;
+        let wide = WIDE_READ_BYTES / 4..WIDE_READ_BYTES + 1;
+        for (most, requests, expected) in [
+            (READ_BYTES / 2, MANY, &usual),
+            // It was not filled.
+            (usize::MAX, 1, &usual),
+            // It was filled by a value.
+            (usize::MAX, MANY, &usual),
+            // It was filled by requests.
+            (READ_BYTES, MANY, &wide),
+            (usize::MAX, MANY, &wide),
+        ] {
+            let had = read((&mut room, &mut input), &memory, most, requests);
+            assert!(expected.contains(&had), "{had}");
+        }
         assert_eq!(memory.used_bytes(), WIDE_READ_BYTES as u64);
 
-        let (mut input, mut room) = (BytesMut::new(), Room::default());
-        let mut other = |most, requests| read((&mut room, &mut input), &memory, most, requests);
-        other(usize::MAX, MANY);
-        assert!(usual.contains(&other(usize::MAX, MANY)), "no memory");
+        let (mut others, mut other) = (BytesMut::new(), Room::default());
+        read((&mut other, &mut others), &memory, usize::MAX, MANY);
+        let had = read((&mut other, &mut others), &memory, usize::MAX, MANY);
+        assert!(usual.contains(&had), "there is no memory: {had}");
 
-        assert!(next(100, 1) > READ_BYTES);
+        // Nothing is held while the client is waited for.
+        room.rest(&mut input);
+        assert_eq!((memory.used_bytes(), input.len()), (0, LEFT));
+        let had = read((&mut room, &mut input), &memory, 100, 1);
+        assert!(wide.contains(&had), "{had}");
         // The last read brought little.
-        assert!(usual.contains(&next(100, 1)));
+        let had = read((&mut room, &mut input), &memory, 100, 1);
+        assert!(usual.contains(&had), "{had}");
         assert_eq!(memory.used_bytes(), 0);
     }
 }

@@ -24,6 +24,9 @@ pub(super) const OUTPUT_BYTES_MAX: usize = 256 << 10;
 /// connections: the size of a read buffer.
 pub(super) const UNCOUNTED_BYTES_MAX: usize = READ_BYTES;
 
+/// Requests, also those that memory serves, before other tasks of the thread run.
+pub(super) const REQUESTS_MAX: usize = 1024;
+
 /// Operations that begin before other tasks of the thread run.
 pub(super) const TURN_MAX: usize = 64;
 

@@ -92,13 +92,16 @@ where
             listed,
             ..
         } = self;
-        room.make(input, &context.frontend.memory);
         patience.rounds = patience.rounds.wrapping_add(1);
         let mut is_first = true;
         let read = std::future::poll_fn(|task| {
+            room.make(input, &context.frontend.memory);
+            let had_room = input.capacity() - input.len();
             if let Poll::Ready(read) = poll_read_buf(Pin::new(&mut *stream), task, input) {
-                return Poll::Ready(read.map_err(End::Broken));
+                let noted = read.inspect(|len| room.was_used(*len, had_room));
+                return Poll::Ready(noted.map_err(End::Broken));
             }
+            room.rest(input);
             let already_armed = std::mem::take(&mut is_first) && patience.is_armed;
             match already_armed {
                 true => Poll::Pending,
@@ -110,7 +113,6 @@ where
             len => {
                 listed.note_requests(context.now_unix_s());
                 context.counters.read_bytes.add(len as u64);
-                room.was_used(len);
                 Ok(())
             }
         }
