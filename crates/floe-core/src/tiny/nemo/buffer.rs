@@ -2,6 +2,7 @@
 
 use super::hashes::Homes;
 use crate::hash::KeyHash;
+use crate::tiny::engine::Discarded;
 use crate::tiny::object::{Object, PAGE_ROOM_BYTES};
 use crate::tiny::statistics::{payload_bytes, room_bytes};
 
@@ -253,28 +254,29 @@ impl SetGroup {
         object
     }
 
-    /// Frees what the next `count` sets of an earlier generation hold. Returns false if none is
-    /// left.
-    pub(super) fn free(&mut self, count: u32) -> bool {
+    /// What the next `count` sets of an earlier generation hold, to drop. `None` if none is left.
+    pub(super) fn free(&mut self, count: u32) -> Option<Discarded> {
         let end = self.freed.saturating_add(count).min(self.sets.len() as u32);
-        let is_left = self.freed < end;
-        for home in self.freed..end {
-            self.begin_set(home);
+        if self.freed == end {
+            return None;
         }
+        let sets = self.freed..end;
         self.freed = end;
-        is_left
+        let old = sets.filter_map(|home| self.begin_set(home));
+        Some(Discarded::new(old.collect::<Vec<Set>>()))
     }
 
-    /// Frees what a set of an earlier generation holds.
-    fn begin_set(&mut self, home: u32) {
+    /// Empties a set of an earlier generation; returns what it held.
+    fn begin_set(&mut self, home: u32) -> Option<Set> {
         let summary = &mut self.summaries[home as usize];
         if summary.generation == self.generation {
-            return;
+            return None;
         }
         *summary = SetSummary::empty(self.generation);
         let old = std::mem::take(&mut self.sets[home as usize]);
         self.table_bytes -= old.table_bytes();
         self.payload_bytes -= payload_bytes(&old.objects);
+        Some(old)
     }
 
     fn add(&mut self, home: u32, object: Object, other: Option<u32>) {
@@ -283,7 +285,7 @@ impl SetGroup {
             other: other.unwrap_or(NO_SET),
             stored_bytes: object.stored_bytes() as u16,
         };
-        self.begin_set(home);
+        drop(self.begin_set(home));
         self.objects += 1;
         self.used_bytes += u64::from(mark.stored_bytes);
         self.payload_bytes += payload_bytes([&object]);
@@ -349,7 +351,7 @@ impl SetGroup {
                 self.add(home, object, homes.other_than(home));
                 return Ok(());
             }
-            self.begin_set(home);
+            drop(self.begin_set(home));
             self.summaries[home as usize].stuck_bytes = needed as u16;
         }
         Err(object)

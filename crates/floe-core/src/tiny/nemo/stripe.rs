@@ -9,7 +9,7 @@ use super::hashes::Homes;
 use super::known_absent::KnownAbsent;
 use super::live_sample::Sample;
 use crate::hash::KeyHash;
-use crate::tiny::engine::{Accepted, Insert, Stripe};
+use crate::tiny::engine::{Accepted, Discarded, Insert, Stripe};
 use crate::tiny::object::Object;
 use crate::tiny::statistics::Statistics;
 
@@ -240,11 +240,12 @@ impl NemoStripe {
         true
     }
 
-    /// Frees some memory of the set-group that was sealed last. Returns false if there is none.
-    pub(super) fn free_some(&mut self) -> bool {
+    /// Some memory of the set-group that was sealed last, to drop: an allocator that returns it to
+    /// the kernel takes its time. `None` if there is none.
+    pub(super) fn free_some(&mut self) -> Option<Discarded> {
         /// Sets that a piece of work frees.
         const SETS: u32 = 16;
-        self.spare.as_mut().is_some_and(|spare| spare.free(SETS))
+        self.spare.as_mut()?.free(SETS)
     }
 
     /// Ends the sealed set-group: it is on flash, or was dropped. Its memory is for the next one.

@@ -194,7 +194,10 @@ impl Nemo {
             Phase::Filters { .. } => self.make_filters(),
             Phase::Idle | Phase::Room | Phase::Seal { .. } => false,
         };
-        (advanced || stripe.free_some()).then(Discarded::nothing)
+        match advanced {
+            true => Some(Discarded::nothing()),
+            false => stripe.free_some(),
+        }
     }
 
     /// True if hot objects may still be written back.
