@@ -17,7 +17,7 @@
 //!   search of the filters.
 //! * Two threads on two instances, beside one thread and beside a loop without engines.
 //! * With `--steps` alone: the longest call of each kind of Nemo's, by CPU time, with set-groups
-//!   of 4, 128 and 1,077 MiB. A driver holds its lock for one call.
+//!   of 4, 32, 128 and 1,077 MiB. A driver holds its lock for one call.
 //!
 //! Every row is one JSON object or, without `--json`, one line of text.
 

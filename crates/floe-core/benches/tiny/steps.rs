@@ -198,8 +198,8 @@ pub(crate) fn steps(options: &Options) {
         filter_kind: FilterKind::Fingerprints,
         ..NemoConfig::default()
     };
-    // The last two have too few to fill an index group, which would take hours. Its pages are
-    // made one by one, whatever their number.
+    // The last two flash sizes have too few set-groups to fill an index group, which would take
+    // hours. The engine makes the pages of an index group one by one.
     for (mib, set_groups, name, config) in [
         (4, 250, "Bloom filters", &bloom),
         (4, 250, "fingerprints", &fingerprints),

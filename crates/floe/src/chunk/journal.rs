@@ -203,7 +203,7 @@ impl Contents for Notes {
 
     fn stands_alone(note: &Note) -> bool {
         match note {
-            // What they forbid need not be durable.
+            // These notes forbid values, and recovery obeys them whether a value is durable or not.
             Note::Tombstone { .. } | Note::Mark(_) | Note::GenerationFloor { .. } => true,
             Note::ZoneFull { .. }
             | Note::ZoneClosed { .. }

@@ -2,7 +2,7 @@
 //!
 //! `cargo bench -p floe-eval --bench s3 -- --floe PATH [--quick] [--json] [--folder PATH]
 //! [--only NAME] [--objects '4 KiB'] [--far] [--ring]`; `cargo xtask bench s3` builds Floe and says
-//! where it is. `wrk` sends each peer as many requests as that can answer. Then each peer gets
+//! where it is. `wrk` sends each peer as many requests as the peer can answer. Then each peer gets
 //! requests at the same rate. With `--far` Floe is measured in front of an S3 service that is 20 ms away, and with
 //! `--ring` three nodes are, behind HAProxy.
 //!

@@ -254,7 +254,8 @@ impl SetGroup {
         object
     }
 
-    /// What the next `count` sets of an earlier generation hold, to drop. `None` if none is left.
+    /// Takes the content of the next `count` sets of an earlier generation, for the caller to drop.
+    /// Returns `None` if no such set is left.
     pub(super) fn free(&mut self, count: u32) -> Option<Discarded> {
         let end = self.freed.saturating_add(count).min(self.sets.len() as u32);
         if self.freed == end {

@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::extents::Extent;
 use super::filters::{Probe, Shape, probe_page};
@@ -433,7 +434,7 @@ impl Index {
 
     /// The page of a set of the open group, which is full, and the number of objects of which
     /// fingerprints were built. The page is kept if memory is to have it.
-    pub(super) fn page(&mut self, set: u32) -> (Box<[u8]>, usize) {
+    pub(super) fn page(&mut self, set: u32) -> (Arc<[u8]>, usize) {
         let kept = self.has_page_filters && !self.open.shape.page_filter.exists();
         let shape = self.open.shape.of_pages();
         let coming = self.coming.get_or_insert_with(|| Coming {

@@ -1,5 +1,7 @@
 //! The open index group.
 
+use std::sync::Arc;
+
 use super::filters::{MatchSink, Probe, Shape, Word};
 use super::fingerprints::{Layout, Maker, STRIPE_COLUMNS};
 use super::hashes::Rows;
@@ -345,9 +347,9 @@ impl OpenGroup {
     }
 
     /// The page of a set. Its fingerprints must have been built.
-    pub(super) fn page(&self, set: u32) -> Box<[u8]> {
-        let mut page = vec![0; PAGE_BYTES].into_boxed_slice();
-        self.write_page(set, &mut page);
+    pub(super) fn page(&self, set: u32) -> Arc<[u8]> {
+        let mut page: Arc<[u8]> = std::iter::repeat_n(0, PAGE_BYTES).collect();
+        self.write_page(set, Arc::make_mut(&mut page));
         page
     }
 

@@ -1,5 +1,7 @@
 //! The filters of one set, for benchmarks and fuzzing.
 
+use std::sync::Arc;
+
 use super::FilterKind;
 use super::filters::{Probe, Shape, Word, WordSink, columns_with, filter_bits, probe_page};
 use super::fingerprints;
@@ -13,7 +15,7 @@ use crate::tiny::object::{PAGE_BYTES, PAGE_ROOM_BYTES};
 #[derive(Clone, Debug)]
 pub struct SetFilters {
     shape: Shape,
-    pages: Vec<Box<[u8]>>,
+    pages: Vec<Arc<[u8]>>,
 }
 
 impl SetFilters {

@@ -240,8 +240,9 @@ impl NemoStripe {
         true
     }
 
-    /// Some memory of the set-group that was sealed last, to drop: an allocator that returns it to
-    /// the kernel takes its time. `None` if there is none.
+    /// Takes some memory of the set-group that was sealed last, for the caller to drop without the
+    /// lock: the allocator may return it to the kernel, which takes long. Returns `None` if there
+    /// is none.
     pub(super) fn free_some(&mut self) -> Option<Discarded> {
         /// Sets that a piece of work frees.
         const SETS: u32 = 16;

@@ -519,7 +519,7 @@ impl Nemo {
         let mut objects = 0;
         while self.flush.made < end && objects < PIECE_OBJECTS {
             let (page, made) = self.index.page(self.flush.made);
-            self.flush.pages.push(Page::Index(page.into()));
+            self.flush.pages.push(Page::Index(page));
             // A page takes as long as some objects with their filters.
             objects += PIECE_OBJECTS / 8 + made;
             self.flush.made += 1;
