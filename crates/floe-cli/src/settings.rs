@@ -172,7 +172,7 @@ impl Plan {
         let chunk_size_is_default = !effective.is_given("object.chunk_size");
         let (origin, origin_is_default) = origin(request, effective)?;
         let server = frontends::config(effective, origin_is_default, &request.places.data_dir)?;
-        check_events(&object, &server)?;
+        check_events(&object, &server, origin.kind)?;
         let tiny: TinySettings = effective.section("tiny")?;
         check_admission("tiny", &tiny.admission)?;
         // Only memcached's items are tiny objects.
@@ -316,8 +316,19 @@ fn object(
     Ok(object)
 }
 
-/// Mode `events` needs a place where notifications arrive.
-fn check_events(object: &ObjectConfig, server: &ServerConfig) -> Result<(), Failure> {
+/// Mode `events` needs a place where notifications arrive, and a queue an origin that has some.
+fn check_events(
+    object: &ObjectConfig,
+    server: &ServerConfig,
+    origin: OriginKind,
+) -> Result<(), Failure> {
+    let events = server.events.as_ref();
+    if origin != OriginKind::S3 && events.is_some_and(|events| !events.queue.is_empty()) {
+        return Err(Failure::usage(format!(
+            "an origin of kind {origin:?} has no queue for events.queue; only an S3 service has"
+        ))
+        .cure("set origin.kind = \"s3\", or leave events.queue out"));
+    }
     let of_rules = object.rules.iter().filter_map(|rule| rule.consistency);
     let mut modes = of_rules.chain([object.consistency]);
     match modes.any(|mode| mode == Consistency::Events) && server.events.is_none() {

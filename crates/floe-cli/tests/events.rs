@@ -108,13 +108,18 @@ fn an_address_for_others_needs_a_token() {
     run(folder.path(), &elsewhere).expect(2, &["events.queue", "only an S3 service"]);
     let useless = ["serve", "--events-token", TOKEN];
     run(folder.path(), &useless).expect(2, &["events.listen"]);
+    // They are refused before anything is opened.
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
 #[test]
 fn nats_is_an_only_source_with_one_identity() {
     let folder = tempfile::tempdir().unwrap();
+    // Files are read once the frontends listen, which other tests on their addresses must not prevent.
+    let ports = ["--s3-listen=127.0.0.1:0", "--memcached-listen=off"];
+    let ports = [&ports[..], &["--admin-listen=127.0.0.1:0"]].concat();
     let serve = |settings: &[&str], causes: &[&str]| {
-        run(folder.path(), &[&["serve"], settings].concat()).expect(2, causes);
+        run(folder.path(), &[&["serve"], &ports[..], settings].concat()).expect(2, causes);
     };
     let server = ["--events-nats", "nats://127.0.0.1:1"];
     let subject = ["--events-nats-subject", "floe.data"];
