@@ -3,7 +3,6 @@
 //!
 //! Two clients send fences. One task collects the queued ones, writes them and
 //! announces the highest durable number, as in `tiny/journal.rs`.
-//! says up to which number all is durable; as `tiny/journal.rs` does it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -21,7 +21,7 @@ use crate::s3_access_log::Logged;
 use crate::support::origin::forwarded_bytes;
 use crate::support::signer::{Payload, Signer};
 use crate::support::{
-    ACCESS_KEY, MemoryOrigin, Reply, Rig, SECRET_KEY, pattern, rig_of, rig_with, send,
+    ACCESS_KEY, MemoryOrigin, Reply, Rig, SECRET_KEY, loopback, pattern, rig_of, rig_with, send,
 };
 
 /// When every object of a [`MemoryOrigin`] was written.
@@ -554,6 +554,7 @@ async fn the_access_log_names_accepted_keys_only() {
 #[tokio::test]
 async fn settings_that_no_origin_can_serve_are_refused() {
     let mut base = S3Config {
+        listen: loopback(),
         credentials: SignedBy::Client,
         ..S3Config::default()
     };
