@@ -241,6 +241,8 @@ pub(crate) fn run(case: &Case, peers: &mut [Peer]) -> Result<Vec<Value>, AnyErro
 /// again, slowly, so that gets are compared on equal contents.
 fn burst(case: &Case, peer: &mut Peer, values: &Values) -> Result<(Measured, f64), AnyError> {
     const PASSES: u32 = 8;
+    /// After this time a peer has what it has.
+    const PATIENCE: Duration = Duration::from_secs(60);
     const STEP: usize = 512;
     // Of the tiny ones about 30 MB a second in the first pass, half as much in
     // each further one: somewhere there everybody keeps up.
@@ -258,12 +260,23 @@ fn burst(case: &Case, peer: &mut Peer, values: &Values) -> Result<(Measured, f64
     };
     let mut missing = missing(peer, &gets(&keys), values)?;
     let missing_percent = 100.0 * missing.len() as f64 / keys.len() as f64;
+    let end = Instant::now() + PATIENCE;
     for pass in 0..PASSES {
         if missing.len() * 100 <= keys.len() || !peer.has_flash {
             break;
         }
+        if Instant::now() > end {
+            eprintln!(
+                "rivals: {} is not waited for any longer: gets ask for the keys that it has",
+                peer.name
+            );
+            break;
+        }
         let mut client = Client::new(peer.connect()?, values)?;
         for step in missing.chunks(STEP) {
+            if Instant::now() > end {
+                break;
+            }
             let sets: Vec<Request> = step
                 .iter()
                 .map(|&key| case.request(Ask::Set, key))
