@@ -266,10 +266,12 @@ impl Progress {
     async fn wait_for(&self, number: u64) -> bool {
         loop {
             let news = self.news.notified();
+            let is_reached = self.written.load(SeqCst) >= number;
+            // Loaded after the number, since a failed group is noted before its number.
             if self.broken.load(SeqCst) {
                 return false;
             }
-            if self.written.load(SeqCst) >= number {
+            if is_reached {
                 return true;
             }
             if self.ended.load(SeqCst) {
