@@ -320,6 +320,13 @@ pub trait Device: Send + Sync + fmt::Debug + 'static {
     /// on stable media.
     fn flush(&self) -> OpFuture<()>;
 
+    /// Ends operations that the medium has carried out, also those of other threads, which may be
+    /// busy. False if the device has no rings: then its operations may rely on the runtime in which
+    /// they begin.
+    fn reap(&self) -> bool {
+        false
+    }
+
     /// The state of every zone, in order.
     fn report(&self) -> OpFuture<Vec<ZoneReport>>;
 
@@ -378,6 +385,10 @@ macro_rules! answered_below {
 
         fn drives(&self) -> Vec<$crate::contract::DriveStatus> {
             self.below.drives()
+        }
+
+        fn reap(&self) -> bool {
+            self.below.reap()
         }
 
         fn media_statistics(&self) -> Option<floe_core::ssd::Statistics> {

@@ -8,6 +8,7 @@
 mod guest;
 
 use std::cell::RefCell;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{self, Poll};
 
@@ -26,6 +27,17 @@ thread_local! {
 #[derive(Clone, Debug)]
 pub struct Context(Handle);
 
+/// While it lives, a thread has a runtime of its own.
+#[must_use = "the thread has its own runtime until this is dropped"]
+#[derive(Debug)]
+pub struct OwnThread(PhantomData<*const ()>);
+
+impl Drop for OwnThread {
+    fn drop(&mut self) {
+        OWN.set(None);
+    }
+}
+
 impl Context {
     /// That of the caller.
     ///
@@ -35,11 +47,13 @@ impl Context {
         Context(Handle::current())
     }
 
-    /// Makes this runtime the own one of the calling thread: the requests to origins of reads
-    /// that the thread polls run on it. Reads that have not ended when the runtime ends fail, or
-    /// begin again.
-    pub fn own_this_thread(self) {
+    /// Makes this runtime the own one of the calling thread, until the guard is dropped: the
+    /// requests to origins of reads that the thread polls run on it, and the journal's writes that
+    /// it begins. Reads that have not ended when the runtime ends fail, or begin again. It must be
+    /// a runtime with I/O and time that this thread drives.
+    pub fn own_this_thread(self) -> OwnThread {
         OWN.set(Some(self));
+        OwnThread(PhantomData)
     }
 
     /// The own runtime of this thread, if it has one.

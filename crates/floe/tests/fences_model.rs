@@ -16,17 +16,9 @@ use shuttle::thread;
 mod order;
 
 /// The module that the kernel imports.
-mod lock {
-    /// The checker's lock with the production lock's interface.
-    #[derive(Debug, Default)]
-    pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
-
-    impl<T> Mutex<T> {
-        pub(crate) fn lock(&self) -> shuttle::sync::MutexGuard<'_, T> {
-            self.0.lock().unwrap()
-        }
-    }
-}
+#[allow(dead_code, unused_imports)]
+#[path = "common/model_lock.rs"]
+mod lock;
 
 /// A fence: its number and its client.
 type Fence = (u64, u32);
@@ -68,7 +60,7 @@ impl World {
         }
     }
 
-    /// The journal's task: makes all queued fences durable together.
+    /// The journal's work: makes all queued fences durable together.
     fn write_groups(&self, inbox: &Receiver<Fence>) {
         while let Ok(first) = inbox.recv() {
             let mut group = vec![first];

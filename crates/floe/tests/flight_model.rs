@@ -32,20 +32,10 @@ mod version {
     }
 }
 
-mod lock {
-    /// The checker's lock with the production lock's interface.
-    #[derive(Debug, Default)]
-    pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
-
-    impl<T> Mutex<T> {
-        pub(crate) fn new(value: T) -> Self {
-            Mutex(shuttle::sync::Mutex::new(value))
-        }
-        pub(crate) fn lock(&self) -> shuttle::sync::MutexGuard<'_, T> {
-            self.0.lock().unwrap()
-        }
-    }
-}
+/// The module that the kernel imports.
+#[allow(dead_code, unused_imports)]
+#[path = "common/model_lock.rs"]
+mod lock;
 
 const CHUNK: ChunkId = ChunkId { chunk: 3 };
 const PIECES: u8 = 5;

@@ -388,11 +388,15 @@ fn the_fences_of_a_batch_share_a_group() {
             let mut puts = Vec::new();
             for number in first..first + 4 {
                 let mut put = Box::pin(put(&store, number, b"new"));
-                assert!(futures::poll!(&mut put).is_pending(), "it needs a fence");
-                puts.push(put);
+                if futures::poll!(&mut put).is_pending() {
+                    puts.push(put);
+                }
                 clock.sleep(Duration::from_micros(50)).await;
             }
-            drop(batch);
+            assert_eq!(puts.len(), if batch.is_some() { 4 } else { 0 });
+            if let Some(batch) = batch {
+                batch.end();
+            }
             futures::future::join_all(puts).await;
             first += 4;
             let after = store.stats();

@@ -58,6 +58,15 @@ impl Engine {
         self.rings.as_ref()?.home(&self.threads)
     }
 
+    /// Ends requests that the kernel has carried out, on the rings of all threads; false if there
+    /// are no rings.
+    pub(crate) fn reap(&self) -> bool {
+        if let Some(rings) = &self.rings {
+            rings.turn(&self.threads);
+        }
+        self.rings.is_some()
+    }
+
     /// A buffer with stale content from the arena, if it has any left, or else zeros.
     pub(crate) fn allocate(&self, len: usize) -> IoBuf {
         let arena = self.open_file().arena.as_ref();

@@ -113,6 +113,10 @@ impl Device for FileDevice {
         self.engine.describe()
     }
 
+    fn reap(&self) -> bool {
+        self.engine.reap()
+    }
+
     fn allocate(&self, len: usize) -> IoBuf {
         self.engine.allocate(len)
     }

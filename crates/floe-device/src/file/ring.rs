@@ -474,6 +474,13 @@ impl Family {
         own.len() < before
     }
 
+    /// Submits and reaps on every ring.
+    pub(super) fn turn(&self, threads: &Arc<Threads>) {
+        for ring in self.all() {
+            ring.turn(threads);
+        }
+    }
+
     /// Blocks until no request is in flight on any ring.
     pub(super) fn drain(&self, threads: &Arc<Threads>) {
         for ring in self.all() {

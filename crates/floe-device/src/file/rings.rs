@@ -119,6 +119,11 @@ impl Rings {
         });
     }
 
+    /// Submits and reaps on every ring.
+    pub(super) fn turn(&self, threads: &Arc<Threads>) {
+        self.family.turn(threads);
+    }
+
     /// Blocks until no request is in flight on any ring.
     pub(super) fn drain(&self, threads: &Arc<Threads>) {
         self.family.drain(threads);

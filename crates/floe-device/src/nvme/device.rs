@@ -107,6 +107,10 @@ impl Device for NvmeDevice {
         self.description.clone()
     }
 
+    fn reap(&self) -> bool {
+        self.engine.reap()
+    }
+
     fn read(&self, at: Address, mut buf: IoBuf) -> OpFuture<IoBuf> {
         let operations = &*self.operations;
         self.start(Operation::Read, at.zone, || {

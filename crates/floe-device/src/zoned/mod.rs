@@ -91,6 +91,10 @@ impl Device for ZonedDevice {
         format!("zoned {}", self.engine.describe())
     }
 
+    fn reap(&self) -> bool {
+        self.engine.reap()
+    }
+
     fn allocate(&self, len: usize) -> IoBuf {
         self.engine.allocate(len)
     }

@@ -64,7 +64,7 @@ fn thread(name: String, runtime: Runtime, start: Start, shutdown: &Shutdown) -> 
     let thread = std::thread::Builder::new().name(name);
     thread.spawn(move || {
         runtime.block_on(async {
-            Context::here().own_this_thread();
+            let _own = Context::here().own_this_thread();
             tokio::select! {
                 biased;
                 () = start() => {}

@@ -1,6 +1,6 @@
 //! Tombstones made durable: the chunk engine's notes in the metadata log.
 //!
-//! A panic in the log's task poisons the engine: every write, and every delete of a
+//! A panic in the log's work poisons the engine: every write, and every delete of a
 //! value that may be on flash, fails from then on. Lookups go on.
 
 use std::collections::{BTreeMap, HashMap};
@@ -43,7 +43,7 @@ impl LogSuperblock for Superblock {
     }
 }
 
-/// A handle to the journal's task.
+/// A handle to the journal.
 #[derive(Debug)]
 pub(crate) struct Journal {
     queue: Queue<Notes>,
@@ -69,7 +69,7 @@ pub(crate) struct Checkpoint {
 }
 
 impl Journal {
-    /// Begins a journal with `checkpoint`, and starts the task that owns it.
+    /// Begins a journal with `checkpoint`, and starts its keeper.
     pub(crate) async fn begin(
         start: Start<Superblock>,
         states: Arc<ZoneStates>,
@@ -167,7 +167,7 @@ impl Journal {
         &self.counters
     }
 
-    /// Waits until everything sent so far is written, and ends the task.
+    /// Waits until everything sent so far is written, and ends the journal.
     pub(crate) async fn close(&self) {
         let closed = self
             .queue
@@ -196,6 +196,7 @@ impl Contents for Notes {
 
     const READS_BACK: bool = true;
     const FAILS_FOR_GOOD: bool = false;
+    const WAITERS_WRITE: bool = false;
 
     fn record(note: &Note) -> Note {
         *note

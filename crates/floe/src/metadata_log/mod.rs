@@ -6,7 +6,11 @@
 //! | `zones.rs` | the two zones: appends, checkpoints, the copy of the superblock |
 //! | `reader.rs` | reading a log block by block |
 //! | `scan.rs` | finding the zone that holds when a cache is opened |
-//! | `queue.rs` | the task that owns a log: group commit, moves to the other zone |
+//! | `contents.rs` | the records, as an engine sees them |
+//! | `queue.rs`, `receipt.rs`, `batch.rs` | sending requests, waiting for them, and those that belong together |
+//! | `owner.rs` | the owner of a log: group commit, moves to the other zone |
+//! | `combiner.rs`, `shared.rs` | waiters do its work on their own threads |
+//! | `keeper.rs`, `start.rs` | the task that drives the log when no waiter does |
 //!
 //! One zone is active. It begins with a superblock and a *checkpoint*: all live
 //! records at that time. Appended records follow. When the zone is full, or an
@@ -17,9 +21,18 @@
 //! Must not depend on: the meaning of a record. The engine knows which records
 //! are live ([`Contents`]).
 
+mod batch;
+mod combiner;
+mod contents;
+mod keeper;
+mod lock;
+mod owner;
 mod queue;
 mod reader;
+mod receipt;
 mod scan;
+mod shared;
+mod start;
 mod zones;
 
 #[cfg(test)]
@@ -29,9 +42,13 @@ use floe_core::ZoneId;
 use floe_core::layout::{JournalChain, JournalRecord, LayoutError};
 use floe_device::DeviceError;
 
-pub(crate) use queue::{Contents, Demand, Place, Queue, Receipt, Start, Written, group_bytes};
+pub(crate) use batch::Batch;
+pub(crate) use contents::{Contents, Demand, Written};
+pub(crate) use queue::{Place, Queue, group_bytes};
 pub(crate) use reader::{Damage, Reader};
+pub(crate) use receipt::Receipt;
 pub(crate) use scan::{FindError, Found, newest, superblocks};
+pub(crate) use start::Start;
 
 /// The metadata zones.
 pub(crate) const METADATA: [ZoneId; 2] = [ZoneId(0), ZoneId(1)];

@@ -1,5 +1,7 @@
 //! The two metadata zones, and the end of the active one.
 
+use std::sync::Arc;
+
 use floe_core::ZoneId;
 use floe_core::chunk::Durability;
 use floe_core::layout::{JOURNAL_HEADER_BYTES, JournalChain, JournalRecord};
@@ -77,6 +79,11 @@ impl<S: LogSuperblock> Log<S> {
         };
         log.begin_zone(zone, records).await?;
         Ok(log)
+    }
+
+    /// The device of the log.
+    pub(super) fn device(&self) -> SharedDevice {
+        Arc::clone(&self.device)
     }
 
     /// Bytes written to the active zone.

@@ -14,11 +14,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use floe_core::layout::tiny::{Fence, TinyNote, TinySuperblock};
 use floe_core::layout::{JournalChain, LayoutError};
-use floe_device::Clock;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::batch::{Batches, TinyBatch};
+use super::batch::TinyBatch;
 use super::fences::{FENCE_BYTES, FenceBounds};
 use super::order::Order;
 use crate::error::CacheError;
@@ -51,17 +50,16 @@ impl LogSuperblock for TinySuperblock {
     }
 }
 
-/// A handle to the journal's task.
+/// A handle to the journal.
 #[derive(Debug)]
 pub(super) struct Journal {
     queue: Queue<Notes>,
-    batches: Arc<Batches>,
     order: Order,
     progress: Arc<Progress>,
 }
 
 impl Journal {
-    /// Begins a journal with `entries`, and starts the task that owns it.
+    /// Begins a journal with `entries`, and starts its keeper.
     pub(super) async fn begin(
         start: Start<TinySuperblock>,
         entries: &[Entry],
@@ -75,15 +73,12 @@ impl Journal {
             sealing: BTreeMap::new(),
             unfenced: false,
             bounds,
-            batches: Arc::default(),
             progress: Arc::clone(&progress),
         };
-        let batches = Arc::clone(&notes.batches);
         notes.keep(entries);
         let (queue, task) = start.begin(notes.checkpoint().collect(), notes).await?;
         let journal = Journal {
             queue,
-            batches,
             order: Order::default(),
             progress,
         };
@@ -92,7 +87,7 @@ impl Journal {
 
     /// Begins a batch of writes.
     pub(super) fn batch(&self) -> TinyBatch {
-        self.batches.begin()
+        TinyBatch::of(self.queue.batch())
     }
 
     /// A place in the queue; waits while there is none.
@@ -236,7 +231,7 @@ impl Live {
     }
 }
 
-/// The progress of the task.
+/// The progress of the journal.
 #[derive(Debug, Default)]
 struct Progress {
     /// Number of the last fence that is durable, or never will be.
@@ -247,7 +242,7 @@ struct Progress {
     unfenced: AtomicBool,
     /// Everything that was written without a fence is on flash.
     is_complete: AtomicBool,
-    /// There is no task any more.
+    /// The journal has ended.
     ended: AtomicBool,
     /// Memory of the fences that may hold, and of those that wait.
     memory_bytes: AtomicU64,
@@ -295,7 +290,6 @@ struct Notes {
     /// Writes have no fences.
     unfenced: bool,
     bounds: Arc<[Arc<FenceBounds>]>,
-    batches: Arc<Batches>,
     progress: Arc<Progress>,
 }
 
@@ -379,6 +373,7 @@ impl Contents for Notes {
     const READS_BACK: bool = false;
     // An object that was noted may be replaced without another note.
     const FAILS_FOR_GOOD: bool = true;
+    const WAITERS_WRITE: bool = true;
 
     fn record(entry: &Entry) -> TinyNote {
         match entry {
@@ -390,10 +385,6 @@ impl Contents for Notes {
     /// A note names only bytes that were durable before it was sent.
     fn stands_alone(_: &Entry) -> bool {
         true
-    }
-
-    fn gathered(&self, clock: &Clock) -> impl Future<Output = ()> + Send {
-        self.batches.end(clock)
     }
 
     fn begun(&mut self, _: u64) {
@@ -443,7 +434,7 @@ impl Contents for Notes {
     }
 }
 
-/// The task has ended.
+/// The journal has ended.
 impl Drop for Notes {
     fn drop(&mut self) {
         self.progress.ended.store(true, SeqCst);

@@ -20,7 +20,7 @@
 //!
 //! **A panic in an engine's task poisons that instance**: what its memory knows may
 //! be inconsistent, so gets, puts, deletes and flushes of its keys fail with
-//! [`CacheError::Poisoned`]. A panic in the journal's task fails every put and
+//! [`CacheError::Poisoned`]. A panic in the journal's work fails every put and
 //! delete that needs a fence; gets go on.
 
 mod batch;

@@ -7,6 +7,7 @@
 //! log must detect the loss, except of a last block without its second copy.
 
 mod flash;
+mod waiters;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -28,10 +29,13 @@ use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
+use tokio::task::JoinHandle;
 
-use super::queue::{QUIET_TIME, start};
+use super::keeper::{QUIET_TIME, TICK};
+use super::start::start;
 use super::zones::Log;
 use super::*;
+use crate::error::CacheError;
 use flash::{Change, Faults, Flash, Rates};
 
 /// A number is live until so many newer ones were sent: a checkpoint of a few blocks.
@@ -109,6 +113,9 @@ impl LogSuperblock for ToySuperblock {
     }
 }
 
+/// A number that no log can write.
+const PANICS: u64 = u64::MAX;
+
 /// The live numbers, in memory or read back: the engines do both.
 struct Numbers<const IN_MEMORY: bool> {
     live: Vec<u64>,
@@ -122,6 +129,7 @@ impl<const IN_MEMORY: bool> Contents for Numbers<IN_MEMORY> {
 
     const READS_BACK: bool = !IN_MEMORY;
     const FAILS_FOR_GOOD: bool = IN_MEMORY;
+    const WAITERS_WRITE: bool = IN_MEMORY;
 
     fn record(number: &u64) -> Toy {
         Toy::Number(*number)
@@ -134,6 +142,7 @@ impl<const IN_MEMORY: bool> Contents for Numbers<IN_MEMORY> {
     fn begun(&mut self, _: u64) {}
 
     fn gather(&mut self, numbers: &mut Vec<u64>) {
+        assert!(!numbers.contains(&PANICS), "as a test wants it");
         self.newest = numbers.last().map_or(self.newest, |newest| *newest);
         self.live.extend(&*numbers);
     }
@@ -392,7 +401,7 @@ impl Run {
                 };
                 let group: Vec<u64> = (self.sent + 1..).take(count).collect();
                 self.sent += count as u64;
-                let place = queue.place().await.expect("the task runs");
+                let place = queue.place().await.expect("it is open");
                 sent.push((place.send(group.clone()), group));
             }
             for (receipt, group) in sent {

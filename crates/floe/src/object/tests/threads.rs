@@ -30,7 +30,7 @@ fn a_read_asks_the_origin_on_the_thread_that_polls_it() {
     });
     let serve = move || {
         own().block_on(async {
-            Context::here().own_this_thread();
+            let _own = Context::here().own_this_thread();
             for _ in 0..2 {
                 let bytes = context.run(read(&cache, None)).await.unwrap();
                 assert_eq!(bytes, pattern(5000));
@@ -58,7 +58,7 @@ fn a_fetch_whose_thread_ends_is_begun_again_by_its_other_readers() {
     let serving = cache.clone();
     let thread = thread::spawn(move || {
         own().block_on(async {
-            Context::here().own_this_thread();
+            let _own = Context::here().own_this_thread();
             tokio::select! {
                 _ = context.run(read(&serving, None)) => unreachable!("no piece has come"),
                 () = async {

@@ -103,7 +103,7 @@ where
         match self.serve().await {
             Ok(never) => match never {},
             Err(end) => {
-                self.batch = None;
+                self.end_batch();
                 // Earlier requests still get responses if the client may read them.
                 let settles = matches!(end, End::Closed | End::Draining);
                 if settles && let Err(end) = self.settle().await {
@@ -398,7 +398,7 @@ where
         }
         self.begun += 1;
         if self.begun >= BATCH_MAX {
-            self.batch = None;
+            self.end_batch();
             self.begun = 0;
         }
         if self.begun.is_multiple_of(TURN_MAX) {
@@ -413,9 +413,15 @@ where
         Ok(())
     }
 
+    fn end_batch(&mut self) {
+        if let Some(batch) = self.batch.take() {
+            batch.end();
+        }
+    }
+
     /// Waits for all pending operations.
     async fn gather(&mut self) -> Result<(), End> {
-        self.batch = None;
+        self.end_batch();
         if self.replies.under_way() == 0 {
             return Ok(());
         }
