@@ -30,11 +30,14 @@ pub struct Context(Handle);
 /// While it lives, a thread has a runtime of its own.
 #[must_use = "the thread has its own runtime until this is dropped"]
 #[derive(Debug)]
-pub struct OwnThread(PhantomData<*const ()>);
+pub struct OwnThread {
+    former: Option<Context>,
+    not_send: PhantomData<*const ()>,
+}
 
 impl Drop for OwnThread {
     fn drop(&mut self) {
-        OWN.set(None);
+        OWN.set(self.former.take());
     }
 }
 
@@ -52,8 +55,10 @@ impl Context {
     /// it begins. Reads that have not ended when the runtime ends fail, or begin again. It must be
     /// a runtime with I/O and time that this thread drives.
     pub fn own_this_thread(self) -> OwnThread {
-        OWN.set(Some(self));
-        OwnThread(PhantomData)
+        OwnThread {
+            former: OWN.replace(Some(self)),
+            not_send: PhantomData,
+        }
     }
 
     /// The own runtime of this thread, if it has one.

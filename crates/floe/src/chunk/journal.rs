@@ -1,7 +1,7 @@
 //! Tombstones made durable: the chunk engine's notes in the metadata log.
 //!
-//! A panic in the log's work poisons the engine: every write, and every delete of a
-//! value that may be on flash, fails from then on. Lookups go on.
+//! A panic in the log's work poisons the engine, once the engine's watcher has seen it: every
+//! write, and every delete of a value that may be on flash, fails from then on. Lookups go on.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

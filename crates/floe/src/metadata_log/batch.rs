@@ -33,6 +33,7 @@ impl LogId {
 pub(crate) struct Batch {
     open: Arc<Open>,
     log: Arc<dyn Driven>,
+    is_ended: bool,
 }
 
 impl fmt::Debug for Batch {
@@ -57,7 +58,11 @@ impl Batch {
             open
         });
         open.count.fetch_add(1, SeqCst);
-        Batch { open, log }
+        Batch {
+            open,
+            log,
+            is_ended: false,
+        }
     }
 
     /// True if a batch of this log was begun on this thread and has not ended.
@@ -67,18 +72,21 @@ impl Batch {
     }
 
     /// Begins a group with the requests of the batch, if the log is idle.
-    pub(crate) fn end(self) {
+    pub(crate) fn end(mut self) {
+        self.is_ended = true;
         let log = Arc::clone(&self.log);
         drop(self);
         log.drive();
     }
 }
 
-/// A dropped batch leaves its requests to their waiters, or to the keeper: the thread's runtime
-/// may be ending.
+/// A dropped batch leaves its requests to the keeper: the thread's runtime may be ending.
 impl Drop for Batch {
     fn drop(&mut self) {
         self.open.count.fetch_sub(1, SeqCst);
+        if !self.is_ended {
+            self.log.leave_to_keeper();
+        }
     }
 }
 
@@ -86,4 +94,7 @@ impl Drop for Batch {
 pub(super) trait Driven: Send + Sync {
     /// Does the log's work as far as it goes now.
     fn drive(&self);
+
+    /// Has the keeper do that.
+    fn leave_to_keeper(&self);
 }

@@ -270,6 +270,9 @@ impl Wake for Wakers {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.ready.store(true, SeqCst);
+        if self.for_keeper.load(SeqCst) {
+            return self.wake_keeper();
+        }
         let present = self.pollers.lock().present.clone();
         match present {
             Some((_, waker)) => waker.wake(),

@@ -33,20 +33,24 @@ impl<C: Contents> Keeper<C> {
         let shared = &self.shared;
         let wakers = shared.combiner.wakers();
         let (mut groups, mut since) = (0, self.clock.now());
+        let mut looked_at = since;
         loop {
             if shared.is_active.load(SeqCst) {
                 tokio::select! {
                     biased;
                     () = shared.keeper.notified() => {}
-                    () = self.clock.sleep(TICK) => {
-                        self.reap();
-                        wakers.relieve_poller();
-                    }
+                    () = self.clock.sleep(TICK) => {}
                 }
             } else {
                 shared.keeper.notified().await;
             }
             let (before, now) = (shared.groups.load(SeqCst), self.clock.now());
+            // However often it is woken between.
+            if now.since(looked_at) >= TICK {
+                looked_at = now;
+                self.reap();
+                wakers.relieve_poller();
+            }
             if before != groups {
                 (groups, since) = (before, now);
             }

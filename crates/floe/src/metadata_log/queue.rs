@@ -59,6 +59,7 @@ impl<C: Contents> Queue<C> {
 impl<C: Contents> Drop for Queue<C> {
     fn drop(&mut self) {
         self.0.is_abandoned.store(true, SeqCst);
+        self.0.is_active.store(true, SeqCst);
         self.0.combiner.wakers().wake_keeper();
     }
 }

@@ -113,6 +113,10 @@ impl<C: Contents> Driven for Shared<C> {
             self.drive_here();
         }
     }
+
+    fn leave_to_keeper(&self) {
+        self.combiner.wakers().wake_keeper();
+    }
 }
 
 impl<C: Contents> Awaited for Shared<C> {
