@@ -78,13 +78,11 @@ impl<C: Contents> Place<'_, C> {
 
     /// Sends entries that no caller waits for.
     pub(crate) fn send_unwatched(self, entries: C::Entries) {
-        let shared = self.shared;
         self.queue(Request {
             entries: Some(entries),
             demand: Demand::Append,
             done: None,
         });
-        shared.combiner.wakers().wake_keeper();
     }
 
     /// Sends a demand.
@@ -115,10 +113,11 @@ impl<C: Contents> Place<'_, C> {
         }
         inbox.sent += 1;
         let number = inbox.sent;
+        let is_for_waiter = C::WAITERS_WRITE && request.done.is_some();
         inbox.requests.push(request);
         drop(inbox);
         let is_news = !shared.is_active.load(SeqCst) && !shared.is_active.swap(true, SeqCst);
-        if is_news || !C::WAITERS_WRITE {
+        if is_news || !is_for_waiter {
             shared.combiner.wakers().wake_keeper();
         }
         number

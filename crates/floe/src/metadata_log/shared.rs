@@ -32,7 +32,7 @@ pub(super) struct Shared<C: Contents> {
     /// The runtime of the keeper.
     pub(super) home: Handle,
     pub(super) device: Weak<dyn Device>,
-    /// Operations of the device end whatever becomes of the runtime in which they begin.
+    /// The device ends an operation even if the runtime that began it has ended.
     pub(super) has_rings: bool,
     pub(super) keeper: Arc<Notify>,
     /// The keeper looks at the work now and then.
@@ -41,7 +41,7 @@ pub(super) struct Shared<C: Contents> {
     pub(super) is_abandoned: AtomicBool,
     /// The last block has only one copy.
     pub(super) lacks_copy: AtomicBool,
-    /// Groups that were written.
+    /// Groups that were begun.
     pub(super) groups: AtomicU64,
 }
 
