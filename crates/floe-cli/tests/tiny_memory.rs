@@ -111,8 +111,9 @@ fn metrics_report_the_resident_memory_of_large_set_groups() {
     assert!(resident(&serving) < bound, "more than {memory}");
     let costs = memory["parts"]["tiny"].as_u64();
     assert!(costs.is_some_and(|tiny| tiny >= said), "{memory}");
-    // Connections, tasks, pages being written and heap fragmentation are not in the metric.
-    let least = grown.saturating_sub(16 * MIB) as f64;
+    // Connections, tasks, pages being written and heap fragmentation are not in the metric. Equal
+    // runs differ by 25 MiB.
+    let least = grown.saturating_sub(28 * MIB) as f64;
     assert!(
         counted as f64 >= 0.75 * least,
         "the metrics grew by {} MiB, the process by {} MiB",

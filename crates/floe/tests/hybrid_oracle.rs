@@ -3,12 +3,19 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use bytes::Bytes;
 use common::{Lives, Put, Subject, in_place, power_switch};
 use floe::admission::{AdmissionConfig, ProbabilisticConfig};
-use floe::tiny::{TinyConfig, TinyEngine};
-use floe::{Cache, CacheConfig, CacheError, ChunkConfig, PutOutcome, StoreConfig, TinyTierConfig};
+use floe::items::{Expiry, ItemBuffer, ItemConfig, ItemError, ItemState, NewItem, PutNow};
+use floe::tiny::{TinyConfig, TinyDurability, TinyEngine};
+use floe::{
+    Cache, CacheConfig, CacheError, ChunkConfig, ItemCache, PutOutcome, StoreConfig, TinyTierConfig,
+};
 use floe_core::ByteSize;
+use floe_device::Clock;
 use rand::RngExt;
 
 const THRESHOLD: ByteSize = ByteSize::kib(2);
@@ -49,6 +56,94 @@ impl Subject for Cache {
     }
 }
 
+/// Items that are put without waiting where that is possible.
+#[derive(Clone)]
+struct Items {
+    items: ItemCache,
+    clock: Clock,
+    puts: Arc<Puts>,
+}
+
+/// Puts by their [`PutNow`].
+#[derive(Debug, Default)]
+struct Puts {
+    stored: AtomicU64,
+    begun: AtomicU64,
+    waiting: AtomicU64,
+}
+
+/// A refusal for lack of room is `None`.
+fn stored<T>(result: Result<T, ItemError>) -> Result<Option<T>, CacheError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(ItemError::NoRoom) => Ok(None),
+        Err(ItemError::Cache(error)) => Err(error),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+impl Subject for Items {
+    async fn get(&self, key: &[u8]) -> Result<Option<Bytes>, CacheError> {
+        let found = stored(self.items.get(key).await)?.flatten();
+        Ok(found.map(|item| item.value))
+    }
+
+    async fn put(&self, put: Put<'_>) -> Result<bool, CacheError> {
+        let Put {
+            key,
+            value,
+            options,
+            ..
+        } = put;
+        let ttl = options
+            .ttl
+            .map(|ttl| ttl.as_secs() + self.clock.unix_seconds());
+        let expiry = ttl.map_or(Expiry::Never, |at| Expiry::At(at as u32));
+        let item = NewItem {
+            flags: 0,
+            expiry,
+            state: ItemState::default(),
+            value: &value[..],
+        };
+        let Some(put) = stored(self.items.put_now(key, &item))? else {
+            return Ok(false);
+        };
+        match put {
+            PutNow::Stored(_) => {
+                self.puts.stored.fetch_add(1, Relaxed);
+                Ok(true)
+            }
+            PutNow::Begun(_, end) => {
+                self.puts.begun.fetch_add(1, Relaxed);
+                if value.len().is_multiple_of(2) {
+                    // A put that is dropped here was never polled.
+                    tokio::task::yield_now().await;
+                }
+                Ok(stored(end.await)?.is_some())
+            }
+            PutNow::WouldWait => {
+                self.puts.waiting.fetch_add(1, Relaxed);
+                let item = NewItem {
+                    flags: item.flags,
+                    expiry: item.expiry,
+                    state: item.state,
+                    value: ItemBuffer::from(&value[..]),
+                };
+                Ok(stored(self.items.put(key, item).await)?.is_some())
+            }
+        }
+    }
+
+    async fn delete(&self, key: &[u8]) -> Result<(), CacheError> {
+        stored(self.items.delete(key).await).map(drop)
+    }
+
+    async fn close(&self) {
+        // Fails if the power is off.
+        let _ = self.items.cache().close().await;
+    }
+}
+
 fn store_config() -> StoreConfig {
     let mut config = StoreConfig {
         chunk: ChunkConfig {
@@ -67,7 +162,13 @@ fn store_config() -> StoreConfig {
     config
 }
 
-fn run(engine: TinyEngine, count: u64, operations: u64, power_loss: bool) {
+/// Runs lives of a cache that `with` makes of each opened [`Cache`].
+fn run_with<S: Subject>(
+    (engine, durability): (TinyEngine, TinyDurability),
+    (count, operations): (u64, u64),
+    power_loss: bool,
+    with: impl AsyncFn(Cache, Clock) -> S,
+) {
     let lives = Lives {
         clients: 4,
         on_threads: false,
@@ -88,6 +189,7 @@ fn run(engine: TinyEngine, count: u64, operations: u64, power_loss: bool) {
         [(14, 4 << 20), (20, 128 << 10)].map(|(zones, bytes)| power_switch(in_place(zones, bytes)));
     let tiny_config = TinyConfig {
         engine,
+        durability,
         ram: ByteSize::kib(64),
         seed: Some(8),
         ..TinyConfig::default()
@@ -105,16 +207,46 @@ fn run(engine: TinyEngine, count: u64, operations: u64, power_loss: bool) {
             }),
             ..CacheConfig::default()
         };
-        Cache::builder(&config)
+        let cache = Cache::builder(&config)
             .device(chunks.clone())
             .tiny_device(tiny.clone())
-            .clock(clock)
+            .clock(clock.clone())
             .open()
             .await
-            .expect("both engines open")
+            .expect("both engines open");
+        with(cache, clock).await
     });
     let tiny_hits = counts.hits - counts.large_hits;
     assert!(tiny_hits > 500 && counts.large_hits > 500, "{counts:?}");
+}
+
+fn run(engine: TinyEngine, count: u64, operations: u64, power_loss: bool) {
+    let kind = (engine, TinyDurability::default());
+    run_with(kind, (count, operations), power_loss, async |cache, _| {
+        cache
+    });
+}
+
+/// Runs lives of items, and returns how they were put.
+fn run_items(durability: TinyDurability, count: u64, operations: u64, power_loss: bool) -> Puts {
+    let puts = Arc::<Puts>::default();
+    let kind = (TinyEngine::Nemo, durability);
+    run_with(
+        kind,
+        (count, operations),
+        power_loss,
+        async |cache, clock| {
+            let config = ItemConfig::default();
+            Items {
+                items: ItemCache::open(cache, &config)
+                    .await
+                    .expect("the items open"),
+                clock,
+                puts: Arc::clone(&puts),
+            }
+        },
+    );
+    Arc::into_inner(puts).expect("all lives have ended")
 }
 
 #[test]
@@ -135,4 +267,27 @@ fn killed_with_an_engine_that_forgets() {
 #[test]
 fn power_lost_with_an_engine_that_forgets() {
     run(TinyEngine::Set, 12, 4_000, true);
+}
+
+fn check(puts: &Puts) {
+    let counts = [&puts.stored, &puts.begun, &puts.waiting];
+    assert!(
+        counts.iter().all(|count| count.load(Relaxed) > 500),
+        "{puts:?}"
+    );
+}
+
+#[test]
+fn items_killed() {
+    check(&run_items(TinyDurability::default(), 8, 8_000, false));
+}
+
+#[test]
+fn items_power_lost() {
+    check(&run_items(TinyDurability::default(), 12, 4_000, true));
+}
+
+#[test]
+fn items_without_fences_killed() {
+    check(&run_items(TinyDurability::None, 8, 8_000, false));
 }

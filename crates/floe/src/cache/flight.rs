@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -54,6 +54,8 @@ struct Flight {
 #[derive(Debug, Default)]
 pub(super) struct Flights {
     running: Mutex<HashMap<Box<[u8]>, Arc<Flight>>>,
+    /// As many as are running, changed with the lock.
+    count: AtomicUsize,
 }
 
 /// A caller's part after a miss.
@@ -86,6 +88,7 @@ impl Flights {
             publishing: Semaphore::new(1),
         });
         running.insert(key.into(), Arc::clone(&flight));
+        self.count.store(running.len(), SeqCst);
         Turn::Lead(Lead {
             flights: Arc::clone(self),
             key: key.into(),
@@ -93,8 +96,16 @@ impl Flights {
         })
     }
 
+    /// True if a fetch of `key` is running.
+    pub(super) fn is_running(&self, key: &[u8]) -> bool {
+        self.count.load(SeqCst) > 0 && self.running.lock().contains_key(key)
+    }
+
     /// Prevents a running fetch of `key` from being stored.
     pub(super) async fn overtake(&self, key: &[u8]) {
+        if self.count.load(SeqCst) == 0 {
+            return;
+        }
         let flight = self.running.lock().get(key).cloned();
         if let Some(flight) = flight {
             flight.overtaken.store(true, SeqCst);
@@ -126,7 +137,9 @@ impl Lead {
 impl Drop for Lead {
     fn drop(&mut self) {
         // This drops the last sender, so waiting callers see a result or the end.
-        self.flights.running.lock().remove(&self.key);
+        let mut running = self.flights.running.lock();
+        running.remove(&self.key);
+        self.flights.count.store(running.len(), SeqCst);
     }
 }
 

@@ -37,7 +37,7 @@ use crate::store::{OpenError, RecoveryReport, Store, StoreConfig, StoreStats, Va
 use crate::tiny::{OpenTinyError, Tiny, TinyConfig, TinyRecovery, TinyStats};
 use crate::value::{InRam, PutOptions, PutOutcome, Value};
 use flight::{Flights, Turn};
-use tiny_tier::TinyTier;
+use tiny_tier::{TinyTier, Write};
 
 pub use builder::CacheBuilder;
 pub use flight::SharedError;
@@ -119,6 +119,13 @@ impl From<CacheError> for FetchError {
     fn from(error: CacheError) -> Self {
         FetchError::Cache(Arc::new(error))
     }
+}
+
+/// A put of a tiny value, as far as it needed no wait.
+#[derive(Debug)]
+pub(crate) enum CachePut {
+    Done,
+    Begun(Write),
 }
 
 /// Counts and gauges of a [`Cache`] at one moment.
@@ -405,7 +412,7 @@ impl Cache {
         let Some(tiny) = &self.tiny else {
             return self.store.put(key, value, options).await;
         };
-        if !tiny.takes(key, value.len()) {
+        if !tiny.takes(key.len(), value.len()) {
             let admission = self.store.put(key, value, options).await?;
             tiny.forget(key).await?;
             return Ok(admission);
@@ -416,6 +423,47 @@ impl Cache {
         // on flash, and only the store knows.
         self.store.remove(key).await?;
         Ok(PutOutcome::Stored)
+    }
+
+    /// False if [`begin_put`](Cache::begin_put) of a key and a value with these lengths does
+    /// nothing.
+    pub(crate) fn begins_put(&self, key_bytes: usize, value_bytes: usize) -> bool {
+        let tiny = self.tiny.as_ref();
+        tiny.is_some_and(|tiny| tiny.takes(key_bytes, value_bytes) && tiny.pairing.is_noted())
+    }
+
+    /// Puts the concatenation of `value` as far as that needs no wait. Returns `None` if nothing
+    /// was done.
+    pub(crate) fn begin_put(
+        &self,
+        key: &[u8],
+        value: &[&[u8]],
+        options: PutOptions,
+    ) -> Result<Option<CachePut>, CacheError> {
+        let len = value.iter().map(|part| part.len()).sum();
+        let Some(tiny) = &self.tiny else {
+            return Ok(None);
+        };
+        if !self.begins_put(key.len(), len) || self.flights.is_running(key) {
+            return Ok(None);
+        }
+        let write = Write::begin(tiny, &self.store, key, value, options)?;
+        // A fetch that began before the value was stored may bring a stale one.
+        let is_done = |write: &Write| write.is_done() && !self.flights.is_running(key);
+        Ok(write.map(|write| match is_done(&write) {
+            true => CachePut::Done,
+            false => CachePut::Begun(write),
+        }))
+    }
+
+    /// Waits until the put may be acknowledged.
+    pub(crate) async fn finish_put(&self, put: CachePut, key: &[u8]) -> Result<(), CacheError> {
+        if let (CachePut::Begun(write), Some(tiny)) = (put, &self.tiny) {
+            let finished = write.finish(tiny, &self.store, key).await;
+            self.flights.overtake(key).await;
+            finished?;
+        }
+        Ok(())
     }
 
     /// Starts writing a value of `len` bytes piece by piece.

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use crate::error::CacheError;
 use crate::store::pairing::Pairing;
-use crate::tiny::Tiny;
+use crate::store::{Removal, Store};
+use crate::tiny::{Tiny, TinyWrite};
+use crate::value::PutOptions;
 
 /// The tiny engine and its share of the values.
 #[derive(Clone, Debug)]
@@ -17,8 +19,8 @@ pub(super) struct TinyTier {
 }
 
 impl TinyTier {
-    pub(super) fn takes(&self, key: &[u8], value_bytes: usize) -> bool {
-        key.len() + value_bytes <= self.threshold && self.engine.fits(key.len(), value_bytes)
+    pub(super) fn takes(&self, key_bytes: usize, value_bytes: usize) -> bool {
+        key_bytes + value_bytes <= self.threshold && self.engine.fits(key_bytes, value_bytes)
     }
 
     /// True if `key` is short enough for the engine.
@@ -32,5 +34,54 @@ impl TinyTier {
             true => self.engine.delete(key).await,
             false => Ok(()),
         }
+    }
+}
+
+/// A put into the engine that was begun. It invalidates the store's value of its key.
+#[derive(Debug)]
+pub(crate) struct Write {
+    put: TinyWrite,
+    /// `None` until the engine's fence is durable: before that, reads get the store's value,
+    /// which was acknowledged.
+    removal: Option<Removal>,
+}
+
+impl Write {
+    /// Does what needs no wait; `None` if that is nothing.
+    pub(super) fn begin(
+        tiny: &TinyTier,
+        store: &Store,
+        key: &[u8],
+        value: &[&[u8]],
+        options: PutOptions,
+    ) -> Result<Option<Self>, CacheError> {
+        let Some(put) = tiny.engine.begin_put(key, options, value)? else {
+            return Ok(None);
+        };
+        let remove = || store.begin_remove(key);
+        let removal = put.is_done(&tiny.engine).then(remove).transpose()?;
+        Ok(Some(Write { put, removal }))
+    }
+
+    /// True if there is nothing to wait for.
+    pub(super) fn is_done(&self) -> bool {
+        self.removal.as_ref().is_some_and(Removal::is_settled)
+    }
+
+    /// Waits until the put may be acknowledged.
+    pub(super) async fn finish(
+        self,
+        tiny: &TinyTier,
+        store: &Store,
+        key: &[u8],
+    ) -> Result<(), CacheError> {
+        let removal = match self.removal {
+            Some(removal) => removal,
+            None => {
+                self.put.finish(&tiny.engine).await?;
+                store.begin_remove(key)?
+            }
+        };
+        store.settle(removal).await
     }
 }

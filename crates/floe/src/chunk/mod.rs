@@ -94,6 +94,7 @@ pub(crate) use lookup::{Lookup, RamLookup};
 pub(crate) use opening::OpenOptions;
 pub use opening::{OpenError, RecoveryReport};
 pub use stats::{ChunkCounts, EngineStats, ZoneStats};
+pub(crate) use tombstones::Tombstones;
 pub(crate) use upcoming::{StoredValue, Whereabouts};
 
 /// Most marks, on any device.
@@ -321,6 +322,13 @@ impl Engine {
 
     /// Removes `key`; returns whether there was a value. After `Ok`, no crash brings it back.
     pub(crate) async fn remove(&self, key: &[u8]) -> Result<bool, CacheError> {
+        let (was_served, tombstones) = self.begin_remove(key)?;
+        self.settle(tombstones).await?;
+        Ok(was_served)
+    }
+
+    /// Removes `key`; returns whether there was a value, and what is to be settled.
+    pub(crate) fn begin_remove(&self, key: &[u8]) -> Result<(bool, Tombstones), CacheError> {
         self.check_key(key)?;
         let hash = self.env.hash(key);
         let (was_served, tombstones) = {
@@ -331,8 +339,12 @@ impl Engine {
         if was_served {
             add(&self.env.counters.deletes, 1);
         }
-        self.placement.settle(tombstones, false).await?;
-        Ok(was_served)
+        Ok((was_served, tombstones))
+    }
+
+    /// Waits until no crash brings back what these tombstones bury.
+    pub(crate) async fn settle(&self, tombstones: Tombstones) -> Result<(), CacheError> {
+        self.placement.settle(tombstones, false).await
     }
 
     /// The marks that recovery found.

@@ -44,7 +44,7 @@ impl Placement {
         match self {
             Placement::Log(log) => {
                 let (was_served, notes) = log.invalidate(shard, hash, at);
-                (was_served, Tombstones::Notes(notes))
+                (was_served, Tombstones::Notes(log.hold(notes)))
             }
             Placement::Slots(store) => {
                 let (was_served, in_tables) = store.invalidate(shard, hash, at);
@@ -61,7 +61,9 @@ impl Placement {
         relaxed: bool,
     ) -> Result<(), CacheError> {
         match (self, tombstones) {
-            (Placement::Log(log), Tombstones::Notes(notes)) => log.settle(notes, relaxed).await,
+            (Placement::Log(log), Tombstones::Notes(Some(notes))) => {
+                log.settle(notes.take(), relaxed).await
+            }
             (Placement::Slots(store), Tombstones::InTables(any)) => {
                 store.settle(any, relaxed).await
             }

@@ -11,10 +11,20 @@ use parking_lot::Mutex;
 /// The tombstones of a delete or an overwrite.
 #[derive(Debug)]
 pub(crate) enum Tombstones {
-    /// Notes for the journal.
-    Notes(Vec<Note>),
+    /// Notes for the journal, if there are some.
+    Notes(Option<Unsent>),
     /// Changes of slot tables; true if any were queued.
     InTables(bool),
+}
+
+impl Tombstones {
+    /// True if there is nothing to make durable.
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            Tombstones::Notes(notes) => notes.is_none(),
+            Tombstones::InTables(any) => !any,
+        }
+    }
 }
 
 /// Tombstones that the journal lacks: they are queued, or could not be written.

@@ -13,8 +13,20 @@ const HAS_EXPIRY: u8 = 0x02;
 const IS_STALE: u8 = 0x04;
 const IS_CLAIMED: u8 = 0x08;
 
-/// Encodes `item` with `version` as a value of the store.
-pub(super) fn encode(item: NewItem, version: u64, expiry_unix_s: u32) -> Bytes {
+/// The head of an item in a value of the store.
+pub(super) struct EncodedHead {
+    bytes: [u8; HEAD_BYTES_MAX],
+    len: usize,
+}
+
+impl EncodedHead {
+    pub(super) fn as_slice(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// Encodes the head of `item`.
+pub(super) fn encode_head<V>(item: &NewItem<V>, version: u64, expiry_unix_s: u32) -> EncodedHead {
     let mut head = [0; HEAD_BYTES_MAX];
     let mut len = 9;
     head[0] = FORM;
@@ -31,9 +43,15 @@ pub(super) fn encode(item: NewItem, version: u64, expiry_unix_s: u32) -> Bytes {
     if item.state.is_claimed {
         head[0] |= IS_CLAIMED;
     }
-    let start = HEAD_BYTES_MAX - len;
+    EncodedHead { bytes: head, len }
+}
+
+/// Encodes `item` with `version` as a value of the store.
+pub(super) fn encode(item: NewItem, version: u64, expiry_unix_s: u32) -> Bytes {
+    let head = encode_head(&item, version, expiry_unix_s);
+    let start = HEAD_BYTES_MAX - head.len;
     let mut bytes = item.value.bytes;
-    bytes[start..HEAD_BYTES_MAX].copy_from_slice(&head[..len]);
+    bytes[start..HEAD_BYTES_MAX].copy_from_slice(head.as_slice());
     bytes.freeze().slice(start..)
 }
 

@@ -34,6 +34,15 @@ impl Expiry {
         Expiry::At(u32::try_from(at).unwrap_or(u32::MAX))
     }
 
+    /// The encoded expiry of an item that is alive at `now_unix_s`.
+    pub(super) fn ahead_of(self, now_unix_s: u64) -> Option<u32> {
+        match self {
+            Expiry::Never => Some(0),
+            Expiry::At(at) => (u64::from(at) > now_unix_s).then_some(at),
+            Expiry::Past => None,
+        }
+    }
+
     /// Decodes a stored expiry: 0 is never.
     pub fn from_unix(expiry_unix_s: u32) -> Self {
         match expiry_unix_s {

@@ -1,15 +1,15 @@
 //! The state of an item cache: store keys, update locks, and versions.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 
 use super::access::Accesses;
 use super::envelope;
 use super::era::{Era, EraRecord, Versions};
-use super::expiry::Expiry;
 use super::item::{Item, NewItem};
 use crate::cache::Cache;
 use crate::error::CacheError;
@@ -24,7 +24,7 @@ pub const ITEM_KEY_BYTES_MAX: usize = 250;
 pub(super) const TURNS: usize = 4096;
 
 /// The kind of the store's key, then the era.
-const KEY_HEAD_BYTES: usize = 5;
+pub(super) const KEY_HEAD_BYTES: usize = 5;
 const KEY_KIND: u8 = b'i';
 
 /// The state of an [`ItemCache`](super::ItemCache).
@@ -34,7 +34,7 @@ pub(super) struct Inner {
     pub(super) era: Era,
     pub(super) version_first: u64,
     pub(super) versions: Versions,
-    pub(super) turns: Box<[Mutex<()>]>,
+    pub(super) turns: Box<[Semaphore]>,
     pub(super) accesses: Accesses,
     pub(super) records: Records,
     pub(super) _claim: Claim,
@@ -84,13 +84,37 @@ pub enum ItemError {
     Cache(#[from] CacheError),
 }
 
-/// A write that has its turn.
-pub(super) struct Write<'a> {
+/// A write that was admitted.
+pub(super) struct Write {
     pub(super) stored: StoreKey,
     /// The first version that counts.
     pub(super) first: u64,
-    key: &'a [u8],
-    _turn: MutexGuard<'a, ()>,
+}
+
+/// The turn of a key, until it is dropped.
+pub(super) struct Turn<'a> {
+    permit: SemaphorePermit<'a>,
+    at: usize,
+}
+
+impl Turn<'_> {
+    /// The same turn, without a borrow.
+    pub(super) fn kept(self, inner: Arc<Inner>) -> KeptTurn {
+        self.permit.forget();
+        KeptTurn { inner, at: self.at }
+    }
+}
+
+/// As [`Turn`], of a future that outlives its caller.
+pub(super) struct KeptTurn {
+    inner: Arc<Inner>,
+    at: usize,
+}
+
+impl Drop for KeptTurn {
+    fn drop(&mut self) {
+        self.inner.turns[self.at].add_permits(1);
+    }
 }
 
 /// A key of the store, built on the stack.
@@ -102,6 +126,11 @@ pub(super) struct StoreKey {
 impl StoreKey {
     pub(super) fn as_slice(&self) -> &[u8] {
         &self.bytes[..self.len]
+    }
+
+    /// The item's key.
+    fn key(&self) -> &[u8] {
+        &self.bytes[KEY_HEAD_BYTES..self.len]
     }
 }
 
@@ -139,36 +168,67 @@ impl Inner {
     }
 
     /// Begins a write: takes the key's turn.
-    pub(super) async fn begin_write<'a>(&'a self, key: &'a [u8]) -> Result<Write<'a>, ItemError> {
+    pub(super) async fn begin_write(&self, key: &[u8]) -> Result<(Write, Turn<'_>), ItemError> {
+        let stored = self.key_to_write(key)?;
+        if self.records.are_others.load(Ordering::Relaxed) {
+            self.write_records().await?;
+        }
+        let at = turn_of(&stored);
+        let Ok(permit) = self.turns[at].acquire().await else {
+            // They are never closed.
+            return Err(CacheError::Closed.into());
+        };
+        Ok((self.admit(stored)?, Turn { permit, at }))
+    }
+
+    /// Begins a write if that needs no wait.
+    pub(super) fn try_begin_write(
+        &self,
+        key: &[u8],
+    ) -> Result<Option<(Write, Turn<'_>)>, ItemError> {
+        let stored = self.key_to_write(key)?;
+        if self.records.are_others.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let at = turn_of(&stored);
+        match self.turns[at].try_acquire() {
+            Ok(permit) => Ok(Some((self.admit(stored)?, Turn { permit, at }))),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn key_to_write(&self, key: &[u8]) -> Result<StoreKey, ItemError> {
         // Before the key, so that what an era has ended is not looked for.
         let admitted = self.membership().admit_write(key);
         let stored = self.key(key)?;
         admitted?;
-        if self.records.are_others.load(Ordering::Relaxed) {
-            self.write_records().await?;
-        }
-        let turn = self.turn(&stored).await;
-        Ok(Write {
-            // Under the turn: what counted before may not count any more.
-            first: self.membership().admit_write(key)?,
-            key,
-            stored,
-            _turn: turn,
-        })
+        Ok(stored)
+    }
+
+    /// Admits a write that has its turn: what counted before may not count any more.
+    fn admit(&self, stored: StoreKey) -> Result<Write, ItemError> {
+        let first = self.membership().admit_write(stored.key())?;
+        Ok(Write { stored, first })
     }
 
     /// Checks that no other node has owned the key since the write began: before it takes
     /// effect, and before it is acknowledged.
-    pub(super) fn check(&self, write: &Write<'_>) -> Result<(), ItemError> {
-        match self.membership().admit_write(write.key)? == write.first {
+    pub(super) fn check(&self, write: &Write) -> Result<(), ItemError> {
+        match self.membership().admit_write(write.stored.key())? == write.first {
             true => Ok(()),
             false => Err(Refusal::Foreign.into()),
         }
     }
 
+    /// True if [`check`](Inner::check) finds no fault; counts none.
+    pub(super) fn is_admitted(&self, write: &Write) -> bool {
+        let admitted = self.membership().admit(write.stored.key());
+        admitted.is_ok_and(|first| first == write.first)
+    }
+
     /// [`check`](Inner::check), after an item was stored. A refused one is removed, since it
     /// could be read once the node is confirmed again.
-    pub(super) async fn acknowledge(&self, write: &Write<'_>) -> Result<(), ItemError> {
+    pub(super) async fn acknowledge(&self, write: &Write) -> Result<(), ItemError> {
         let checked = self.check(write);
         if checked.is_err() {
             // If that fails, it may be read, as after a crash.
@@ -177,26 +237,14 @@ impl Inner {
         checked
     }
 
-    async fn turn(&self, key: &StoreKey) -> MutexGuard<'_, ()> {
-        let hash = xxhash_rust::xxh3::xxh3_64(key.as_slice());
-        // The remainder is below TURNS.
-        self.turns[(hash % TURNS as u64) as usize].lock().await
-    }
-
     /// Stores an item. Some `version` keeps the present one.
     pub(super) async fn put(
         &self,
-        write: &Write<'_>,
+        write: &Write,
         item: NewItem,
         version: Option<u64>,
     ) -> Result<u64, ItemError> {
-        let len = item.value.bytes().len();
-        if len as u64 > self.max_value {
-            return Err(ItemError::TooLarge {
-                len,
-                limit: self.max_value,
-            });
-        }
+        self.check_len(item.value.bytes().len())?;
         let version = match version {
             Some(version) => version,
             None => self.version().await?,
@@ -205,24 +253,40 @@ impl Inner {
         self.check(write)?;
         let key = &write.stored;
         let now = self.now_unix_s();
-        let expiry_unix_s = match item.expiry {
-            Expiry::Never => 0,
-            Expiry::At(at) if u64::from(at) > now => at,
-            Expiry::At(_) | Expiry::Past => {
-                self.cache.delete(key.as_slice()).await?;
-                return Ok(version);
-            }
+        let Some(expiry_unix_s) = item.expiry.ahead_of(now) else {
+            self.cache.delete(key.as_slice()).await?;
+            return Ok(version);
         };
-        let ttl = (expiry_unix_s != 0)
-            .then(|| Duration::from_secs(u64::from(expiry_unix_s).saturating_sub(now)));
-        let options = PutOptions {
-            ttl,
-            ..PutOptions::default()
-        };
+        let options = options(expiry_unix_s, now);
         let value = envelope::encode(item, version, expiry_unix_s);
         match self.cache.put_with(key.as_slice(), value, options).await? {
             PutOutcome::Stored | PutOutcome::RamOnly => Ok(version),
             PutOutcome::Dropped => Err(ItemError::NoRoom),
         }
+    }
+
+    pub(super) fn check_len(&self, len: usize) -> Result<(), ItemError> {
+        match len as u64 > self.max_value {
+            true => Err(ItemError::TooLarge {
+                len,
+                limit: self.max_value,
+            }),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The turn of a key.
+fn turn_of(key: &StoreKey) -> usize {
+    let hash = xxhash_rust::xxh3::xxh3_64(key.as_slice());
+    (hash % TURNS as u64) as usize
+}
+
+/// How an item is put that expires at `expiry_unix_s`, or never if that is 0.
+pub(super) fn options(expiry_unix_s: u32, now_unix_s: u64) -> PutOptions {
+    let ttl = || Duration::from_secs(u64::from(expiry_unix_s).saturating_sub(now_unix_s));
+    PutOptions {
+        ttl: (expiry_unix_s != 0).then(ttl),
+        ..PutOptions::default()
     }
 }

@@ -29,9 +29,9 @@ pub struct ItemState {
     pub is_claimed: bool,
 }
 
-/// An item to store.
+/// An item to store, with its bytes in a buffer of its own or elsewhere.
 #[derive(Debug)]
-pub struct NewItem {
+pub struct NewItem<V = ItemBuffer> {
     /// The client's flags.
     pub flags: u32,
     /// The expiry.
@@ -39,7 +39,7 @@ pub struct NewItem {
     /// Marks against stampedes.
     pub state: ItemState,
     /// The value.
-    pub value: ItemBuffer,
+    pub value: V,
 }
 
 impl NewItem {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::access::Accesses;
@@ -52,7 +52,7 @@ pub(super) async fn open(cache: Cache, max_value: u64) -> Result<Arc<Inner>, Ite
         version_first: record.version_first,
         versions,
         max_value,
-        turns: (0..TURNS).map(|_| Mutex::new(())).collect(),
+        turns: (0..TURNS).map(|_| Semaphore::new(1)).collect(),
         accesses: Accesses::new(),
         records: Records {
             written: Mutex::new(record),

@@ -17,6 +17,7 @@ mod expiry;
 mod inner;
 mod item;
 mod keeper;
+mod put;
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ pub use access::Access;
 pub use expiry::Expiry;
 pub use inner::{ITEM_KEY_BYTES_MAX, ItemError};
 pub use item::{Item, ItemBuffer, ItemState, NewItem};
+pub use put::{PutEnd, PutNow};
 
 use crate::cache::Cache;
 use crate::value::InRam;
@@ -203,10 +205,20 @@ impl ItemCache {
     /// may be stored all the same.
     pub async fn put(&self, key: &[u8], item: NewItem) -> Result<u64, ItemError> {
         let inner = &self.inner;
-        let write = inner.begin_write(key).await?;
+        let (write, _turn) = inner.begin_write(key).await?;
         let version = inner.put(&write, item, None).await?;
         inner.acknowledge(&write).await?;
         Ok(version)
+    }
+
+    /// Stores an item as [`put`](ItemCache::put) does, as far as that needs no wait. Most puts of
+    /// items for the tiny engine need none; others have to wait for an update of their key, for
+    /// room, or until older copies of the key are durably invalid.
+    ///
+    /// # Errors
+    /// As [`put`](ItemCache::put).
+    pub fn put_now(&self, key: &[u8], item: &NewItem<&[u8]>) -> Result<PutNow, ItemError> {
+        put::put_now(&self.inner, key, item)
     }
 
     /// Removes an item, and returns whether there was one.
@@ -215,7 +227,7 @@ impl ItemCache {
     /// As [`put`](ItemCache::put).
     pub async fn delete(&self, key: &[u8]) -> Result<bool, ItemError> {
         let inner = &self.inner;
-        let write = inner.begin_write(key).await?;
+        let (write, _turn) = inner.begin_write(key).await?;
         // The store may expire an item slightly later than its head says.
         let has_ended = match inner.cache.get_ram(write.stored.as_slice())? {
             InRam::Hit(value) => inner.live(value.bytes, write.first).is_none(),
@@ -237,7 +249,7 @@ impl ItemCache {
         decide: impl FnOnce(Option<&Item>) -> Decision<R>,
     ) -> Result<Updated<R>, ItemError> {
         let inner = &self.inner;
-        let write = inner.begin_write(key).await?;
+        let (write, _turn) = inner.begin_write(key).await?;
         let value = inner.cache.get_value(write.stored.as_slice()).await?;
         let present = value.and_then(|value| inner.live(value.bytes, write.first));
         let version = present.as_ref().map(|item| item.version);

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-use tokio::sync::{SemaphorePermit, oneshot};
+use tokio::sync::{SemaphorePermit, TryAcquireError, oneshot};
 
 use super::batch::{Batch, Driven};
 use super::contents::{Contents, Demand};
@@ -36,6 +36,18 @@ impl<C: Contents> Queue<C> {
             shared: &self.0,
             permit: permit.map_err(|_| CacheError::Closed)?,
         })
+    }
+
+    /// Reserves a place in the queue, if there is one.
+    pub(crate) fn try_place(&self) -> Result<Option<Place<'_, C>>, CacheError> {
+        match self.0.places.try_acquire() {
+            Ok(permit) => Ok(Some(Place {
+                shared: &self.0,
+                permit,
+            })),
+            Err(TryAcquireError::NoPermits) => Ok(None),
+            Err(TryAcquireError::Closed) => Err(CacheError::Closed),
+        }
     }
 
     /// True if the last block has only one copy, unless a group is under way.

@@ -1,5 +1,6 @@
 //! Waiting for a request.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -50,6 +51,12 @@ impl Receipt {
             Ok(Err(reason)) => Err(CacheError::NotDurable(reason)),
             Err(_) => Err(CacheError::Closed),
         }
+    }
+}
+
+impl fmt::Debug for Receipt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Receipt").field(&self.number).finish()
     }
 }
 

@@ -28,7 +28,7 @@ use tokio::task::coop::consume_budget;
 
 use crate::chunk::{
     AdmissionControl, Engine, EngineStats, LargeReader, LargeWriter, Lookup, OpenOptions,
-    RamLookup, RamPlan, ZoneStats,
+    RamLookup, RamPlan, Tombstones, ZoneStats,
 };
 pub use crate::chunk::{ChunkCounts, OpenError, RecoveryReport};
 use crate::error::CacheError;
@@ -292,6 +292,17 @@ impl fmt::Debug for Store {
     }
 }
 
+/// A removal that a crash may undo until it is settled.
+#[derive(Debug)]
+pub(crate) struct Removal(Tombstones);
+
+impl Removal {
+    /// True if there is nothing to wait for.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 impl Store {
     /// As [`open`](Store::open), but keeps the notes of the tiny engine.
     pub(crate) async fn open_paired(
@@ -526,6 +537,17 @@ impl Store {
     pub async fn remove(&self, key: &[u8]) -> Result<bool, CacheError> {
         consume_budget().await;
         self.engine().remove(key).await
+    }
+
+    /// Removes `key`, which no crash brings back once the removal is [settled](Store::settle).
+    pub(crate) fn begin_remove(&self, key: &[u8]) -> Result<Removal, CacheError> {
+        let (_, tombstones) = self.engine().begin_remove(key)?;
+        Ok(Removal(tombstones))
+    }
+
+    /// Waits until no crash brings back what was removed.
+    pub(crate) async fn settle(&self, removal: Removal) -> Result<(), CacheError> {
+        self.engine().settle(removal.0).await
     }
 
     /// As [`remove`](Store::remove), without the result.

@@ -102,13 +102,18 @@ impl Pairing {
         pairing
     }
 
+    /// True if the notes are durable.
+    pub(crate) fn is_noted(&self) -> bool {
+        self.noted_at_bytes.load(Relaxed) != NEVER
+    }
+
     /// Makes the notes durable. The engine must not accept an object before.
     pub(crate) async fn note(&self) -> Result<(), CacheError> {
-        if self.noted_at_bytes.load(Relaxed) != NEVER {
+        if self.is_noted() {
             return Ok(());
         }
         let _writing = self.writing.lock().await;
-        if self.noted_at_bytes.load(Relaxed) == NEVER {
+        if !self.is_noted() {
             self.write().await?;
         }
         Ok(())

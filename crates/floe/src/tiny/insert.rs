@@ -1,6 +1,6 @@
 //! Writes into the engine, with fences for superseded copies on flash.
 
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use floe_core::hash::KeyHash;
 use floe_core::layout::tiny::split_record;
@@ -12,7 +12,8 @@ use super::journal::{Journal, Place, Wait};
 use crate::error::CacheError;
 
 /// An object to insert.
-enum Write {
+#[derive(Debug)]
+pub(super) enum Write {
     /// The admission policy has not decided yet.
     Undecided(Object),
     /// The object that goes to flash, and the declined one that stays in the RAM tier.
@@ -27,8 +28,10 @@ impl Write {
 }
 
 /// The result of an attempt to insert.
+#[derive(Debug)]
 enum Attempt {
-    Done(Result<Wait, CacheError>),
+    /// Reads find the object. Its write is acknowledged after this.
+    Inserted(Wait),
     /// The engine has no room now.
     Retry(Write),
     /// The key is to be looked up first: one without a copy on flash needs no fence, which costs
@@ -36,17 +39,54 @@ enum Attempt {
     LookUp(Write),
 }
 
+/// A write that was begun.
+#[derive(Debug)]
+pub(super) enum Begun {
+    /// Reads find the object. Its write is acknowledged after this.
+    Inserted(Wait),
+    /// The engine had no room.
+    Waiting(Write),
+}
+
 impl Instance {
-    /// Inserts an object, once there is room. With a `journal`, a copy on flash
-    /// that it supersedes gets a fence; volatile engines need none. Returns
-    /// what must become durable before the acknowledgement.
-    pub(super) async fn insert(
+    /// Inserts an object if that needs no wait, as far as can be told. With a `journal`, a copy
+    /// on flash that it supersedes gets a fence; volatile engines need none. Returns `None` if
+    /// nothing was done.
+    pub(super) fn begin_insert(
         &self,
         object: Object,
         now_seconds: u32,
         journal: Option<&Journal>,
+    ) -> Result<Option<Begun>, CacheError> {
+        if self.is_short.load(Relaxed) {
+            return Ok(None);
+        }
+        let place = match journal.map(Journal::try_place).transpose()? {
+            Some(None) => return Ok(None),
+            place => place.flatten(),
+        };
+        let write = Write::Undecided(object);
+        let may_look_up = journal.is_some();
+        Ok(
+            match self.try_insert(write, now_seconds, place, may_look_up)? {
+                Attempt::Inserted(wait) => Some(Begun::Inserted(wait)),
+                Attempt::LookUp(_) => None,
+                Attempt::Retry(write) => {
+                    self.work.notify_one();
+                    Some(Begun::Waiting(write))
+                }
+            },
+        )
+    }
+
+    /// Inserts an object, once there is room. Returns what must become durable before the
+    /// acknowledgement.
+    pub(super) async fn insert(
+        &self,
+        mut write: Write,
+        now_seconds: u32,
+        journal: Option<&Journal>,
     ) -> Result<Wait, CacheError> {
-        let mut write = Write::Undecided(object);
         let mut may_look_up = journal.is_some();
         loop {
             // Taken before the engine changes: after that nothing may wait
@@ -59,10 +99,11 @@ impl Instance {
             };
             // Registered before the attempt, so no wake-up is lost.
             let room = self.room.notified();
-            write = match self.try_insert(write, now_seconds, place, may_look_up) {
-                Attempt::Done(result) => return result,
+            write = match self.try_insert(write, now_seconds, place, may_look_up)? {
+                Attempt::Inserted(wait) => return Ok(wait),
                 Attempt::LookUp(write) => {
                     may_look_up = false;
+                    self.state.lock().fences.lookups += 1;
                     self.look_up(&write, now_seconds).await;
                     write
                 }
@@ -107,18 +148,17 @@ impl Instance {
         now_seconds: u32,
         place: Option<Place<'_>>,
         may_look_up: bool,
-    ) -> Attempt {
+    ) -> Result<Attempt, CacheError> {
         let mut state = self.state.lock();
         // Checked under the lock: its next holder after they were set has seen every write.
         let flags = [&self.closing, &self.stopping, &self.frozen];
         if flags.iter().any(|flag| flag.load(SeqCst)) {
-            return Attempt::Done(Err(self.refusal()));
+            return Err(self.refusal());
         }
         let object = write.object();
         let is_value = !object.record.is_empty();
         if may_look_up && is_value && self.pays_to_look_up(&state, object.hash) {
-            state.fences.lookups += 1;
-            return Attempt::LookUp(write);
+            return Ok(Attempt::LookUp(write));
         }
         let (object, ram_only) = match write {
             Write::Undecided(object) if !self.ram.lock().admits(&object, now_seconds) => {
@@ -141,13 +181,17 @@ impl Instance {
                 } else {
                     state.fences.delays += 1;
                     state.rejected = true;
+                    self.is_short.store(true, Relaxed);
                 }
-                return Attempt::Retry(Write::Decided(object, ram_only));
+                return Ok(Attempt::Retry(Write::Decided(object, ram_only)));
             }
             place => place,
         };
         match state.insert(object, now_seconds) {
             Insert::Accepted(accepted) => {
+                if self.is_short.load(Relaxed) {
+                    self.is_short.store(false, Relaxed);
+                }
                 let mut ram = self.ram.lock();
                 ram.changed(hash);
                 if let Some(object) = ram_only {
@@ -162,11 +206,12 @@ impl Instance {
                 if due {
                     self.work.notify_one();
                 }
-                Attempt::Done(Ok(wait))
+                Ok(Attempt::Inserted(wait))
             }
             Insert::Busy(object) => {
                 state.rejected = true;
-                Attempt::Retry(Write::Decided(object, ram_only))
+                self.is_short.store(true, Relaxed);
+                Ok(Attempt::Retry(Write::Decided(object, ram_only)))
             }
         }
     }

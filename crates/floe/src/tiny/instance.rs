@@ -37,6 +37,8 @@ pub(super) struct Instance {
     /// Sets of a set-group; 0 if the engine has no set-groups.
     pub(super) set_group_sets: u32,
     pub(super) look_before_fence: LookBeforeFence,
+    /// The last insert found no room: a hint.
+    pub(super) is_short: AtomicBool,
     /// Notified when there may be a task to run.
     pub(super) work: Notify,
     /// Notified when there may be room, or a flush may be done.

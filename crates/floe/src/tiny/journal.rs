@@ -92,18 +92,42 @@ impl Journal {
 
     /// A place in the queue; waits while there is none.
     pub(super) async fn place(&self) -> Result<Place<'_>, CacheError> {
-        if self.progress.broken.load(SeqCst) {
-            return Err(broken());
-        }
+        self.check()?;
         Ok(Place {
             journal: self,
             place: self.queue.place().await?,
         })
     }
 
+    /// A place in the queue, if there is one.
+    pub(super) fn try_place(&self) -> Result<Option<Place<'_>>, CacheError> {
+        self.check()?;
+        let place = self.queue.try_place()?;
+        Ok(place.map(|place| Place {
+            journal: self,
+            place,
+        }))
+    }
+
+    fn check(&self) -> Result<(), CacheError> {
+        match self.progress.broken.load(SeqCst) {
+            true => Err(broken()),
+            false => Ok(()),
+        }
+    }
+
     /// Bytes of memory of the fences that may hold, and of those that wait.
     pub(super) fn memory_bytes(&self) -> u64 {
         self.progress.memory_bytes.load(SeqCst)
+    }
+
+    /// True if there is nothing to wait for, or no longer.
+    pub(super) fn is_over(&self, wait: &Wait) -> bool {
+        match *wait {
+            Wait::Nothing => true,
+            Wait::Own(_) => false,
+            Wait::Earlier(number) => self.progress.is_durable(number) == Some(true),
+        }
     }
 
     /// Waits.
@@ -129,9 +153,14 @@ impl Journal {
         self.order.last()
     }
 
+    /// True if it is durable that writes from now on have no fences.
+    pub(super) fn is_unfenced(&self) -> bool {
+        self.progress.unfenced.load(SeqCst)
+    }
+
     /// Makes durable that writes from now on have no fences.
     pub(super) async fn begin_unfenced(&self) -> Result<(), CacheError> {
-        if self.progress.unfenced.load(SeqCst) {
+        if self.is_unfenced() {
             return Ok(());
         }
         self.commit(TinyNote::Unfenced).await?;
@@ -194,6 +223,7 @@ impl Place<'_> {
 }
 
 /// The condition under which a write is acknowledged.
+#[derive(Debug)]
 pub(super) enum Wait {
     /// Nothing.
     Nothing,
@@ -261,18 +291,23 @@ impl Progress {
     async fn wait_for(&self, number: u64) -> bool {
         loop {
             let news = self.news.notified();
-            let is_reached = self.written.load(SeqCst) >= number;
-            // Loaded after the number, since a failed group is noted before its number.
-            if self.broken.load(SeqCst) {
-                return false;
-            }
-            if is_reached {
-                return true;
+            if let Some(is_durable) = self.is_durable(number) {
+                return is_durable;
             }
             if self.ended.load(SeqCst) {
                 return false;
             }
             news.await;
+        }
+    }
+
+    /// True if everything up to `number` is durable, false if it never will be.
+    fn is_durable(&self, number: u64) -> Option<bool> {
+        let is_reached = self.written.load(SeqCst) >= number;
+        // Loaded after the number, since a failed group is noted before its number.
+        match self.broken.load(SeqCst) {
+            true => Some(false),
+            false => is_reached.then_some(true),
         }
     }
 }

@@ -46,7 +46,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use floe_core::hash::{HashSeed, KeyHash};
-use floe_core::layout::tiny::{KEY_BYTES_MAX, TinyNote, record};
+use floe_core::layout::tiny::{KEY_BYTES_MAX, TinyNote, record_of};
 use floe_core::policy::admission::AdmissionStatistics;
 use floe_core::tiny::{
     Durability, Engine as _, Expiry, LiveObjects, Memory, OBJECT_BYTES_MAX, Object, Statistics,
@@ -58,6 +58,7 @@ use tokio::task::coop::consume_budget;
 
 use crate::error::CacheError;
 use crate::value::{InRam, PutOptions, Value};
+use insert::{Begun, Write};
 use instance::Instance;
 use journal::Journal;
 use tasks::Note;
@@ -221,7 +222,7 @@ impl Tiny {
 
     /// True if a key and value of these sizes can be stored.
     pub fn fits(&self, key_bytes: usize, value_bytes: usize) -> bool {
-        key_bytes <= KEY_BYTES_MAX && key_bytes + value_bytes <= OBJECT_BYTES_MAX
+        fits(key_bytes, value_bytes)
     }
 
     /// Reads the value of `key`.
@@ -275,24 +276,30 @@ impl Tiny {
     ) -> Result<(), CacheError> {
         consume_budget().await;
         let handle = &*self.handle;
-        let (hash, instance) = handle.locate(key)?;
-        if !self.fits(key.len(), value.len()) {
-            return Err(CacheError::ValueTooLarge {
-                len: value.len() as u64,
-                limit: (OBJECT_BYTES_MAX - key.len()) as u64,
-            });
+        let (instance, object, now_seconds) = handle.to_insert(key, &[value], options)?;
+        let write = Write::Undecided(object);
+        handle.insert(instance, write, now_seconds).await
+    }
+
+    /// Does what a put of the concatenation of `value` can do without waiting; `None` if that is
+    /// nothing.
+    pub(crate) fn begin_put(
+        &self,
+        key: &[u8],
+        options: PutOptions,
+        value: &[&[u8]],
+    ) -> Result<Option<TinyWrite>, CacheError> {
+        let handle = &*self.handle;
+        if handle.writes == Writes::Unfenced && !handle.journal.is_unfenced() {
+            return Ok(None);
         }
-        let expires = options.ttl.map_or(Expiry::NEVER, |ttl| {
-            let seconds = u32::try_from(ttl.as_secs().max(1)).unwrap_or(u32::MAX);
-            Expiry(handle.now_seconds().saturating_add(seconds).max(1))
-        });
-        let object = Object {
-            bytes: (key.len() + value.len()) as u32,
-            expires,
-            record: record(key, value),
-            ..Object::sized(hash, 0)
-        };
-        handle.insert(instance, object).await
+        let (instance, object, now_seconds) = handle.to_insert(key, value, options)?;
+        let begun = instance.begin_insert(object, now_seconds, handle.journal_of_fences())?;
+        Ok(begun.map(|begun| TinyWrite {
+            instance: instance.number,
+            now_seconds,
+            begun,
+        }))
     }
 
     /// Removes `key`. After it returns, no crash brings the value back.
@@ -301,8 +308,11 @@ impl Tiny {
     /// As [`put`](Tiny::put).
     pub async fn delete(&self, key: &[u8]) -> Result<(), CacheError> {
         consume_budget().await;
-        let (hash, instance) = self.handle.locate(key)?;
-        self.handle.insert(instance, Object::tombstone(hash)).await
+        let handle = &*self.handle;
+        let (hash, instance) = handle.locate(key)?;
+        let write = Write::Undecided(Object::tombstone(hash));
+        let now_seconds = handle.now_seconds();
+        handle.insert(instance, write, now_seconds).await
     }
 
     /// Begins a batch of writes: see [`TinyBatch`].
@@ -498,17 +508,84 @@ impl Handle {
         Ok((hash, instance))
     }
 
-    async fn insert(&self, instance: &Instance, object: Object) -> Result<(), CacheError> {
-        let journal = match self.writes {
-            Writes::Volatile => None,
-            Writes::Fenced => Some(&self.journal),
-            Writes::Unfenced => {
-                self.journal.begin_unfenced().await?;
-                None
-            }
+    /// The object of a key and the concatenation of `value`, with its instance and the time.
+    fn to_insert(
+        &self,
+        key: &[u8],
+        value: &[&[u8]],
+        options: PutOptions,
+    ) -> Result<(&Instance, Object, u32), CacheError> {
+        let (hash, instance) = self.locate(key)?;
+        let len: usize = value.iter().map(|part| part.len()).sum();
+        if !fits(key.len(), len) {
+            return Err(CacheError::ValueTooLarge {
+                len: len as u64,
+                limit: (OBJECT_BYTES_MAX - key.len()) as u64,
+            });
+        }
+        let now_seconds = self.now_seconds();
+        let expires = options.ttl.map_or(Expiry::NEVER, |ttl| {
+            let seconds = u32::try_from(ttl.as_secs().max(1)).unwrap_or(u32::MAX);
+            Expiry(now_seconds.saturating_add(seconds).max(1))
+        });
+        let object = Object {
+            bytes: (key.len() + len) as u32,
+            expires,
+            record: record_of(key, value),
+            ..Object::sized(hash, 0)
         };
-        let wait = instance.insert(object, self.now_seconds(), journal).await?;
+        Ok((instance, object, now_seconds))
+    }
+
+    /// The journal, if writes have fences.
+    fn journal_of_fences(&self) -> Option<&Journal> {
+        (self.writes == Writes::Fenced).then_some(&self.journal)
+    }
+
+    async fn insert(
+        &self,
+        instance: &Instance,
+        write: Write,
+        now_seconds: u32,
+    ) -> Result<(), CacheError> {
+        if self.writes == Writes::Unfenced {
+            self.journal.begin_unfenced().await?;
+        }
+        let journal = self.journal_of_fences();
+        let wait = instance.insert(write, now_seconds, journal).await?;
         self.journal.wait(wait).await
+    }
+}
+
+fn fits(key_bytes: usize, value_bytes: usize) -> bool {
+    key_bytes <= KEY_BYTES_MAX && key_bytes + value_bytes <= OBJECT_BYTES_MAX
+}
+
+/// A put that was begun.
+#[derive(Debug)]
+pub(crate) struct TinyWrite {
+    instance: u32,
+    now_seconds: u32,
+    begun: Begun,
+}
+
+impl TinyWrite {
+    /// True if there is nothing to wait for.
+    pub(crate) fn is_done(&self, tiny: &Tiny) -> bool {
+        match &self.begun {
+            Begun::Inserted(wait) => tiny.handle.journal.is_over(wait),
+            Begun::Waiting(_) => false,
+        }
+    }
+
+    /// Waits until the write may be acknowledged.
+    pub(crate) async fn finish(self, tiny: &Tiny) -> Result<(), CacheError> {
+        let handle = &*tiny.handle;
+        let instance = &handle.instances[self.instance as usize];
+        match self.begun {
+            Begun::Inserted(wait) => handle.journal.wait(wait).await,
+            Begun::Waiting(write) => handle.insert(instance, write, self.now_seconds).await,
+        }
     }
 }
 

@@ -460,6 +460,7 @@ fn instance(
         durability: plan.engine.durability(),
         set_group_sets: plan.engine.set_group_sets(),
         look_before_fence: plan.look_before_fence,
+        is_short: AtomicBool::new(false),
         work: Notify::new(),
         room: Notify::new(),
         closing: AtomicBool::new(false),

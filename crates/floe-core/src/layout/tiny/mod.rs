@@ -35,7 +35,7 @@ pub use index_head::{INDEX_HEAD_BYTES, IndexHead};
 pub use journal::{Fence, TINY_NOTE_BYTES, TinyNote};
 pub use objects::{
     Content, Hit, KEY_BYTES_MAX, ObjectRef, ObjectsPage, decode_objects, encode_objects, record,
-    split_record,
+    record_of, split_record,
 };
 pub use page::{open_index, read_page_id, seal_index};
 pub use page_id::{PageId, PageKind};

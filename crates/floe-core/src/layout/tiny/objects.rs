@@ -36,10 +36,22 @@ const SPARE_AT: u32 = 25;
 /// A key above [`KEY_BYTES_MAX`] has no record: the box is empty, and
 /// [`encode_objects`] rejects an object with it.
 pub fn record(key: &[u8], value: &[u8]) -> Box<[u8]> {
-    match u8::try_from(key.len()) {
-        Ok(key_bytes) => [&[key_bytes], key, value].concat().into_boxed_slice(),
-        Err(_) => Box::default(),
+    record_of(key, &[value])
+}
+
+/// As [`record`], of a value in parts.
+pub fn record_of(key: &[u8], value: &[&[u8]]) -> Box<[u8]> {
+    let Ok(key_bytes) = u8::try_from(key.len()) else {
+        return Box::default();
+    };
+    let len: usize = value.iter().map(|part| part.len()).sum();
+    let mut record = Vec::with_capacity(1 + key.len() + len);
+    record.push(key_bytes);
+    record.extend_from_slice(key);
+    for part in value {
+        record.extend_from_slice(part);
     }
+    record.into_boxed_slice()
 }
 
 /// The key and the value of a record, or `None` for bytes that are not a

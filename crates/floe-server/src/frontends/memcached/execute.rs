@@ -35,7 +35,11 @@ impl Context {
     }
 
     pub(super) fn expiry(&self, exptime: i32) -> Expiry {
-        Expiry::from_exptime(i64::from(exptime), self.now_unix_s())
+        match exptime {
+            // Without reading the clock.
+            0 => Expiry::Never,
+            _ => Expiry::from_exptime(i64::from(exptime), self.now_unix_s()),
+        }
     }
 
     /// True if the item exceeds the largest one of memcached with this setting.

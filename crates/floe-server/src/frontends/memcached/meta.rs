@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::BufMut;
 use floe::Item;
-use floe::items::{Access, Decision, Expiry, ItemBuffer, ItemState, NewItem};
+use floe::items::{Access, Decision, Expiry, ItemBuffer, ItemError, ItemState, NewItem};
 use tokio_util::context::TokioContext;
 
 use super::execute::{Context, NoCount, Outcome, Sent, counted, item_bytes};
@@ -166,26 +166,32 @@ impl Context {
 
     /// `ms`, after its value has arrived.
     pub(super) async fn meta_set(&self, meta: &Meta<'_>, value: ItemBuffer) -> Output {
-        let verb = match meta.mode.0 {
-            Some(b'E') => Verb::Add,
-            Some(b'A') => Verb::Append,
-            Some(b'P') => Verb::Prepend,
-            _ if meta.version.is_some() => Verb::Cas,
-            Some(b'R') => Verb::Replace,
-            _ => Verb::Set,
-        };
+        let verb = set_verb(meta);
         let sent = Sent {
             verb,
             key: meta.key.as_slice().into(),
             flags: meta.client_flags,
-            expiry: meta
-                .ttl
-                .map_or(Expiry::Never, |seconds| self.expiry(seconds)),
+            expiry: self.set_expiry(meta),
             version: meta.version.unwrap_or(0),
             allow_stale: meta.stale && verb == Verb::Cas,
             value,
         };
-        let (outcome, version) = match self.store(sent).await {
+        self.meta_stored(meta, self.store(sent).await)
+    }
+
+    /// The expiry of an item that `ms` stores.
+    pub(super) fn set_expiry(&self, meta: &Meta<'_>) -> Expiry {
+        meta.ttl
+            .map_or(Expiry::Never, |seconds| self.expiry(seconds))
+    }
+
+    /// The response to `ms`.
+    pub(super) fn meta_stored(
+        &self,
+        meta: &Meta<'_>,
+        stored: Result<(Outcome, Option<u64>), ItemError>,
+    ) -> Output {
+        let (outcome, version) = match stored {
             Ok(stored) => stored,
             Err(error) => return self.failed(&error),
         };
@@ -429,6 +435,18 @@ fn head(meta: &Meta<'_>, len: usize, output: &mut Output) {
     }
     output.text().put_slice(b"VA ");
     output.number(len as u64);
+}
+
+/// What `ms` does.
+pub(super) fn set_verb(meta: &Meta<'_>) -> Verb {
+    match meta.mode.0 {
+        Some(b'E') => Verb::Add,
+        Some(b'A') => Verb::Append,
+        Some(b'P') => Verb::Prepend,
+        _ if meta.version.is_some() => Verb::Cas,
+        Some(b'R') => Verb::Replace,
+        _ => Verb::Set,
+    }
 }
 
 /// `mg` of a missing item.

@@ -120,15 +120,18 @@ impl Replies {
         let first = tokio::task::coop::unconstrained(first);
         match first.await {
             Poll::Ready(output) => self.sink().append(output),
-            Poll::Pending => {
-                if !self.behind.is_empty() {
-                    let behind = std::mem::take(&mut self.behind);
-                    self.under_way.push_back(Pending::ready(behind));
-                }
-                self.under_way.push_back(pending);
-                self.keys.push((hash(key), effect));
-            }
+            Poll::Pending => self.push(key, effect, pending),
         }
+    }
+
+    /// Adds an operation, which goes on when its response is waited for.
+    pub(super) fn push(&mut self, key: &[u8], effect: Effect, pending: Pending) {
+        if !self.behind.is_empty() {
+            let behind = std::mem::take(&mut self.behind);
+            self.under_way.push_back(Pending::ready(behind));
+        }
+        self.under_way.push_back(pending);
+        self.keys.push((hash(key), effect));
     }
 
     /// Waits for the next pending response and makes it available; `false` if there is none.

@@ -31,6 +31,7 @@ use parking_lot::Mutex;
 
 use super::base::Base;
 use super::shard::{Shard, has_expired};
+use super::tombstones::Unsent;
 use super::write_error::WriteError;
 use crate::error::CacheError;
 use relocation::RelocatingZones;
@@ -100,6 +101,11 @@ impl Log {
         // Under the shard's lock: the next write or delete of the key must find them.
         self.base.journal.enqueue(&notes);
         (was_served, self.base.journal.pending(hash))
+    }
+
+    /// Holds tombstones until they are settled, if there are some.
+    pub(crate) fn hold(&self, notes: Vec<Note>) -> Option<Unsent> {
+        (!notes.is_empty()).then(|| self.base.journal.hold(notes))
     }
 
     /// Makes the tombstones as durable as configured. If `relaxed`, waits only

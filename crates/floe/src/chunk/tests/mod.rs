@@ -3,6 +3,7 @@
 
 mod large_values;
 mod reclaimer;
+mod removals;
 mod small_writer;
 mod zones;
 

@@ -13,14 +13,16 @@ mod pace;
 mod patience;
 mod receive;
 mod room;
+mod set;
 mod state;
 mod stream;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
 use floe::Tiny;
-use floe::items::{Found, ItemBuffer};
+use floe::items::Found;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::counters::Counters;
@@ -166,11 +168,12 @@ where
                     at += len + 2;
                     self.more_follows = at < input.len();
                     match end {
-                        b"\r\n" => self.store(head, ItemBuffer::from(value)).await?,
+                        b"\r\n" => self.store(head, value).await?,
                         _ => self.bad_data(&head),
                     }
                 }
                 Follows::Value(head, len) => {
+                    let head = head.into_owned();
                     input.advance(at);
                     at = 0;
                     self.input = input;
@@ -193,7 +196,7 @@ where
     }
 
     /// Executes the request of one line.
-    async fn carry_out(&mut self, line: &[u8]) -> Result<Follows, End> {
+    async fn carry_out<'l>(&mut self, line: &'l [u8]) -> Result<Follows<'l>, End> {
         match protocol::parse(line) {
             Request::Get(get) => self.get(&get).await?,
             Request::MetaGet(meta) => self.meta_get(&meta, line).await?,
@@ -210,7 +213,7 @@ where
                 }
                 let head = Head::Classic(ClassicHead {
                     verb: store.verb,
-                    key: store.key.into(),
+                    key: Cow::Borrowed(store.key),
                     flags: store.flags,
                     exptime: store.exptime,
                     version: store.version,
@@ -227,7 +230,10 @@ where
                     self.forget(key).await?;
                     return Ok(Follows::Skip(u64::from(len) + 2, say::TOO_LARGE));
                 }
-                return Ok(Follows::Value(Head::Meta(line.into()), len as usize));
+                return Ok(Follows::Value(
+                    Head::Meta(Cow::Borrowed(line)),
+                    len as usize,
+                ));
             }
             Request::Reject { line, len } => {
                 return Ok(Follows::Skip(len, line));
@@ -392,6 +398,16 @@ where
     }
 
     async fn launch(&mut self, key: &[u8], effect: Effect, pending: Pending) -> Result<(), End> {
+        self.make_way(key, effect).await?;
+        if effect == Effect::Changes && pending.runtime.is_some() {
+            self.begin_batch();
+        }
+        self.replies.begin(key, effect, pending).await;
+        Ok(())
+    }
+
+    /// Waits until an operation may begin.
+    async fn make_way(&mut self, key: &[u8], effect: Effect) -> Result<(), End> {
         let is_full = self.replies.under_way() >= self.max_pipeline;
         if is_full || self.replies.conflicts(key, effect) {
             self.gather().await?;
@@ -405,12 +421,14 @@ where
             // Their first polls are not charged to the task's budget.
             tokio::task::yield_now().await;
         }
-        let makes_fences = effect == Effect::Changes && pending.runtime.is_some();
-        if self.more_follows && makes_fences && self.batch.is_none() {
+        Ok(())
+    }
+
+    /// Has the fences of this operation and those that follow share a group.
+    fn begin_batch(&mut self) {
+        if self.more_follows && self.batch.is_none() {
             self.batch = self.context.items().cache().tiny().map(Tiny::batch);
         }
-        self.replies.begin(key, effect, pending).await;
-        Ok(())
     }
 
     fn end_batch(&mut self) {

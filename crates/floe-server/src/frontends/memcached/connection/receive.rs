@@ -71,7 +71,7 @@ where
     }
 
     /// Receives a value that has not arrived completely, and stores it.
-    pub(super) async fn receive(&mut self, head: Head, len: usize) -> Result<(), End> {
+    pub(super) async fn receive(&mut self, head: Head<'_>, len: usize) -> Result<(), End> {
         // The client may wait for earlier responses before it sends the rest.
         self.settle().await?;
         let room = self.input.len().max(FIRST_ROOM_BYTES).min(len);
@@ -138,9 +138,17 @@ where
     }
 
     /// Stores a value that arrived with its line.
-    pub(super) async fn store(&mut self, head: Head, value: ItemBuffer) -> Result<(), End> {
-        match self.share(value.bytes().len() as u64).await? {
-            Some(share) => self.store_with(head, value, share).await,
+    pub(super) async fn store(&mut self, head: Head<'_>, value: &[u8]) -> Result<(), End> {
+        let is_begun = match &head {
+            Head::Classic(head) if head.verb == Verb::Set => self.set_now(head, value).await?,
+            Head::Classic(_) => false,
+            Head::Meta(line) => self.meta_set_now(line, value).await?,
+        };
+        if is_begun {
+            return Ok(());
+        }
+        match self.share(value.len() as u64).await? {
+            Some(share) => self.store_with(head, ItemBuffer::from(value), share).await,
             None => {
                 let answer = self.reject_value(&head).await?;
                 self.answer(answer, answer.is_empty());
@@ -149,14 +157,18 @@ where
         }
     }
 
-    async fn store_with(&mut self, head: Head, value: ItemBuffer, share: Share) -> Result<(), End> {
+    async fn store_with(
+        &mut self,
+        head: Head<'_>,
+        value: ItemBuffer,
+        share: Share,
+    ) -> Result<(), End> {
         let context = self.context.clone();
         match head {
             Head::Classic(head) => {
-                let key = head.key.clone();
                 let sent = Sent {
                     verb: head.verb,
-                    key: head.key,
+                    key: head.key.as_ref().into(),
                     flags: head.flags,
                     expiry: context.expiry(head.exptime),
                     version: head.version,
@@ -164,7 +176,7 @@ where
                     value,
                 };
                 let store = Box::pin(async move { context.classic_store(sent).await });
-                self.begin(&key, Effect::Changes, share, head.noreply, store)
+                self.begin(&head.key, Effect::Changes, share, head.noreply, store)
                     .await
             }
             Head::Meta(line) => {
@@ -173,6 +185,7 @@ where
                     return Err(End::Junk);
                 };
                 let key: Box<[u8]> = meta.key.as_slice().into();
+                let line: Box<[u8]> = line.as_ref().into();
                 let store = Box::pin(async move { context.meta_set_line(&line, value).await });
                 self.begin(&key, Effect::Changes, share, false, store).await
             }
@@ -181,7 +194,7 @@ where
 
     /// Rejects a value for lack of memory, and deletes the item that it would
     /// have replaced, as memcached does. Returns the answer, which is empty if there is none.
-    async fn reject_value(&mut self, head: &Head) -> Result<&'static str, End> {
+    async fn reject_value(&mut self, head: &Head<'_>) -> Result<&'static str, End> {
         match head {
             Head::Classic(head) => {
                 if head.verb == Verb::Set {
@@ -198,7 +211,7 @@ where
         }
     }
 
-    pub(super) fn bad_data(&mut self, head: &Head) {
+    pub(super) fn bad_data(&mut self, head: &Head<'_>) {
         let noreply = matches!(head, Head::Classic(head) if head.noreply);
         self.answer(say::BAD_DATA, noreply);
     }

@@ -1,5 +1,6 @@
 //! The state of one connection.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::BytesMut;
@@ -60,25 +61,38 @@ pub(super) struct Connection<'a, S> {
 }
 
 /// The bytes that follow a request's line.
-pub(super) enum Follows {
+pub(super) enum Follows<'a> {
     Nothing,
     /// A value to store, and its bytes.
-    Value(Head, usize),
+    Value(Head<'a>, usize),
     /// Bytes to skip, and the answer after them; an empty one is none. A proxy takes an earlier
     /// answer for that to another request.
     Skip(u64, &'static str),
 }
 
-/// A request whose value is still arriving.
-pub(super) enum Head {
-    Classic(ClassicHead),
+/// A request with a value.
+pub(super) enum Head<'a> {
+    Classic(ClassicHead<'a>),
     /// The whole line, to be parsed again.
-    Meta(Box<[u8]>),
+    Meta(Cow<'a, [u8]>),
 }
 
-pub(super) struct ClassicHead {
+impl Head<'_> {
+    /// One that does not borrow its line.
+    pub(super) fn into_owned(self) -> Head<'static> {
+        match self {
+            Head::Classic(head) => Head::Classic(ClassicHead {
+                key: Cow::Owned(head.key.into_owned()),
+                ..head
+            }),
+            Head::Meta(line) => Head::Meta(Cow::Owned(line.into_owned())),
+        }
+    }
+}
+
+pub(super) struct ClassicHead<'a> {
     pub(super) verb: Verb,
-    pub(super) key: Box<[u8]>,
+    pub(super) key: Cow<'a, [u8]>,
     pub(super) flags: u32,
     pub(super) exptime: i32,
     pub(super) version: u64,
