@@ -39,10 +39,11 @@ impl TinyTier {
 
 /// A put into the engine that was begun. It invalidates the store's value of its key.
 #[derive(Debug)]
+#[must_use]
 pub(crate) struct Write {
     put: TinyWrite,
-    /// `None` until the engine's fence is durable: before that, reads get the store's value,
-    /// which was acknowledged.
+    /// `None` if the put has to wait first. Until then reads get the store's value, if it has
+    /// one.
     removal: Option<Removal>,
 }
 

@@ -294,6 +294,7 @@ impl fmt::Debug for Store {
 
 /// A removal that a crash may undo until it is settled.
 #[derive(Debug)]
+#[must_use]
 pub(crate) struct Removal(Tombstones);
 
 impl Removal {

@@ -44,7 +44,7 @@ enum Attempt {
 pub(super) enum Begun {
     /// Reads find the object. Its write is acknowledged after this.
     Inserted(Wait),
-    /// The engine had no room.
+    /// The engine had no room, or too many fences hold.
     Waiting(Write),
 }
 
@@ -58,9 +58,6 @@ impl Instance {
         now_seconds: u32,
         journal: Option<&Journal>,
     ) -> Result<Option<Begun>, CacheError> {
-        if self.is_short.load(Relaxed) {
-            return Ok(None);
-        }
         let place = match journal.map(Journal::try_place).transpose()? {
             Some(None) => return Ok(None),
             place => place.flatten(),

@@ -37,7 +37,7 @@ pub(super) struct Instance {
     /// Sets of a set-group; 0 if the engine has no set-groups.
     pub(super) set_group_sets: u32,
     pub(super) look_before_fence: LookBeforeFence,
-    /// The last insert found no room: a hint.
+    /// The last insert found no room, or too many fences: a hint.
     pub(super) is_short: AtomicBool,
     /// Notified when there may be a task to run.
     pub(super) work: Notify,

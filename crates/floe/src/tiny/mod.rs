@@ -43,7 +43,7 @@ mod tasks;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use floe_core::hash::{HashSeed, KeyHash};
 use floe_core::layout::tiny::{KEY_BYTES_MAX, TinyNote, record_of};
@@ -276,8 +276,9 @@ impl Tiny {
     ) -> Result<(), CacheError> {
         consume_budget().await;
         let handle = &*self.handle;
-        let (instance, object, now_seconds) = handle.to_insert(key, &[value], options)?;
-        let write = Write::Undecided(object);
+        let (hash, instance) = handle.locate(key)?;
+        let now_seconds = handle.now_seconds();
+        let write = Write::Undecided(object(hash, key, &[value], options, now_seconds)?);
         handle.insert(instance, write, now_seconds).await
     }
 
@@ -290,10 +291,13 @@ impl Tiny {
         value: &[&[u8]],
     ) -> Result<Option<TinyWrite>, CacheError> {
         let handle = &*self.handle;
-        if handle.writes == Writes::Unfenced && !handle.journal.is_unfenced() {
+        let (hash, instance) = handle.locate(key)?;
+        let has_note = handle.writes != Writes::Unfenced || handle.journal.is_unfenced();
+        if !has_note || instance.is_short.load(Relaxed) {
             return Ok(None);
         }
-        let (instance, object, now_seconds) = handle.to_insert(key, value, options)?;
+        let now_seconds = handle.now_seconds();
+        let object = object(hash, key, value, options, now_seconds)?;
         let begun = instance.begin_insert(object, now_seconds, handle.journal_of_fences())?;
         Ok(begun.map(|begun| TinyWrite {
             instance: instance.number,
@@ -508,35 +512,6 @@ impl Handle {
         Ok((hash, instance))
     }
 
-    /// The object of a key and the concatenation of `value`, with its instance and the time.
-    fn to_insert(
-        &self,
-        key: &[u8],
-        value: &[&[u8]],
-        options: PutOptions,
-    ) -> Result<(&Instance, Object, u32), CacheError> {
-        let (hash, instance) = self.locate(key)?;
-        let len: usize = value.iter().map(|part| part.len()).sum();
-        if !fits(key.len(), len) {
-            return Err(CacheError::ValueTooLarge {
-                len: len as u64,
-                limit: (OBJECT_BYTES_MAX - key.len()) as u64,
-            });
-        }
-        let now_seconds = self.now_seconds();
-        let expires = options.ttl.map_or(Expiry::NEVER, |ttl| {
-            let seconds = u32::try_from(ttl.as_secs().max(1)).unwrap_or(u32::MAX);
-            Expiry(now_seconds.saturating_add(seconds).max(1))
-        });
-        let object = Object {
-            bytes: (key.len() + len) as u32,
-            expires,
-            record: record_of(key, value),
-            ..Object::sized(hash, 0)
-        };
-        Ok((instance, object, now_seconds))
-    }
-
     /// The journal, if writes have fences.
     fn journal_of_fences(&self) -> Option<&Journal> {
         (self.writes == Writes::Fenced).then_some(&self.journal)
@@ -555,6 +530,33 @@ impl Handle {
         let wait = instance.insert(write, now_seconds, journal).await?;
         self.journal.wait(wait).await
     }
+}
+
+/// The object of a key and the concatenation of `value`.
+fn object(
+    hash: KeyHash,
+    key: &[u8],
+    value: &[&[u8]],
+    options: PutOptions,
+    now_seconds: u32,
+) -> Result<Object, CacheError> {
+    let len: usize = value.iter().map(|part| part.len()).sum();
+    if !fits(key.len(), len) {
+        return Err(CacheError::ValueTooLarge {
+            len: len as u64,
+            limit: (OBJECT_BYTES_MAX - key.len()) as u64,
+        });
+    }
+    let expires = options.ttl.map_or(Expiry::NEVER, |ttl| {
+        let seconds = u32::try_from(ttl.as_secs().max(1)).unwrap_or(u32::MAX);
+        Expiry(now_seconds.saturating_add(seconds).max(1))
+    });
+    Ok(Object {
+        bytes: (key.len() + len) as u32,
+        expires,
+        record: record_of(key, value),
+        ..Object::sized(hash, 0)
+    })
 }
 
 fn fits(key_bytes: usize, value_bytes: usize) -> bool {

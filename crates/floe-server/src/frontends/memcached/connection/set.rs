@@ -42,7 +42,9 @@ where
                     });
                     output
                 });
-                self.wait_for_put(&head.key, operation, head.noreply);
+                let bytes = value.len() as u64;
+                self.wait_for_put(&head.key, bytes, operation, head.noreply)
+                    .await?;
                 return Ok(true);
             }
             Err(error) => self.context.failure(&error),
@@ -81,7 +83,8 @@ where
                         _ => Output::default(),
                     }
                 });
-                self.wait_for_put(key, operation, false);
+                self.wait_for_put(key, value.len() as u64, operation, false)
+                    .await?;
                 return Ok(true);
             }
             Err(error) => Err(error),
@@ -97,6 +100,7 @@ where
         item: &NewItem<&[u8]>,
     ) -> Result<Result<PutNow, ItemError>, End> {
         self.make_way(key, Effect::Changes).await?;
+        self.begin_batch();
         let begun = self.context.items().put_now(key, item);
         match begun {
             // The operation that waits counts itself.
@@ -106,15 +110,28 @@ where
         Ok(begun)
     }
 
-    /// Adds the end of a put to the responses: it waits for a fence as a rule.
-    fn wait_for_put(&mut self, key: &[u8], operation: Operation, noreply: bool) {
-        self.begin_batch();
+    /// Adds the end of a put to the responses: it waits for a fence as a rule. Without memory
+    /// for it, it is waited for at once.
+    async fn wait_for_put(
+        &mut self,
+        key: &[u8],
+        bytes: u64,
+        operation: Operation,
+        noreply: bool,
+    ) -> Result<(), End> {
+        let memory = &self.context.frontend.memory;
+        let share = memory.try_share(&self.account, bytes);
+        let has_memory = share.is_some();
         let pending = Pending {
             operation,
             runtime: Some(self.context.frontend.runtime.clone()),
-            share: None,
+            share,
             noreply,
         };
         self.replies.push(key, Effect::Changes, pending);
+        match has_memory {
+            true => Ok(()),
+            false => self.gather().await,
+        }
     }
 }
