@@ -15,7 +15,7 @@ use floe::{
     Cache, CacheConfig, CacheError, ChunkConfig, ItemCache, PutOutcome, StoreConfig, TinyTierConfig,
 };
 use floe_core::ByteSize;
-use floe_device::Clock;
+use floe_device::{Clock, Faulty};
 use rand::RngExt;
 
 const THRESHOLD: ByteSize = ByteSize::kib(2);
@@ -162,14 +162,8 @@ fn store_config() -> StoreConfig {
     config
 }
 
-/// Runs lives of a cache that `with` makes of each opened [`Cache`].
-fn run_with<S: Subject>(
-    (engine, durability): (TinyEngine, TinyDurability),
-    (count, operations): (u64, u64),
-    power_loss: bool,
-    with: impl AsyncFn(Cache, Clock) -> S,
-) {
-    let lives = Lives {
+fn lives(count: u64, operations: u64, power_loss: bool) -> Lives {
+    Lives {
         clients: 4,
         on_threads: false,
         count,
@@ -184,28 +178,35 @@ fn run_with<S: Subject>(
         },
         power_loss,
         faults: None,
-    };
+    }
+}
+
+/// Runs lives of a cache that `with` makes of each opened [`Cache`].
+fn run_with<S: Subject>(
+    lives: &Lives,
+    (engine, durability): (TinyEngine, TinyDurability),
+    with: impl AsyncFn(Cache, Clock) -> S,
+) {
     let powers =
         [(14, 4 << 20), (20, 128 << 10)].map(|(zones, bytes)| power_switch(in_place(zones, bytes)));
-    let tiny_config = TinyConfig {
-        engine,
-        durability,
-        ram: ByteSize::kib(64),
-        seed: Some(8),
-        ..TinyConfig::default()
+    let config = CacheConfig {
+        store: store_config(),
+        tiny: Some(TinyTierConfig {
+            max_object_size: THRESHOLD,
+            engine: TinyConfig {
+                engine,
+                durability,
+                ram: ByteSize::kib(64),
+                seed: Some(8),
+                ..TinyConfig::default()
+            },
+            ..TinyTierConfig::default()
+        }),
+        ..CacheConfig::default()
     };
-    let counts = lives.run(&powers, async |devices, clock| {
+    let open = async |devices: Vec<Arc<Faulty>>, clock: Clock| {
         let [chunks, tiny] = &devices[..] else {
             panic!("two devices");
-        };
-        let config = CacheConfig {
-            store: store_config(),
-            tiny: Some(TinyTierConfig {
-                max_object_size: THRESHOLD,
-                engine: tiny_config.clone(),
-                ..TinyTierConfig::default()
-            }),
-            ..CacheConfig::default()
         };
         let cache = Cache::builder(&config)
             .device(chunks.clone())
@@ -215,38 +216,37 @@ fn run_with<S: Subject>(
             .await
             .expect("both engines open");
         with(cache, clock).await
-    });
+    };
+    let counts = match lives.on_threads {
+        true => lives.run_on_threads(&powers, open),
+        false => lives.run(&powers, open),
+    };
     let tiny_hits = counts.hits - counts.large_hits;
     assert!(tiny_hits > 500 && counts.large_hits > 500, "{counts:?}");
 }
 
 fn run(engine: TinyEngine, count: u64, operations: u64, power_loss: bool) {
     let kind = (engine, TinyDurability::default());
-    run_with(kind, (count, operations), power_loss, async |cache, _| {
-        cache
-    });
+    let lives = lives(count, operations, power_loss);
+    run_with(&lives, kind, async |cache, _| cache);
 }
 
-/// Runs lives of items, and returns how they were put.
-fn run_items(durability: TinyDurability, count: u64, operations: u64, power_loss: bool) -> Puts {
+/// Runs lives of items, which are put in all ways.
+fn run_items(lives: &Lives, durability: TinyDurability) {
     let puts = Arc::<Puts>::default();
     let kind = (TinyEngine::Nemo, durability);
-    run_with(
-        kind,
-        (count, operations),
-        power_loss,
-        async |cache, clock| {
-            let config = ItemConfig::default();
-            Items {
-                items: ItemCache::open(cache, &config)
-                    .await
-                    .expect("the items open"),
-                clock,
-                puts: Arc::clone(&puts),
-            }
-        },
-    );
-    Arc::into_inner(puts).expect("all lives have ended")
+    run_with(lives, kind, async |cache, clock| {
+        let config = ItemConfig::default();
+        let items = ItemCache::open(cache, &config).await;
+        Items {
+            items: items.expect("the items open"),
+            clock,
+            puts: Arc::clone(&puts),
+        }
+    });
+    let counts = [&puts.stored, &puts.begun, &puts.waiting];
+    let are_many = counts.iter().all(|count| count.load(Relaxed) > 300);
+    assert!(are_many, "{puts:?}");
 }
 
 #[test]
@@ -269,25 +269,30 @@ fn power_lost_with_an_engine_that_forgets() {
     run(TinyEngine::Set, 12, 4_000, true);
 }
 
-fn check(puts: &Puts) {
-    let counts = [&puts.stored, &puts.begun, &puts.waiting];
-    assert!(
-        counts.iter().all(|count| count.load(Relaxed) > 500),
-        "{puts:?}"
-    );
-}
-
 #[test]
 fn items_killed() {
-    check(&run_items(TinyDurability::default(), 8, 8_000, false));
+    run_items(&lives(8, 8_000, false), TinyDurability::default());
 }
 
 #[test]
 fn items_power_lost() {
-    check(&run_items(TinyDurability::default(), 12, 4_000, true));
+    run_items(&lives(12, 4_000, true), TinyDurability::default());
 }
 
 #[test]
 fn items_without_fences_killed() {
-    check(&run_items(TinyDurability::None, 8, 8_000, false));
+    run_items(&lives(8, 8_000, false), TinyDurability::None);
+}
+
+/// Eight clients on as many threads. `FLOE_FULL` runs a hundred times as many operations.
+#[test]
+fn items_power_lost_on_threads() {
+    let is_full = std::env::var_os("FLOE_FULL").is_some();
+    let lives = Lives {
+        clients: 8,
+        on_threads: true,
+        keys_per_client: 200,
+        ..lives(12, if is_full { 200_000 } else { 2_000 }, true)
+    };
+    run_items(&lives, TinyDurability::default());
 }

@@ -159,7 +159,7 @@ fn power_loss_on_threads() {
         ..on_threads()
     };
     let power = powered(in_place(96, 512 << 10));
-    let counts = lives.run_on_threads(&power, async |devices, clock| {
+    let counts = lives.run_on_threads(&[power], async |devices, clock| {
         let store = Tiny::open(devices[0].clone(), clock, &instances()).await;
         store.expect("the cache opens")
     });

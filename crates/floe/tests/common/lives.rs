@@ -135,30 +135,30 @@ impl Lives {
         drive: &DeviceConfig,
         open: impl AsyncFn(Vec<Arc<Faulty>>, Clock) -> S,
     ) -> Counts {
-        let device = async |clock: &Clock| loop {
+        let devices = async |clock: &Clock| loop {
             match floe_device::open(drive, clock) {
                 // The kernel still ends requests of the life before.
                 Err(OpenDeviceError::InUse(_)) => clock.sleep(REQUESTS_END).await,
-                opened => break opened.expect("the drive opens"),
+                opened => break vec![opened.expect("the drive opens")],
             }
         };
-        self.run_in_real_time(&[], device, open)
+        self.run_in_real_time(&[], devices, open)
     }
 
-    /// As [`run`](Lives::run), on one device in real time.
+    /// As [`run`](Lives::run), in real time.
     pub(crate) fn run_on_threads<S: Subject>(
         &self,
-        power: &PowerSwitch,
+        powers: &[PowerSwitch],
         open: impl AsyncFn(Vec<Arc<Faulty>>, Clock) -> S,
     ) -> Counts {
-        let device = async |_: &Clock| power.reopen();
-        self.run_in_real_time(std::slice::from_ref(power), device, open)
+        let devices = async |_: &Clock| powers.iter().map(PowerSwitch::reopen).collect();
+        self.run_in_real_time(powers, devices, open)
     }
 
     fn run_in_real_time<S: Subject>(
         &self,
         powers: &[PowerSwitch],
-        device: impl AsyncFn(&Clock) -> SharedDevice,
+        devices: impl AsyncFn(&Clock) -> Vec<SharedDevice>,
         open: impl AsyncFn(Vec<Arc<Faulty>>, Clock) -> S,
     ) -> Counts {
         let oracle = Arc::new(Oracle::new(self.sizes, powers));
@@ -171,9 +171,10 @@ impl Lives {
             let runtime = builder.enable_all().build().expect("a runtime");
             runtime.block_on(async {
                 let clock = Clock::real();
-                let device = device(&clock).await;
-                let faulty = Faulty::new(device, clock.clone(), life, Faults::default());
-                let cache = open(vec![Arc::new(faulty)], clock.clone()).await;
+                let faulty = |device| Faulty::new(device, clock.clone(), life, Faults::default());
+                let devices = devices(&clock).await.into_iter();
+                let devices = devices.map(|device| Arc::new(faulty(device)));
+                let cache = open(devices.collect(), clock.clone()).await;
                 self.work(&cache, &clock, &oracle, life, powers).await;
             });
         }
