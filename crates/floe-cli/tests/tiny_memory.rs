@@ -21,6 +21,9 @@ const BATCHES_PER_SAMPLE: usize = 16;
 /// Bytes of keys and values: they fill the set-groups in memory and a part of flash.
 const FILLED_BYTES: u64 = 96 * MIB;
 
+/// Servers, of which one must have the resident memory that its metrics report.
+const RUNS: usize = 3;
+
 /// The sum of the memory metric, in bytes.
 fn accounted(serving: &Serving) -> u64 {
     let (status, text) = common::get(serving.admin, "/metrics");
@@ -78,6 +81,22 @@ fn fill(serving: &Serving) -> u64 {
 /// its metrics showed 290.
 #[test]
 fn metrics_report_the_resident_memory_of_large_set_groups() {
+    // What the heap keeps differs by 25 MiB from run to run; what the metrics lack does not.
+    let mut all = std::iter::repeat_with(counted_and_grown).take(RUNS);
+    let mut seen = Vec::new();
+    let is_reported = all.any(|(counted, grown)| {
+        seen.push((counted / MIB, grown / MIB));
+        // Connections, tasks, pages being written and heap fragmentation are not in the metric.
+        counted as f64 >= 0.75 * grown.saturating_sub(16 * MIB) as f64
+    });
+    assert!(
+        is_reported,
+        "the metrics and the process grew by {seen:?} MiB"
+    );
+}
+
+/// By how much the metrics and the resident memory of a new server grow.
+fn counted_and_grown() -> (u64, u64) {
     let folder = tempfile::tempdir().expect("a folder");
     let mut command = common::floe(folder.path());
     let serving = Serving::spawn(
@@ -111,13 +130,5 @@ fn metrics_report_the_resident_memory_of_large_set_groups() {
     assert!(resident(&serving) < bound, "more than {memory}");
     let costs = memory["parts"]["tiny"].as_u64();
     assert!(costs.is_some_and(|tiny| tiny >= said), "{memory}");
-    // Connections, tasks, pages being written and heap fragmentation are not in the metric. Equal
-    // runs differ by 25 MiB.
-    let least = grown.saturating_sub(28 * MIB) as f64;
-    assert!(
-        counted as f64 >= 0.75 * least,
-        "the metrics grew by {} MiB, the process by {} MiB",
-        counted / MIB,
-        grown / MIB
-    );
+    (counted, grown)
 }
