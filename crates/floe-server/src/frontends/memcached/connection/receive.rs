@@ -185,7 +185,7 @@ where
                     return Err(End::Junk);
                 };
                 let key: Box<[u8]> = meta.key.as_slice().into();
-                let line: Box<[u8]> = line.as_ref().into();
+                let line = line.into_owned();
                 let store = Box::pin(async move { context.meta_set_line(&line, value).await });
                 self.begin(&key, Effect::Changes, share, false, store).await
             }
