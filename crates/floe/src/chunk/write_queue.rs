@@ -17,7 +17,7 @@ pub(crate) struct WriteQueue {
     block_size: u32,
     batch_bytes: u64,
     state: Mutex<State>,
-    /// Notified when a value was queued, or a flush waits.
+    /// Notified when the first value is queued, while a batch is due, and at the end.
     wake: Notify,
 }
 
@@ -68,10 +68,14 @@ impl WriteQueue {
         if state.is_closed {
             return false;
         }
+        let is_first = state.records.is_empty();
         state.bytes += bytes_of(&record);
         state.records.push_back(record);
+        let wakes = is_first || self.is_due(&state);
         drop(state);
-        self.wake.notify_one();
+        if wakes {
+            self.wake.notify_one();
+        }
         true
     }
 
@@ -163,6 +167,10 @@ fn bytes_of(record: &Pending) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::future::Future;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::task::{Context, Wake, Waker};
+
     use bytes::Bytes;
     use floe_core::hash::KeyHash;
     use floe_core::layout::Sequence;
@@ -202,6 +210,37 @@ mod tests {
             .collect();
         assert_eq!(hashes.concat(), [0, 1, 2]);
         assert!(!hashes[0].is_empty() && hashes[0].len() < 3);
+    }
+
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    #[test]
+    fn only_the_first_value_and_a_full_batch_wake_the_task() {
+        let queue = queue();
+        let wakes = Arc::new(Wakes(AtomicUsize::new(0)));
+        let waker = Waker::from(Arc::clone(&wakes));
+        let mut context = Context::from_waker(&waker);
+        let mut first = Box::pin(queue.wait(|| false));
+        assert!(first.as_mut().poll(&mut context).is_pending());
+        assert!(queue.push(record(&queue, 1, 100)));
+        assert_eq!(wakes.0.load(Relaxed), 1);
+        drop(first);
+
+        let mut due = Box::pin(queue.wait_until_due());
+        assert!(due.as_mut().poll(&mut context).is_pending());
+        for hash in 2..100 {
+            assert!(queue.push(record(&queue, hash, 100)));
+        }
+        assert_eq!(wakes.0.load(Relaxed), 1);
+        assert!(queue.push(record(&queue, 100, queue.batch_bytes as usize)));
+        assert_eq!(wakes.0.load(Relaxed), 2);
+        assert!(due.as_mut().poll(&mut context).is_ready());
     }
 
     #[test]
