@@ -87,6 +87,7 @@ pub use floe_core::policy::admission;
 pub use floe_device as device;
 pub use floe_device::DeviceConfig;
 pub use items::{Item, ItemCache, ItemConfig, ItemError};
+pub use metadata_log::WriteBatch;
 pub use object::{ObjectCache, ObjectConfig, ObjectKey};
 pub use origin::{Origin, OriginConfig};
 pub use store::{RamConfig, Store, StoreConfig, StoreStats, ValueReader, ValueWriter};

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{in_place, memory, power_switch, zoned};
-use floe::tiny::{OpenTinyError, TinyBatch, TinyConfig, TinyDurability, TinyEngine};
+use floe::tiny::{OpenTinyError, TinyConfig, TinyDurability, TinyEngine};
 use floe::{ByteSize, Bytes, Cache, CacheConfig, CacheError, ChunkConfig, InRam, OpenError};
-use floe::{PutOptions, Store, StoreConfig, Tiny};
+use floe::{PutOptions, Store, StoreConfig, Tiny, WriteBatch};
 use floe_core::policy::admission::{AdmissionConfig, RejectFirstConfig};
 use floe_core::tiny::nemo::NemoConfig;
 use floe_device::virtual_time;
@@ -383,7 +383,7 @@ fn the_fences_of_a_batch_share_a_group() {
         store.flush().await.expect("flushes");
         // Appends to flash for overwrites of four keys, between which the journal could begin.
         let mut first = 0;
-        let mut overwrite = async |batch: Option<TinyBatch>| {
+        let mut overwrite = async |batch: Option<WriteBatch>| {
             let before = store.stats();
             let mut puts = Vec::new();
             for number in first..first + 4 {

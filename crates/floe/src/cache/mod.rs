@@ -33,6 +33,7 @@ use serde::{Deserialize, Serialize};
 use tokio::task::coop::consume_budget;
 
 use crate::error::CacheError;
+use crate::metadata_log::WriteBatch;
 use crate::store::{OpenError, RecoveryReport, Store, StoreConfig, StoreStats, ValueReader};
 use crate::tiny::{OpenTinyError, Tiny, TinyConfig, TinyRecovery, TinyStats};
 use crate::value::{InRam, PutOptions, PutOutcome, Value};
@@ -517,6 +518,12 @@ impl Cache {
             tiny.forget(key).await?;
         }
         Ok(in_store)
+    }
+
+    /// Begins a [batch](WriteBatch) of writes.
+    pub fn batch(&self) -> WriteBatch {
+        let of_tiny = self.tiny().and_then(Tiny::begin_batch);
+        WriteBatch::new(self.store.begin_batch(), of_tiny)
     }
 
     /// Waits until all values accepted so far are durable on flash.

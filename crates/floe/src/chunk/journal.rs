@@ -18,7 +18,9 @@ use super::pressure::Pressure;
 use super::tombstones::{PendingTombstones, Unsent};
 use super::zone_state::ZoneStates;
 use crate::error::CacheError;
-use crate::metadata_log::{Contents, Demand, LogError, LogSuperblock, Queue, Start, Written};
+use crate::metadata_log::{
+    Batch, Contents, Demand, LogError, LogSuperblock, Queue, Start, Written,
+};
 
 /// Generations reserved by one note.
 const GENERATION_STRIDE: u32 = 256;
@@ -143,6 +145,11 @@ impl Journal {
         }
     }
 
+    /// Begins a batch of commits.
+    pub(crate) fn batch(&self) -> Batch {
+        self.queue.batch()
+    }
+
     /// Makes sure that `generation` is journaled as used before it is.
     pub(crate) async fn reserve_generation(
         &self,
@@ -196,7 +203,6 @@ impl Contents for Notes {
 
     const READS_BACK: bool = true;
     const FAILS_FOR_GOOD: bool = false;
-    const WAITERS_WRITE: bool = false;
 
     fn record(note: &Note) -> Note {
         *note

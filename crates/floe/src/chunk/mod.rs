@@ -72,6 +72,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::error::CacheError;
+use crate::metadata_log::Batch;
 use crate::value::{PutOptions, PutOutcome};
 use base::Base;
 use environment::Environment;
@@ -365,6 +366,15 @@ impl Engine {
         }
         let notes = marks.iter().copied().map(Note::Mark);
         self.journal.commit(notes.collect()).await
+    }
+
+    /// Begins a batch of writes and deletes, whose tombstones share a group of the journal. `None`
+    /// over slots, whose tables keep them.
+    pub(crate) fn batch(&self) -> Option<Batch> {
+        match self.placement {
+            Placement::Log(_) => Some(self.journal.batch()),
+            Placement::Slots(_) => None,
+        }
     }
 
     /// Waits until all values accepted so far are durable on flash.

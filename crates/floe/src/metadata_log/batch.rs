@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 thread_local! {
-    /// The batches of this thread, by log.
+    /// The batches of this thread, by log; some have none at present.
     static OPEN: RefCell<Vec<Arc<Open>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -46,10 +46,11 @@ impl Batch {
     /// Begins a batch of requests to `log`.
     pub(super) fn begin(id: LogId, log: Arc<dyn Driven>) -> Self {
         let open = OPEN.with_borrow_mut(|all| {
-            all.retain(|open| open.log == id || open.count.load(SeqCst) > 0);
             if let Some(open) = all.iter().find(|open| open.log == id) {
                 return Arc::clone(open);
             }
+            // A log may be gone for ever. A cache has two.
+            all.retain(|open| open.count.load(SeqCst) > 0);
             let open = Arc::new(Open {
                 log: id,
                 count: AtomicUsize::new(0),

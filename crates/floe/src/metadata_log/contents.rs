@@ -21,10 +21,6 @@ pub(crate) trait Contents: Send + 'static {
     /// callers sent. Otherwise the next group moves to the other zone.
     const FAILS_FOR_GOOD: bool;
 
-    /// Waiters write groups on their own threads, otherwise the keeper does. It pays where callers
-    /// say with batches which requests belong together: else each begins a group of its own.
-    const WAITERS_WRITE: bool;
-
     /// The record of an entry.
     fn record(entry: &Self::Entry) -> RecordOf<Self>;
 

@@ -7,7 +7,7 @@
 //! | `reader.rs` | reading a log block by block |
 //! | `scan.rs` | finding the zone that holds when a cache is opened |
 //! | `contents.rs` | the records, as an engine sees them |
-//! | `queue.rs`, `receipt.rs`, `batch.rs` | sending requests, waiting for them, and those that belong together |
+//! | `queue.rs`, `receipt.rs`, `batch.rs`, `write_batch.rs` | sending requests, waiting for them, and those that belong together |
 //! | `owner.rs` | the owner of a log: group commit, moves to the other zone |
 //! | `combiner.rs`, `shared.rs` | waiters do its work on their own threads |
 //! | `keeper.rs`, `start.rs` | the task that drives the log when no waiter does |
@@ -33,6 +33,7 @@ mod receipt;
 mod scan;
 mod shared;
 mod start;
+mod write_batch;
 mod zones;
 
 #[cfg(test)]
@@ -49,6 +50,7 @@ pub(crate) use reader::{Damage, Reader};
 pub(crate) use receipt::Receipt;
 pub(crate) use scan::{FindError, Found, newest, superblocks};
 pub(crate) use start::Start;
+pub use write_batch::WriteBatch;
 
 /// The metadata zones.
 pub(crate) const METADATA: [ZoneId; 2] = [ZoneId(0), ZoneId(1)];

@@ -1,4 +1,4 @@
-//! The queue of a log: requests that arrive together share one append, and one flush if they need
+//! The queue of a log: requests that wait together share one append, and one flush if they need
 //! it.
 
 use std::fmt;
@@ -125,11 +125,11 @@ impl<C: Contents> Place<'_, C> {
         }
         inbox.sent += 1;
         let number = inbox.sent;
-        let is_for_waiter = C::WAITERS_WRITE && request.done.is_some();
+        let has_waiter = request.done.is_some();
         inbox.requests.push(request);
         drop(inbox);
         let is_news = !shared.is_active.load(SeqCst) && !shared.is_active.swap(true, SeqCst);
-        if is_news || !is_for_waiter {
+        if is_news || !has_waiter {
             shared.combiner.wakers().wake_keeper();
         }
         number

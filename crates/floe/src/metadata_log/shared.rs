@@ -121,11 +121,8 @@ impl<C: Contents> Driven for Shared<C> {
 
 impl<C: Contents> Awaited for Shared<C> {
     fn help(&self, number: u64, context: &Context<'_>) {
-        // Otherwise its request woke the keeper.
-        if C::WAITERS_WRITE {
-            self.combiner.wakers().register(number, context.waker());
-            self.drive_here();
-        }
+        self.combiner.wakers().register(number, context.waker());
+        self.drive_here();
     }
 
     fn leave(&self, number: u64) {

@@ -33,6 +33,7 @@ use crate::chunk::{
 pub use crate::chunk::{ChunkCounts, OpenError, RecoveryReport};
 use crate::error::CacheError;
 use crate::membership::Membership;
+use crate::metadata_log::{Batch, WriteBatch};
 use crate::store::epoch::WriteEpochs;
 use crate::store::marks::Marks;
 use crate::value::{
@@ -557,6 +558,16 @@ impl Store {
     /// As [`remove`](Store::remove).
     pub async fn delete(&self, key: &[u8]) -> Result<(), CacheError> {
         self.remove(key).await.map(drop)
+    }
+
+    /// Begins a [batch](WriteBatch) of writes.
+    pub fn batch(&self) -> WriteBatch {
+        WriteBatch::new(self.begin_batch(), None)
+    }
+
+    /// A batch of tombstones, if a log keeps them.
+    pub(crate) fn begin_batch(&self) -> Option<Batch> {
+        self.engine().batch()
     }
 
     /// Waits until all values accepted so far are durable on flash.

@@ -17,12 +17,12 @@ use floe_core::layout::{JournalChain, LayoutError};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::batch::TinyBatch;
 use super::fences::{FENCE_BYTES, FenceBounds};
 use super::order::Order;
 use crate::error::CacheError;
 use crate::metadata_log::{
-    self, Contents, Demand, LogError, LogSuperblock, Queue, Receipt, Start, Written, group_bytes,
+    self, Batch, Contents, Demand, LogError, LogSuperblock, Queue, Receipt, Start, Written,
+    group_bytes,
 };
 
 /// Most bytes of a log in a metadata zone: an opening reads all of it.
@@ -86,8 +86,8 @@ impl Journal {
     }
 
     /// Begins a batch of writes.
-    pub(super) fn batch(&self) -> TinyBatch {
-        TinyBatch::of(self.queue.batch())
+    pub(super) fn batch(&self) -> Batch {
+        self.queue.batch()
     }
 
     /// A place in the queue; waits while there is none.
@@ -408,7 +408,6 @@ impl Contents for Notes {
     const READS_BACK: bool = false;
     // An object that was noted may be replaced without another note.
     const FAILS_FOR_GOOD: bool = true;
-    const WAITERS_WRITE: bool = true;
 
     fn record(entry: &Entry) -> TinyNote {
         match entry {

@@ -23,7 +23,6 @@
 //! [`CacheError::Poisoned`]. A panic in the journal's work fails every put and
 //! delete that needs a fence; gets go on.
 
-mod batch;
 mod config;
 mod engine;
 mod fences;
@@ -57,13 +56,13 @@ use tokio::task::JoinHandle;
 use tokio::task::coop::consume_budget;
 
 use crate::error::CacheError;
+use crate::metadata_log::{Batch, WriteBatch};
 use crate::value::{InRam, PutOptions, Value};
 use insert::{Begun, Write};
 use instance::Instance;
 use journal::Journal;
 use tasks::Note;
 
-pub use batch::TinyBatch;
 pub use config::{LookBeforeFence, TinyConfig, TinyDurability};
 pub use floe_core::layout::tiny::TinyEngine;
 pub use floe_core::tiny::nemo::{Costs, NemoConfig};
@@ -319,11 +318,16 @@ impl Tiny {
         handle.insert(instance, write, now_seconds).await
     }
 
-    /// Begins a batch of writes: see [`TinyBatch`].
-    pub fn batch(&self) -> TinyBatch {
+    /// Begins a [batch](WriteBatch) of writes.
+    pub fn batch(&self) -> WriteBatch {
+        WriteBatch::new(None, self.begin_batch())
+    }
+
+    /// A batch of fences, if writes make any.
+    pub(crate) fn begin_batch(&self) -> Option<Batch> {
         match self.handle.writes {
-            Writes::Fenced => self.handle.journal.batch(),
-            Writes::Unfenced | Writes::Volatile => TinyBatch::NONE,
+            Writes::Fenced => Some(self.handle.journal.batch()),
+            Writes::Unfenced | Writes::Volatile => None,
         }
     }
 

@@ -129,7 +129,6 @@ impl<const IN_MEMORY: bool> Contents for Numbers<IN_MEMORY> {
 
     const READS_BACK: bool = !IN_MEMORY;
     const FAILS_FOR_GOOD: bool = IN_MEMORY;
-    const WAITERS_WRITE: bool = IN_MEMORY;
 
     fn record(number: &u64) -> Toy {
         Toy::Number(*number)

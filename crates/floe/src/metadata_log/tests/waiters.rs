@@ -3,12 +3,22 @@
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
+use floe_device::nvme::Status;
+use floe_device::{Device as _, Faulty, Operation};
+
 use super::*;
 use crate::runtimes;
 
 type InMemory = Numbers<true>;
 
 async fn begin(device: SharedDevice, clock: Clock) -> (Queue<InMemory>, JoinHandle<()>) {
+    begin_log(device, clock).await
+}
+
+async fn begin_log<const IN_MEMORY: bool>(
+    device: SharedDevice,
+    clock: Clock,
+) -> (Queue<Numbers<IN_MEMORY>>, JoinHandle<()>) {
     let superblock = superblock(device.geometry(), CacheId([1; 16]));
     let log = Log::begin(device, Durability::Power, superblock, METADATA[0], []).await;
     let numbers = Numbers {
@@ -18,7 +28,7 @@ async fn begin(device: SharedDevice, clock: Clock) -> (Queue<InMemory>, JoinHand
     start(log.expect("begins"), numbers, clock)
 }
 
-async fn send(queue: &Queue<InMemory>, number: u64) -> Receipt {
+async fn send<const IN_MEMORY: bool>(queue: &Queue<Numbers<IN_MEMORY>>, number: u64) -> Receipt {
     queue.place().await.expect("it is open").send(vec![number])
 }
 
@@ -108,6 +118,32 @@ fn what_is_queued_when_a_log_closes_is_answered() {
         drop(queue);
         task.await.expect("no panic");
         receipt.wait().await.expect("written");
+    });
+}
+
+/// The keeper reads the zone back, and the waiters write the later groups.
+#[test]
+fn a_failed_append_moves_a_log_that_is_read_back() {
+    virtual_time::run(1, async |clock: Clock| {
+        let below = drive(&clock);
+        let none = floe_device::Faults::default;
+        let device = Arc::new(Faulty::new(below, clock.clone(), 1, none()));
+        let (queue, _task) = begin_log::<false>(device.clone(), clock.clone()).await;
+        let write_fault = Status::from_result(0x280).expect("no success");
+        let resets = || device.counters().snapshot().resets;
+        let before = resets();
+        for number in 0..20 {
+            if number % 5 == 0 {
+                device.set(floe_device::Faults {
+                    script: vec![(Operation::Append, 0, write_fault)],
+                    ..none()
+                });
+            }
+            let (first, second) = (send(&queue, number).await, send(&queue, number).await);
+            let (first, second) = tokio::join!(first.wait(), second.wait());
+            first.and(second).expect("written");
+        }
+        assert!(resets() >= before + 4);
     });
 }
 

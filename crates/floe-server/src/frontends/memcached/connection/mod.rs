@@ -21,7 +21,6 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
-use floe::Tiny;
 use floe::items::Found;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -424,10 +423,10 @@ where
         Ok(())
     }
 
-    /// Has the fences of this operation and those that follow share a group.
+    /// Has this operation and those that follow share the groups of what they must make durable.
     fn begin_batch(&mut self) {
         if self.more_follows && self.batch.is_none() {
-            self.batch = self.context.items().cache().tiny().map(Tiny::batch);
+            self.batch = Some(self.context.items().cache().batch());
         }
     }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use floe::tiny::TinyBatch;
+use floe::WriteBatch;
 
 use super::batch_gets::BatchGets;
 use super::patience::Patience;
@@ -31,7 +31,7 @@ pub(super) const REQUESTS_MAX: usize = 1024;
 /// Operations that begin before other tasks of the thread run.
 pub(super) const TURN_MAX: usize = 64;
 
-/// Operations whose fences share a group.
+/// Operations whose fences and tombstones share a group.
 pub(super) const BATCH_MAX: usize = 4 * TURN_MAX;
 
 /// One connection and its requests.
@@ -52,8 +52,8 @@ pub(super) struct Connection<'a, S> {
     /// Set during a `get` whose line exceeds the read buffer.
     pub(super) long_get: Option<LongGet>,
     pub(super) batch_gets: BatchGets,
-    /// Changes under way, whose fences should share a group.
-    pub(super) batch: Option<TinyBatch>,
+    /// Changes under way, whose fences and tombstones should share a group.
+    pub(super) batch: Option<WriteBatch>,
     /// More input has arrived behind the current request.
     pub(super) more_follows: bool,
     /// Operations that began in the current batch.
