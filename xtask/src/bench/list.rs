@@ -128,7 +128,7 @@ pub(super) const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "scale",
-        about: "The engines for tiny objects on a file of 4 GiB behind memcached's protocol, with Floe's defaults: three turnovers (FairyWREN one) of new keys with values of 230 B, 256 sets in flight; then, once flash is full, gets of the newest half of the keys and sets of new ones, each at its time, from which its latency counts; then a start after a stop, and one after a kill amid sets, until half of the gets of the newest keys hit again. Processor time, bytes written and the most memory are those of the server's process; the clients run on the same cores",
+        about: "The engines for tiny objects on a file of 4 GiB behind memcached's protocol, and Nemo on one of 32 GiB, with Floe's defaults: three turnovers (FairyWREN one) of new keys with values of 230 B, 256 sets in flight; then, once flash is full, gets of the newest half of the keys and sets of new ones, each at its time, from which its latency counts; then a start after a stop, and one after a kill amid sets, until half of the gets of the newest keys hit again. Processor time, bytes written and the most memory (`resident mib`) are those of the server's process, and `announced mib` is what it said at its start of its own and that of tiny objects; the clients run on the same cores",
         cargo: &["bench", "--workspace", "--bench", "rivals", "--"],
         full: &["--scale", "--json"],
         quick: &["--scale", "--json", "--quick"],

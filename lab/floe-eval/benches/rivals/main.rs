@@ -78,9 +78,11 @@ fn main() -> Result<(), AnyError> {
         arguments.only.is_empty() || arguments.only.iter().any(|only| name.contains(only))
     };
     if arguments.scale {
-        let scale = scale::Scale::new(arguments.flash_gib, arguments.quick);
+        let mut runs = scale::runs(arguments.flash_gib, arguments.quick);
+        runs.retain(|(engine, _)| wanted(engine));
+        let (programs, folder) = (&arguments.programs, &arguments.folder);
         let show = |row| show(&row, arguments.json);
-        return scale::run(scale, &arguments.programs, &arguments.folder, wanted, show);
+        return scale::run(&runs, arguments.quick, programs, folder, show);
     }
     let cases = match arguments.fill {
         true => vec![Case::fill(arguments.quick)],

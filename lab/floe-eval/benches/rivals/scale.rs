@@ -33,9 +33,26 @@ const SAMPLE: u64 = 20_000;
 /// The part of flash, the newest, that gets ask for.
 const NEWEST: f64 = 0.5;
 
+const ENGINES: [&str; 3] = ["nemo", "fairywren", "log"];
+
+/// The flash of all engines, in GiB, and that of Nemo in a run of its own: the others would take
+/// hours to fill it.
+const FLASH_GIB: u64 = 4;
+const LARGE_FLASH_GIB: u64 = 32;
+
+/// The engines, each with its flash in GiB.
+pub(crate) fn runs(flash_gib: Option<u64>, quick: bool) -> Vec<(&'static str, u64)> {
+    let small = flash_gib.unwrap_or(if quick { 1 } else { FLASH_GIB });
+    let mut runs = ENGINES.map(|engine| (engine, small)).to_vec();
+    if flash_gib.is_none() && !quick {
+        runs.push(("nemo", LARGE_FLASH_GIB));
+    }
+    runs
+}
+
 /// The size of a run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Scale {
+struct Scale {
     flash_bytes: u64,
     /// Times that the flash is filled.
     turnovers: u32,
@@ -43,42 +60,33 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    pub(crate) fn new(flash_gib: Option<u64>, quick: bool) -> Self {
-        let (flash_bytes, turnovers, seconds) = match quick {
-            true => (1 << 30, 1, 2),
-            false => (4 << 30, 3, 30),
-        };
+    fn new(engine: &str, flash_gib: u64, quick: bool) -> Self {
+        let (turnovers, seconds) = if quick { (1, 2) } else { (3, 30) };
         Scale {
-            flash_bytes: flash_gib.map_or(flash_bytes, |gib| gib << 30),
-            turnovers,
+            flash_bytes: flash_gib << 30,
+            // It takes a sixth as many sets a second as the others.
+            turnovers: if engine == "fairywren" { 1 } else { turnovers },
             steady: Duration::from_secs(seconds),
         }
     }
 }
 
-/// The rows of all engines, one after the other.
+/// The rows of some runs, one after the other.
 pub(crate) fn run(
-    scale: Scale,
+    runs: &[(&'static str, u64)],
+    quick: bool,
     programs: &Programs,
     folder: &Path,
-    wanted: impl Fn(&str) -> bool,
     mut show: impl FnMut(Value),
 ) -> Result<(), AnyError> {
     let values = Values::new();
-    for engine in ["nemo", "fairywren", "log"] {
-        if !wanted(engine) {
-            continue;
-        }
+    for &(engine, flash_gib) in runs {
         let folder = tempfile::Builder::new()
             .prefix("scale-")
             .tempdir_in(folder)?;
-        // It takes a sixth as many sets a second as the others.
-        let turnovers = match engine {
-            "fairywren" => 1,
-            _ => scale.turnovers,
-        };
+        let scale = Scale::new(engine, flash_gib, quick);
         let case = Case {
-            scale: Scale { turnovers, ..scale },
+            scale,
             engine,
             values: &values,
             keys: AtomicU64::new(0),
@@ -104,8 +112,11 @@ impl Case<'_> {
         show: &mut impl FnMut(Value),
     ) -> Result<(), AnyError> {
         let peer = start()?;
+        let announced = peer.announced_bytes().map(|bytes| bytes >> 20);
         for part in 1..=self.scale.turnovers * PARTS {
-            show(self.fill(&peer, f64::from(part) / f64::from(PARTS))?);
+            let mut row = self.fill(&peer, f64::from(part) / f64::from(PARTS))?;
+            row["announced_mib"] = json!(announced);
+            show(row);
         }
         settle(&peer)?;
         for (gets, sets) in LOADS {

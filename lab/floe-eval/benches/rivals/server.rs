@@ -4,7 +4,11 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
+
+use serde_json::Value;
 
 use crate::AnyError;
 use crate::load::Case;
@@ -33,6 +37,8 @@ pub(crate) struct Peer {
     pub(crate) has_flash: bool,
     /// A file that it reads through the kernel's page cache.
     pub(crate) cached_file: Option<PathBuf>,
+    /// Receives the first line that it prints.
+    announcement: Mutex<Receiver<String>>,
     child: Child,
 }
 
@@ -109,7 +115,8 @@ impl Peer {
             .args(["--device-size", "64MiB", "--device-zone-size", "8MiB"])
             .args(["--chunk-write-buffer", "16MiB", "--ram-size", "1MiB"])
             .args(["--tiny-engine", engine, "--tiny-size"])
-            .arg(format!("{}MiB", flash_bytes >> 20));
+            .arg(format!("{}MiB", flash_bytes >> 20))
+            .arg("--json");
         Peer::start(engine, command, socket(folder, engine))
     }
 
@@ -126,19 +133,29 @@ impl Peer {
     fn start(name: &'static str, mut command: Command, socket: PathBuf) -> Result<Self, AnyError> {
         let mut child = command
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
         let stderr = child.stderr.take().ok_or("it is piped")?;
+        let stdout = child.stdout.take().ok_or("it is piped")?;
+        let (announce, announcement) = mpsc::channel();
         let mut peer = Peer {
             name,
             socket,
             found: Vec::new(),
             has_flash: name != MEMORY_ONLY,
             cached_file: None,
+            announcement: Mutex::new(announcement),
             child,
         };
         // The server must never wait for a reader of its output.
+        std::thread::spawn(move || {
+            let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
+            if let Some(line) = lines.next() {
+                let _ = announce.send(line);
+            }
+            lines.for_each(drop);
+        });
         let lines = std::thread::spawn(move || {
             let lines = BufReader::new(stderr).lines().map_while(Result::ok);
             lines
@@ -189,6 +206,16 @@ impl Peer {
             written_bytes: bytes("write_bytes:")?,
             hits: crate::client::hits(self.connect()?)?,
         })
+    }
+
+    /// The memory of the program and its tiny objects, as Floe with `--json` says at its start; for
+    /// its first caller.
+    pub(crate) fn announced_bytes(&self) -> Option<u64> {
+        let lines = self.announcement.lock().ok()?;
+        let line = lines.recv_timeout(START_PATIENCE).ok()?;
+        let line: Value = serde_json::from_str(&line).ok()?;
+        let parts = &line["memory"]["parts"];
+        Some(parts["tiny"].as_u64()? + parts["program"].as_u64()?)
     }
 
     /// The most memory that it ever had.
