@@ -81,7 +81,8 @@ fn fill(serving: &Serving) -> u64 {
 /// its metrics showed 290.
 #[test]
 fn metrics_report_the_resident_memory_of_large_set_groups() {
-    // What the heap keeps differs by 25 MiB from run to run; what the metrics lack does not.
+    // The allocator keeps up to 25 MiB more in one run than in another. A fault of the metrics
+    // shows in each run.
     let mut all = std::iter::repeat_with(counted_and_grown).take(RUNS);
     let mut seen = Vec::new();
     let is_reported = all.any(|(counted, grown)| {

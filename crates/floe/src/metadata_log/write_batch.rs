@@ -1,4 +1,4 @@
-//! Batches of writes to a cache, whatever logs they need.
+//! Batches of writes to a cache, which may have two logs: the store's and the tiny engine's.
 
 use super::batch::Batch;
 

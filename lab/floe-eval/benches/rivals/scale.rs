@@ -35,9 +35,10 @@ const NEWEST: f64 = 0.5;
 
 const ENGINES: [&str; 3] = ["nemo", "fairywren", "log"];
 
-/// The flash of all engines, in GiB, and that of Nemo in a run of its own: the others would take
-/// hours to fill it.
+/// Flash of each engine, in GiB.
 const FLASH_GIB: u64 = 4;
+
+/// Flash of Nemo in a run of its own, in GiB. The others would take hours to fill it.
 const LARGE_FLASH_GIB: u64 = 32;
 
 /// The engines, each with its flash in GiB.

@@ -12,8 +12,9 @@ pub(super) const READ_BYTES: usize = 16 << 10;
 const MANY: usize = 16;
 
 /// The room for the next read. The requests of one read share the cost of a wake-up, of a send,
-/// and of a group of fences or tombstones. So a client that fills the usual room with requests gets a wide one,
-/// until a read brings little. While the client is waited for, nothing of it is held.
+/// and of a group of fences or tombstones. So a client that fills the usual room with requests
+/// gets a wide one, until a read brings little. While the client is waited for, nothing of it is
+/// held.
 #[derive(Debug, Default)]
 pub(super) struct Room {
     wide: Option<Held>,
