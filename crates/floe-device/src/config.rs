@@ -122,8 +122,10 @@ pub struct DeviceConfig {
     pub max_append: ByteSize,
     /// Bypass the page cache.
     pub direct: Direct,
-    /// Free a zone's space when it is reset (hole or discard).
-    pub discard: bool,
+    /// Free a zone's space when it is reset (hole or discard). Default: that of a block
+    /// device or namespace; a file keeps its space, because writes to space that the file
+    /// system has allocated and written before cost the least.
+    pub discard: Option<bool>,
     /// Allocate all space when the device is opened, to detect a full file system
     /// early. Only useful without `discard`.
     pub preallocate: bool,
@@ -175,7 +177,7 @@ impl Default for DeviceConfig {
             max_active_zones: None,
             max_append: ByteSize::mib(1),
             direct: Direct::Auto,
-            discard: true,
+            discard: None,
             preallocate: false,
             io: IoChoice::Auto,
             rings: RingChoice::Auto,

@@ -145,11 +145,11 @@ fn file_uring_direct() {
 }
 
 #[test]
-fn file_uring_buffered_without_discard_or_registered_buffers() {
+fn file_uring_buffered_with_discard_without_registered_buffers() {
     conforms(DeviceConfig {
         io: IoChoice::Uring,
         direct: Direct::Off,
-        discard: false,
+        discard: Some(true),
         registered_buffers: ByteSize(0),
         ..small(DeviceKind::File)
     });
@@ -192,7 +192,7 @@ fn block_device() {
         let config = DeviceConfig {
             path: Some(path.clone().into()),
             io,
-            discard,
+            discard: Some(discard),
             ..small(DeviceKind::File)
         };
         runtime.block_on(async {

@@ -164,7 +164,7 @@ fn discard_gives_space_back_and_can_be_turned_off() {
     with_both_methods(|_, config| {
         for discard in [true, false] {
             let config = DeviceConfig {
-                discard,
+                discard: Some(discard),
                 ..config.clone()
             };
             runtime().block_on(async {

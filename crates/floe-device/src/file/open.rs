@@ -51,13 +51,14 @@ impl FileDevice {
         let (buffers, io) = (config.registered_buffers, config.io);
         let (arena, rings) =
             arena_and_rings(&[&file], buffers, io, config.rings, EntryKind::Transfers)?;
+        let open = OpenFile::new(path, file, is_direct, arena);
         let operations = Operations {
             zones: ZoneStates::new(ZoneTable::new(&geometry, ZoneState::Unknown)),
             zeros: IoBuf::zeroed(geometry.block_size as usize).freeze(),
             geometry,
-            discard: AtomicBool::new(config.discard),
+            discard: AtomicBool::new(config.discard.unwrap_or(open.is_block_device)),
             kept: Mutex::default(),
-            open: OpenFile::new(path, file, is_direct, arena),
+            open,
         };
         Ok(FileDevice::over(operations, rings))
     }

@@ -51,7 +51,7 @@ impl NvmeDevice {
             arena_and_rings(&files, buffers, io, config.rings, EntryKind::Commands)?;
         let kind = drive.interface().name();
         let kind = kind.strip_prefix("a ").unwrap_or(kind);
-        let deallocates = config.discard && drive.controller().has_deallocate;
+        let deallocates = config.discard.unwrap_or(true) && drive.controller().has_deallocate;
         let limits = limits(&drive, &geometry);
         let (file, path) = drive.into_file();
         let operations = Operations {
