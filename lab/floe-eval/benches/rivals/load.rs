@@ -15,6 +15,12 @@ use crate::server::{Peer, Used};
 /// The part of flash that the burst fills: no peer has to evict for want of room.
 const BURST: f64 = 0.4;
 
+/// The part of flash that is written before the mix.
+const FILLED: f64 = 1.1;
+
+/// Set in the numbers of the keys that fill flash; other keys have smaller numbers.
+const FILL_KEYS: u64 = 1 << 40;
+
 /// Requests in flight on each connection, and how many of those there are.
 const DEPTHS: [(usize, usize); 2] = [(1, 32), (32, 4)];
 
@@ -51,14 +57,13 @@ impl Case {
             value_bytes: 246,
             flash_bytes: 256 << 20,
             memory_bytes: 64 << 20,
-            mix_requests: 800_000,
+            mix_requests: 1_600_000,
             slice: Duration::from_millis(1000),
             slices: 6,
         };
         let page = Case {
             value_bytes: 4096,
             flash_bytes: 512 << 20,
-            mix_requests: 300_000,
             ..tiny
         };
         [tiny, page].map(|case| if quick { short(case) } else { case })
@@ -192,7 +197,7 @@ pub(crate) fn run(case: &Case, peers: &mut [Peer]) -> Result<Vec<Value>, AnyErro
     eprintln!("rivals: {} B, gets", case.value_bytes);
     let steady = steady(case, peers, &values)?;
     eprintln!("rivals: {} B, mix", case.value_bytes);
-    let mixes = mixes(case, peers, &values)?;
+    let [first_halves, mixes] = mixes(case, peers, &values)?;
     let mut rows = Vec::new();
     for (at, peer) in peers.iter().enumerate() {
         let (burst, missing) = &bursts[at];
@@ -203,6 +208,8 @@ pub(crate) fn run(case: &Case, peers: &mut [Peer]) -> Result<Vec<Value>, AnyErro
             "burst_sets_per_cpu_second": burst.requests_per_cpu_second().round(),
             "burst_refused": burst.tally.refused,
             "burst_missing_percent": missing,
+            "mix_first_half_requests_per_cpu_second":
+                first_halves[at].requests_per_cpu_second().round(),
             "mix_hit_percent": mix.hit_percent(),
             "mix_requests_per_cpu_second": mix.requests_per_cpu_second().round(),
             "mix_requests_per_second": (mix.tally.requests as f64 / mix.seconds).round(),
@@ -422,23 +429,48 @@ fn timed_gets(
     })
 }
 
-/// The mix, in turns. Its first half warms up.
-fn mixes(case: &Case, peers: &[Peer], values: &Values) -> Result<Vec<Measured>, AnyError> {
+/// Sets new keys until each peer has been given its flash once over: a cache that runs
+/// is full, and a file that was never written costs its file system more.
+fn fill_flash(case: &Case, peers: &[Peer], values: &Values) -> Result<(), AnyError> {
+    let object = KEY_BYTES as u64 + u64::from(case.value_bytes);
+    let count = (case.flash_bytes as f64 * FILLED / object as f64) as u64;
+    let sets: Vec<Request> = (0..count)
+        .map(|number| case.request(Ask::Set, mix(FILL_KEYS | number)))
+        .collect();
+    for peer in peers {
+        all(peer, &sets, DEPTHS[1], values)?;
+        settle(peer)?;
+    }
+    Ok(())
+}
+
+/// The two halves of the mix on full flash, in turns: in the first one, the keys of the mix
+/// take the place of others. Values that are read from flash come from flash. What a peer
+/// does between its turns counts, too: one may store values once they are idle for a while.
+fn mixes(case: &Case, peers: &[Peer], values: &Values) -> Result<[Vec<Measured>; 2], AnyError> {
+    fill_flash(case, peers, values)?;
     let requests = case.mix()?;
-    let (warm_up, rest) = requests.split_at(requests.len() / 2);
-    let mut results = vec![Measured::new()?; peers.len()];
-    let per_slice = |requests: &[Request]| requests.len().div_ceil(case.slices);
-    for (round, slice) in warm_up.chunks(per_slice(warm_up)).enumerate() {
-        for (_, peer) in in_turns(peers, round) {
-            all(peer, slice, MIX_DEPTH, values)?;
+    let (first, second) = requests.split_at(requests.len() / 2);
+    let half = |requests: &[Request]| -> Result<Vec<Measured>, AnyError> {
+        let before = peers
+            .iter()
+            .map(Peer::used)
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut results = vec![Measured::new()?; peers.len()];
+        let per_slice = requests.len().div_ceil(case.slices);
+        for (round, slice) in requests.chunks(per_slice).enumerate() {
+            for (at, peer) in in_turns(peers, round) {
+                let slice = || all(peer, slice, MIX_DEPTH, values);
+                results[at].add(&measured(peer, || without_page_cache(peer, slice))?)?;
+            }
         }
-    }
-    for (round, slice) in rest.chunks(per_slice(rest)).enumerate() {
-        for (at, peer) in in_turns(peers, round) {
-            results[at].add(&measured(peer, || all(peer, slice, MIX_DEPTH, values))?)?;
+        for (at, peer) in peers.iter().enumerate() {
+            settle(peer)?;
+            results[at].used = peer.used()?.since(&before[at]);
         }
-    }
-    Ok(results)
+        Ok(results)
+    };
+    Ok([half(first)?, half(second)?])
 }
 
 /// Carries out every request; a get that misses is followed by a set.
@@ -478,16 +510,9 @@ pub(crate) fn measured(
     let began = Instant::now();
     let tally = work().map_err(|error| format!("{}: {error}", peer.name))?;
     let seconds = began.elapsed().as_secs_f64();
-    let after = peer.used()?;
     Ok(Measured {
         tally,
-        used: Used {
-            cpu_seconds: after.cpu_seconds - before.cpu_seconds,
-            read_bytes: after.read_bytes - before.read_bytes,
-            written_bytes: after.written_bytes - before.written_bytes,
-            hits: (after.hits.zip(before.hits))
-                .map(|((all, flash), (then, flash_then))| (all - then, flash - flash_then)),
-        },
+        used: peer.used()?.since(&before),
         seconds,
     })
 }

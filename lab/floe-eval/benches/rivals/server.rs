@@ -62,6 +62,19 @@ pub(crate) struct Used {
     pub(crate) hits: Option<(u64, u64)>,
 }
 
+impl Used {
+    /// What was used since `before`.
+    pub(crate) fn since(&self, before: &Used) -> Used {
+        Used {
+            cpu_seconds: self.cpu_seconds - before.cpu_seconds,
+            read_bytes: self.read_bytes - before.read_bytes,
+            written_bytes: self.written_bytes - before.written_bytes,
+            hits: (self.hits.zip(before.hits))
+                .map(|((all, flash), (then, flash_then))| (all - then, flash - flash_then)),
+        }
+    }
+}
+
 impl Peer {
     /// All that can be had; says loudly which cannot.
     pub(crate) fn start_all(
