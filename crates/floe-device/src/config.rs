@@ -122,9 +122,9 @@ pub struct DeviceConfig {
     pub max_append: ByteSize,
     /// Bypass the page cache.
     pub direct: Direct,
-    /// Free a zone's space when it is reset (hole or discard). Default: that of a block
-    /// device or namespace; a file keeps its space, because writes to space that the file
-    /// system has allocated and written before cost the least.
+    /// Free a zone's space when it is reset (hole or discard). Default: on for block
+    /// devices and namespaces, off for files until their file system is full. Writes cost
+    /// a file system least where it has written before.
     pub discard: Option<bool>,
     /// Allocate all space when the device is opened, to detect a full file system
     /// early. Only useful without `discard`.

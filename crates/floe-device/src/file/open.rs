@@ -57,6 +57,7 @@ impl FileDevice {
             zeros: IoBuf::zeroed(geometry.block_size as usize).freeze(),
             geometry,
             discard: AtomicBool::new(config.discard.unwrap_or(open.is_block_device)),
+            discards_when_full: AtomicBool::new(config.discard.is_none() && !open.is_block_device),
             kept: Mutex::default(),
             open,
         };

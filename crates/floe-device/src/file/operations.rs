@@ -17,6 +17,9 @@ pub(super) struct Operations {
     pub(super) geometry: Geometry,
     /// Resets deallocate; cleared if the medium cannot.
     pub(super) discard: AtomicBool,
+    /// Resets begin to free space when there is no more. A file keeps it by default, and on a full
+    /// disk another zone may need it.
+    pub(super) discards_when_full: AtomicBool,
     /// Zones whose space stays allocated when they are reset.
     pub(super) kept: Mutex<Vec<ZoneId>>,
     /// One block of zeros.
@@ -44,6 +47,7 @@ impl Owner for Operations {
                 Aftermath { waker, next: None }
             }
             (ZonedJob::Append(at, completer), transfer) => {
+                self.note_shortage(&result);
                 self.open.note_durable_write(&transfer, &result);
                 let next = self.writer_done(at.zone);
                 let (zone, appended, open) = (at.zone, result.map(|()| at), &self.open);
@@ -51,6 +55,7 @@ impl Owner for Operations {
                 Aftermath { waker, next }
             }
             (ZonedJob::Write(zone, completer), _) => {
+                self.note_shortage(&result);
                 let next = self.writer_done(zone);
                 let open = &self.open;
                 let waker = open.end_transfer(Operation::Write, zone, bytes, result, completer);
@@ -93,6 +98,19 @@ impl Operations {
         Some(self.waiting_reset(waiting))
     }
 
+    /// Has resets free space from now on if `result` of a write shows that it lacks.
+    fn note_shortage(&self, result: &Result<(), DeviceErrorKind>) {
+        if matches!(result, Err(DeviceErrorKind::NoSpace))
+            && self.discards_when_full.swap(false, Relaxed)
+        {
+            tracing::warn!(
+                device = %self.open.path.display(),
+                "the file system is full: resets free the space of their zones from now on"
+            );
+            self.discard.store(true, Relaxed);
+        }
+    }
+
     fn waiting_reset(&self, waiting: Waiting) -> Request {
         Request {
             home: waiting.home,
@@ -123,6 +141,16 @@ impl Operations {
         result: Result<(), DeviceErrorKind>,
         completer: Completer<()>,
     ) -> Aftermath {
+        if let (Transfer::Write(_), Err(DeviceErrorKind::NoSpace)) = (transfer, &result) {
+            self.note_shortage(&result);
+            let len = self.geometry.zone_size;
+            if self.discard.load(Relaxed) && !self.open.is_block_device {
+                let position = self.position(Address::new(zone, 0));
+                let job = Job::Zoned(ZonedJob::Reset(zone, completer));
+                let next = Some(Request::new(Transfer::Punch(len), position, job));
+                return Aftermath { waker: None, next };
+            }
+        }
         let write_block = match (transfer, &result) {
             (Transfer::Discard(_), Ok(())) => true,
             (Transfer::Discard(_) | Transfer::Punch(_), Err(DeviceErrorKind::Io(error)))

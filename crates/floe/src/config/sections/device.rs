@@ -195,7 +195,7 @@ fn keys() -> Vec<Key> {
             key(
                 "discard",
                 Kind::Bool,
-                "Free a zone's space when it is reset (hole or discard). When not set: that of a block device or namespace. A file keeps its space: writes cost the file system least where it has written before.",
+                "Free a zone's space when it is reset (hole or discard). When not set: on for block devices and namespaces, off for files until their file system is full. Writes cost a file system least where it has written before.",
             ),
             key(
                 "preallocate",
