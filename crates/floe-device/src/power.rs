@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 
@@ -58,6 +59,13 @@ impl PowerSwitch {
     /// one, has just been started.
     pub fn crash_after(&self, operations: u64, seed: u64) {
         self.0.lock().media().power.set_fuse(operations, seed);
+    }
+
+    /// Has resets of zones that take writes in place only write zeros to their first block, also
+    /// after restarts: what a file does that keeps its space.
+    pub fn keep_content_at_resets(&self) {
+        let powered = self.0.lock();
+        powered.media().keeps_content.store(true, Relaxed);
     }
 
     /// True if the power is off.

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use floe_core::{Geometry, ZoneId};
 use parking_lot::{Mutex, MutexGuard};
@@ -37,6 +38,9 @@ pub(crate) struct SimMedia {
     medium: Arc<Medium>,
     cache: WriteCache,
     unflushed: Mutex<Unflushed>,
+    /// A reset writes zeros to the first block of a zone that takes writes in place, and leaves
+    /// the rest.
+    pub(crate) keeps_content: AtomicBool,
     pub(crate) power: PowerState,
     order: Mutex<()>,
 }
@@ -97,6 +101,7 @@ impl SimMedia {
             medium,
             cache,
             unflushed: Mutex::default(),
+            keeps_content: AtomicBool::new(false),
             power: PowerState::default(),
             order: Mutex::default(),
         }
@@ -168,12 +173,25 @@ impl SimMedia {
     /// reset.
     pub(crate) fn clear(&self, zone: ZoneId) {
         match self.cache {
+            _ if self.keeps_content() => self.store(zone, 0, &self.first_block()),
             WriteCache::None | WriteCache::Protected => self.medium.clear(zone),
             WriteCache::Volatile { .. } => self.clear_into(&mut self.unflushed.lock(), zone),
         }
     }
 
+    fn keeps_content(&self) -> bool {
+        self.geometry.random_writes && self.keeps_content.load(Relaxed)
+    }
+
+    /// That of a zone that was reset.
+    fn first_block(&self) -> Vec<u8> {
+        vec![0; self.geometry.block_size as usize]
+    }
+
     fn clear_into(&self, unflushed: &mut Unflushed, zone: ZoneId) {
+        if self.keeps_content() {
+            return self.store_into(unflushed, zone, 0, &self.first_block());
+        }
         let (state, write_pointer) = self.zones.lock().state(zone);
         unflushed.push(Change::Reset {
             zone,
@@ -356,7 +374,10 @@ impl SimMedia {
                 zones.restore(zone, state, write_pointer);
             }
         }
-        SimMedia::over(geometry, self.cache, Arc::clone(&self.medium), zones)
+        let next = SimMedia::over(geometry, self.cache, Arc::clone(&self.medium), zones);
+        let keeps_content = self.keeps_content.load(Relaxed);
+        next.keeps_content.store(keeps_content, Relaxed);
+        next
     }
 }
 

@@ -36,10 +36,13 @@ pub(crate) fn memory(geometry: Geometry) -> SharedDevice {
     }))
 }
 
-/// A blank device that loses unflushed writes at a power cut.
+/// A blank device that loses unflushed writes at a power cut. If it takes writes in place, a reset
+/// leaves what a zone had, but for its first block.
 pub(crate) fn power_switch(geometry: Geometry) -> PowerSwitch {
     let volatile = WriteCache::Volatile { bytes_max: 8 << 20 };
-    MemoryDevice::with_power(geometry, volatile).1
+    let power = MemoryDevice::with_power(geometry, volatile).1;
+    power.keep_content_at_resets();
+    power
 }
 
 /// The first `size` of the scratch drive that `FLOE_TEST_DRIVE` names.
