@@ -145,7 +145,7 @@ impl Instance {
             let Some(ended) = ended else { continue };
             if self.durability.is_persistent()
                 && let Some(oldest) = ended.emptied
-                && ended.outcome == Outcome::Failed
+                && ended.outcome != Outcome::Done
                 && !note(Note::Gone(oldest)).await
             {
                 self.freeze();
