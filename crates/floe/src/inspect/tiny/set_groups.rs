@@ -91,6 +91,9 @@ enum Head {
     Unreadable(String),
 }
 
+/// Most set-groups that are reset before the next one names the oldest.
+const RESET_MAX: u64 = 2;
+
 struct Walk<'a, 'd> {
     superblock: &'a TinySuperblock,
     inspection: &'a mut Inspection<'d>,
@@ -151,14 +154,49 @@ impl<'d> Walk<'_, 'd> {
             }),
             Head::Unreadable(why) => self.inspection.damage(zone, offset, "extent", why),
             Head::SetGroup { sequence, .. } => {
+                // Of those that count only the oldest can have been reset, for the next ones.
+                let may_be_reset = sequence < oldest.saturating_add(RESET_MAX);
+                if may_be_reset && self.was_reset(places, place, sequence).await {
+                    return self.reset_extent(zone, offset);
+                }
                 let live = sequence >= oldest;
                 self.set_group(places, place, sequence, live).await;
             }
             Head::IndexGroup(head) => {
                 let end = head.sequence.saturating_add(u64::from(head.columns));
+                let may_be_reset = end < oldest.saturating_add(RESET_MAX);
+                if may_be_reset && self.was_reset(places, place, head.sequence).await {
+                    return self.reset_extent(zone, offset);
+                }
                 self.index_group(places, place, &head, end > oldest).await;
             }
         }
+    }
+
+    fn reset_extent(&mut self, zone: ZoneId, offset: u64) {
+        self.inspection.emit(Finding::EmptyExtent {
+            zone: zone.0,
+            offset,
+            what: "reset since it was written".to_owned(),
+        });
+    }
+
+    /// True if a zone of the extent that has `sequence` was reset since: a reset may leave all of
+    /// it but the first block, and newer pages may follow.
+    async fn was_reset(&mut self, places: &Places, place: (u32, u32), sequence: u64) -> bool {
+        // An extent is a part of a zone, or whole zones.
+        for page in (0..places.extent_pages).step_by(places.zone_pages as usize) {
+            let (zone, _) = places.page(place.0, place.1, page);
+            let Ok(bytes) = self.read((zone, 0)).await else {
+                continue;
+            };
+            match read_page_id(self.superblock.cache_id, &bytes) {
+                Err(LayoutError::Blank) => return true,
+                Ok(id) if id.sequence > sequence => return true,
+                _ => {}
+            }
+        }
+        false
     }
 
     async fn set_group(&mut self, places: &Places, place: (u32, u32), sequence: u64, live: bool) {
