@@ -61,6 +61,22 @@ pub struct PutOptions {
     pub relaxed: bool,
 }
 
+/// A value in parts that is put at once, as far as that needs no wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewValue<'a> {
+    pub(crate) key: &'a [u8],
+    /// The value is their concatenation.
+    pub(crate) parts: &'a [&'a [u8]],
+    pub(crate) options: PutOptions,
+}
+
+impl NewValue<'_> {
+    /// Bytes of the value.
+    pub(crate) fn len(&self) -> usize {
+        self.parts.iter().map(|part| part.len()).sum()
+    }
+}
+
 impl PutOptions {
     /// The same options with a lifetime; `None` keeps the value until it is evicted.
     #[must_use]

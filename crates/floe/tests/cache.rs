@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use floe::device::{Clock, virtual_time};
-use floe::{ByteSize, Bytes, Cache, CacheConfig, CacheError, FetchError, PutOptions};
+use floe::items::{Expiry, ItemBuffer, ItemState, NewItem, PutNow};
+use floe::{
+    ByteSize, Bytes, Cache, CacheConfig, CacheError, FetchError, ItemCache, ItemConfig, PutOptions,
+};
 
 fn config(dir: &tempfile::TempDir) -> CacheConfig {
     let mut config = CacheConfig::file(dir.path().join("cache.floe"), ByteSize::mib(64));
@@ -253,17 +256,19 @@ fn keys_of_the_tiny_engine_are_no_misses() {
     });
 }
 
+/// A device in memory with zones of 1 MiB.
+fn memory(size: ByteSize) -> floe::device::SharedDevice {
+    let config = floe::device::DeviceConfig {
+        zone_size: Some(ByteSize::mib(1)),
+        ..floe::device::DeviceConfig::memory(size)
+    };
+    floe::device::open(&config, &Clock::real()).unwrap()
+}
+
 /// Values that were replaced while the tiny engine was left out, or was another
 /// one, do not return with it.
 #[tokio::test]
 async fn tiny_objects_are_forgotten_if_their_engine_missed_a_write() {
-    let memory = |size| {
-        let config = floe::device::DeviceConfig {
-            zone_size: Some(ByteSize::mib(1)),
-            ..floe::device::DeviceConfig::memory(size)
-        };
-        floe::device::open(&config, &Clock::real()).unwrap()
-    };
     let (chunks, tiny) = (memory(ByteSize::mib(64)), memory(ByteSize::mib(32)));
     let other = memory(ByteSize::mib(32));
     let config = CacheConfig::default();
@@ -365,4 +370,49 @@ fn tasks_that_loop_over_hits_starve_nobody() {
     let received = receiver.recv_timeout(Duration::from_secs(20));
     runtime.shutdown_background();
     received.expect("a timer fires while tasks loop");
+}
+
+/// Items of both engines are put at once, and the newest one is found.
+#[tokio::test]
+async fn items_of_either_engine_are_put_at_once() {
+    let cache_config = CacheConfig::default();
+    let builder = Cache::builder(&cache_config)
+        .device(memory(ByteSize::mib(64)))
+        .tiny_device(memory(ByteSize::mib(32)));
+    let cache = builder.open().await.unwrap();
+    let config = ItemConfig {
+        max_value: ByteSize::kib(512),
+    };
+    let items = ItemCache::open(cache, &config).await.unwrap();
+    let found = async || items.get(b"key").await.unwrap().unwrap().value.len();
+    fn item(value: &[u8]) -> NewItem<&[u8]> {
+        NewItem {
+            flags: 0,
+            expiry: Expiry::Never,
+            state: ItemState::default(),
+            value,
+        }
+    }
+    for (number, len) in [100, 5_000, 200, 60_000, 6_000, 300]
+        .into_iter()
+        .enumerate()
+    {
+        let value = vec![number as u8; len];
+        match items.put_now(b"key", &item(&value)).unwrap() {
+            PutNow::Stored(_) => {}
+            PutNow::Begun(_, end) => end.await.unwrap(),
+            // The tiny engine notes in the store that it is used, once.
+            PutNow::WouldWait if number == 0 => {
+                let value = NewItem::new(ItemBuffer::from(&value[..]));
+                items.put(b"key", value).await.unwrap();
+            }
+            PutNow::WouldWait => panic!("{len} bytes would wait"),
+        }
+        assert_eq!(found().await, len);
+    }
+    // A value of several pieces is not put at once.
+    let large = vec![1; 300_000];
+    let put = items.put_now(b"key", &item(&large)).unwrap();
+    assert!(matches!(put, PutNow::WouldWait));
+    assert_eq!(found().await, 300);
 }

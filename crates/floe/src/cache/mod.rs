@@ -27,6 +27,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use floe_core::ByteSize;
+use floe_core::layout::SMALL_MAX_BYTES;
 use floe_device::OpenDeviceError;
 use floe_device::config::DeviceConfig;
 use serde::{Deserialize, Serialize};
@@ -36,9 +37,9 @@ use crate::error::CacheError;
 use crate::metadata_log::WriteBatch;
 use crate::store::{OpenError, RecoveryReport, Store, StoreConfig, StoreStats, ValueReader};
 use crate::tiny::{OpenTinyError, Tiny, TinyConfig, TinyRecovery, TinyStats};
-use crate::value::{InRam, PutOptions, PutOutcome, Value};
+use crate::value::{InRam, NewValue, PutOptions, PutOutcome, Value};
 use flight::{Flights, Turn};
-use tiny_tier::{TinyTier, Write};
+use tiny_tier::{StoreWrite, TinyTier, Write};
 
 pub use builder::CacheBuilder;
 pub use flight::SharedError;
@@ -122,11 +123,13 @@ impl From<CacheError> for FetchError {
     }
 }
 
-/// A put of a tiny value, as far as it needed no wait.
+/// A put, as far as it needed no wait.
 #[derive(Debug)]
 pub(crate) enum CachePut {
     Done,
-    Begun(Write),
+    /// Into the engine for tiny objects.
+    Tiny(Write),
+    Store(StoreWrite),
 }
 
 /// Counts and gauges of a [`Cache`] at one moment.
@@ -429,8 +432,10 @@ impl Cache {
     /// False if [`begin_put`](Cache::begin_put) of a key and a value with these lengths does
     /// nothing.
     pub(crate) fn begins_put(&self, key_bytes: usize, value_bytes: usize) -> bool {
-        let tiny = self.tiny.as_ref();
-        tiny.is_some_and(|tiny| tiny.takes(key_bytes, value_bytes) && tiny.pairing.is_noted())
+        match &self.tiny {
+            Some(tiny) if tiny.takes(key_bytes, value_bytes) => tiny.pairing.is_noted(),
+            _ => value_bytes <= SMALL_MAX_BYTES,
+        }
     }
 
     /// Puts the concatenation of `value` as far as that needs no wait. Returns `None` if nothing
@@ -442,29 +447,44 @@ impl Cache {
         options: PutOptions,
     ) -> Result<Option<CachePut>, CacheError> {
         let len = value.iter().map(|part| part.len()).sum();
-        let Some(tiny) = &self.tiny else {
-            return Ok(None);
-        };
         if !self.begins_put(key.len(), len) || self.flights.is_running(key) {
             return Ok(None);
         }
-        let write = Write::begin(tiny, &self.store, key, value, options)?;
+        let (store, tiny) = (&self.store, self.tiny.as_ref());
+        let put = match tiny.filter(|tiny| tiny.takes(key.len(), len)) {
+            Some(tiny) => {
+                let write = Write::begin(tiny, store, key, value, options)?;
+                write.map(|write| (write.is_done(), CachePut::Tiny(write)))
+            }
+            None => {
+                let put = NewValue {
+                    key,
+                    parts: value,
+                    options,
+                };
+                let write = StoreWrite::begin(tiny, store, &put)?;
+                write.map(|write| (write.is_done(), CachePut::Store(write)))
+            }
+        };
         // A fetch that began before the value was stored may bring a stale one.
-        let is_done = |write: &Write| write.is_done() && !self.flights.is_running(key);
-        Ok(write.map(|write| match is_done(&write) {
-            true => CachePut::Done,
-            false => CachePut::Begun(write),
-        }))
+        Ok(put.map(
+            |(is_done, put)| match is_done && !self.flights.is_running(key) {
+                true => CachePut::Done,
+                false => put,
+            },
+        ))
     }
 
     /// Waits until the put may be acknowledged.
     pub(crate) async fn finish_put(&self, put: CachePut, key: &[u8]) -> Result<(), CacheError> {
-        if let (CachePut::Begun(write), Some(tiny)) = (put, &self.tiny) {
-            let finished = write.finish(tiny, &self.store, key).await;
-            self.flights.overtake(key).await;
-            finished?;
-        }
-        Ok(())
+        let (store, tiny) = (&self.store, self.tiny.as_ref());
+        let finished = match (put, tiny) {
+            (CachePut::Store(write), _) => write.finish(tiny, store, key).await,
+            (CachePut::Tiny(write), Some(tiny)) => write.finish(tiny, store, key).await,
+            _ => return Ok(()),
+        };
+        self.flights.overtake(key).await;
+        finished
     }
 
     /// Starts writing a value of `len` bytes piece by piece.

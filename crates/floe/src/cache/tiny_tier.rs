@@ -6,7 +6,7 @@ use crate::error::CacheError;
 use crate::store::pairing::Pairing;
 use crate::store::{Removal, Store};
 use crate::tiny::{Tiny, TinyWrite};
-use crate::value::PutOptions;
+use crate::value::{NewValue, PutOptions};
 
 /// The tiny engine and its share of the values.
 #[derive(Clone, Debug)]
@@ -84,5 +84,68 @@ impl Write {
             }
         };
         store.settle(removal).await
+    }
+}
+
+/// A put into the store that was begun. It invalidates the engine's value of its key.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct StoreWrite {
+    replaced: Removal,
+    forgotten: Forgotten,
+}
+
+/// The engine's value of a key that is put into the store.
+#[derive(Debug)]
+enum Forgotten {
+    /// Nothing is left to do.
+    Done,
+    Begun(TinyWrite),
+    /// The delete has to wait first.
+    Later,
+}
+
+impl StoreWrite {
+    /// Does what needs no wait; `None` if that is nothing.
+    pub(super) fn begin(
+        tiny: Option<&TinyTier>,
+        store: &Store,
+        put: &NewValue<'_>,
+    ) -> Result<Option<Self>, CacheError> {
+        let Some(replaced) = store.begin_put(put)? else {
+            return Ok(None);
+        };
+        let forgotten = match tiny.filter(|tiny| tiny.may_hold(put.key)) {
+            None => Forgotten::Done,
+            Some(tiny) => match tiny.engine.begin_delete(put.key)? {
+                Some(delete) if delete.is_done(&tiny.engine) => Forgotten::Done,
+                Some(delete) => Forgotten::Begun(delete),
+                None => Forgotten::Later,
+            },
+        };
+        Ok(Some(StoreWrite {
+            replaced,
+            forgotten,
+        }))
+    }
+
+    /// True if there is nothing to wait for.
+    pub(super) fn is_done(&self) -> bool {
+        self.replaced.is_settled() && matches!(self.forgotten, Forgotten::Done)
+    }
+
+    /// Waits until the put may be acknowledged.
+    pub(super) async fn finish(
+        self,
+        tiny: Option<&TinyTier>,
+        store: &Store,
+        key: &[u8],
+    ) -> Result<(), CacheError> {
+        store.settle(self.replaced).await?;
+        match (self.forgotten, tiny) {
+            (Forgotten::Begun(delete), Some(tiny)) => delete.finish(&tiny.engine).await,
+            (Forgotten::Later, Some(tiny)) => tiny.forget(key).await,
+            _ => Ok(()),
+        }
     }
 }

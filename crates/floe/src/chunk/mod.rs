@@ -73,7 +73,7 @@ use tokio::task::JoinHandle;
 
 use crate::error::CacheError;
 use crate::metadata_log::Batch;
-use crate::value::{PutOptions, PutOutcome};
+use crate::value::{NewValue, PutOptions, PutOutcome};
 use base::Base;
 use environment::Environment;
 use flash_value::FlashValue;
@@ -271,6 +271,37 @@ impl Engine {
         writer.finish().await
     }
 
+    /// Accepts a whole value as far as that needs no wait. Returns the tombstones of what it
+    /// replaces; `None` if nothing was done.
+    pub(crate) fn begin_offer(&self, put: &NewValue<'_>) -> Result<Option<Tombstones>, CacheError> {
+        let (key, len, options) = (put.key, put.len(), put.options);
+        let room = match len > SMALL_MAX_BYTES {
+            true => None,
+            false => self.small.room_now(key.len() + len),
+        };
+        let Some(room) = room else {
+            return Ok(None);
+        };
+        let value = Bytes::from(put.parts.concat());
+        if !self.admits(key, len as u64) {
+            return Ok(Some(self.begin_decline(key, Some(value), options)));
+        }
+        let write = Write {
+            expiry_unix_s: self.env.expiry(options),
+            is_relaxed: options.relaxed,
+            again: None,
+        };
+        let begun = self.small.begin_put(room, key, value, write);
+        // Only one that is written again may be none.
+        let Some(begun) = begun else {
+            return Ok(None);
+        };
+        match begun.is_queued {
+            true => Ok(Some(begun.tombstones)),
+            false => Err(self.env.write_error()),
+        }
+    }
+
     /// Starts to write a large value of `len` bytes.
     pub(crate) fn write_large(&self, key: &[u8], len: u64, options: PutOptions) -> LargeWriter {
         LargeWriter::new(&self.large, key, len, options)
@@ -305,20 +336,23 @@ impl Engine {
         value: Option<Bytes>,
         options: PutOptions,
     ) -> Result<PutOutcome, CacheError> {
-        let hash = self.env.hash(key);
-        let expiry_unix_s = self.env.expiry(options);
-        let tombstones = {
-            let mut shard = self.index.shard_of(hash).lock();
-            let replaced_up_to = self.env.draw_sequence();
-            let (_, tombstones) = self.placement.invalidate(&mut shard, hash, replaced_up_to);
-            if let Some(value) = value {
-                self.index
-                    .keep_in_ram(&mut shard, hash, key, value.into(), expiry_unix_s);
-            }
-            tombstones
-        };
+        let tombstones = self.begin_decline(key, value, options);
         self.placement.settle(tombstones, options.relaxed).await?;
         Ok(PutOutcome::RamOnly)
+    }
+
+    /// As [`decline`](Self::decline), up to its wait.
+    fn begin_decline(&self, key: &[u8], value: Option<Bytes>, options: PutOptions) -> Tombstones {
+        let hash = self.env.hash(key);
+        let expiry_unix_s = self.env.expiry(options);
+        let mut shard = self.index.shard_of(hash).lock();
+        let replaced_up_to = self.env.draw_sequence();
+        let (_, tombstones) = self.placement.invalidate(&mut shard, hash, replaced_up_to);
+        if let Some(value) = value {
+            self.index
+                .keep_in_ram(&mut shard, hash, key, value.into(), expiry_unix_s);
+        }
+        tombstones
     }
 
     /// Removes `key`; returns whether there was a value. After `Ok`, no crash brings it back.

@@ -22,6 +22,7 @@ use super::journal::Journal;
 use super::placement::Placement;
 use super::shard::{Batch, PENDING_BYTES, Pending, PendingSlot};
 use super::stats::add;
+use super::tombstones::Tombstones;
 use super::write_buffer::{BufferRoom, WriteBuffer};
 use super::write_queue::WriteQueue;
 use crate::abort::OnAbort;
@@ -40,6 +41,15 @@ pub(crate) struct Write {
     /// The value is on flash already, with this entry, and is written again unless it has changed
     /// since. It does not count as a put, and the RAM tier keeps it only if it had it.
     pub(crate) again: Option<Entry>,
+}
+
+/// A put of a small value that was begun.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    /// Those of what it replaces.
+    pub(crate) tombstones: Tombstones,
+    /// False if no task will write the value any more.
+    pub(crate) is_queued: bool,
 }
 
 /// The writer of small values.
@@ -96,6 +106,11 @@ impl SmallWriter {
         reserved.map_err(|_| self.env.write_error())
     }
 
+    /// Room for a key and value of so many bytes, if it is there now.
+    pub(crate) fn room_now(&self, bytes: usize) -> Option<BufferRoom> {
+        self.buffer.try_reserve(bytes as u64 + PENDING_BYTES)
+    }
+
     /// As [`put`](Self::put), into room that the caller has. False if the value that was to be
     /// written again is no longer the newest of its key.
     pub(crate) async fn put_into(
@@ -105,6 +120,27 @@ impl SmallWriter {
         value: Bytes,
         write: Write,
     ) -> Result<bool, CacheError> {
+        let Some(begun) = self.begin_put(room, key, value, write) else {
+            return Ok(false);
+        };
+        let settled = self.placement.settle(begun.tombstones, write.is_relaxed);
+        settled.await?;
+        match begun.is_queued {
+            true => Ok(true),
+            false => Err(self.env.write_error()),
+        }
+    }
+
+    /// Accepts a value into room that the caller has. What it replaces is invalid, and until its
+    /// tombstones are settled a crash may bring that back. `None` if the value that was to be
+    /// written again is no longer the newest of its key.
+    pub(crate) fn begin_put(
+        &self,
+        room: BufferRoom,
+        key: &[u8],
+        value: Bytes,
+        write: Write,
+    ) -> Option<Begun> {
         let bytes = (key.len() + value.len()) as u64;
         let (hash, expiry_unix_s) = (self.env.hash(key), write.expiry_unix_s);
         let (record, tombstones) = {
@@ -113,7 +149,7 @@ impl SmallWriter {
                 && (shard.pending.contains_key(&hash)
                     || shard.index.get(hash) != Some(Found::Live(entry)))
             {
-                return Ok(false);
+                return None;
             }
             // Two sequences, so that a tombstone of the replaced value never covers this one.
             let replaced_up_to = self.env.draw_sequence();
@@ -148,11 +184,10 @@ impl SmallWriter {
             add(&self.env.counters.puts, 1);
             add(&self.env.counters.put_bytes, bytes);
         }
-        self.placement.settle(tombstones, write.is_relaxed).await?;
-        match is_queued {
-            true => Ok(true),
-            false => Err(self.env.write_error()),
-        }
+        Some(Begun {
+            tombstones,
+            is_queued,
+        })
     }
 
     /// Waits until every value accepted before the call is written or dropped.

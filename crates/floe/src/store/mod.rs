@@ -37,7 +37,7 @@ use crate::metadata_log::{Batch, WriteBatch};
 use crate::store::epoch::WriteEpochs;
 use crate::store::marks::Marks;
 use crate::value::{
-    InRam, PutOptions, PutOutcome, ReadFault, Tier, Value, check_given, check_whole, clip,
+    InRam, NewValue, PutOptions, PutOutcome, ReadFault, Tier, Value, check_given, check_whole, clip,
 };
 
 /// How long the store's own records wait after they could not be written.
@@ -293,7 +293,7 @@ impl fmt::Debug for Store {
     }
 }
 
-/// A removal that a crash may undo until it is settled.
+/// The removal of a value, by a delete or a put, that a crash may undo until it is settled.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Removal(Tombstones);
@@ -545,6 +545,14 @@ impl Store {
     pub(crate) fn begin_remove(&self, key: &[u8]) -> Result<Removal, CacheError> {
         let (_, tombstones) = self.engine().begin_remove(key)?;
         Ok(Removal(tombstones))
+    }
+
+    /// Does what a [put](Store::put) can do without waiting. Returns the removal of what it
+    /// replaces; `None` if nothing was done.
+    pub(crate) fn begin_put(&self, put: &NewValue<'_>) -> Result<Option<Removal>, CacheError> {
+        self.engine().check_entry(put.key, put.len() as u64)?;
+        let begun = self.engine().begin_offer(put)?;
+        Ok(begun.map(Removal))
     }
 
     /// Waits until no crash brings back what was removed.

@@ -289,6 +289,19 @@ impl Tiny {
         options: PutOptions,
         value: &[&[u8]],
     ) -> Result<Option<TinyWrite>, CacheError> {
+        self.begin_write(key, |hash, now| object(hash, key, value, options, now))
+    }
+
+    /// As [`begin_put`](Tiny::begin_put), of a [delete](Tiny::delete).
+    pub(crate) fn begin_delete(&self, key: &[u8]) -> Result<Option<TinyWrite>, CacheError> {
+        self.begin_write(key, |hash, _| Ok(Object::tombstone(hash)))
+    }
+
+    fn begin_write(
+        &self,
+        key: &[u8],
+        object: impl FnOnce(KeyHash, u32) -> Result<Object, CacheError>,
+    ) -> Result<Option<TinyWrite>, CacheError> {
         let handle = &*self.handle;
         let (hash, instance) = handle.locate(key)?;
         let has_note = handle.writes != Writes::Unfenced || handle.journal.is_unfenced();
@@ -296,7 +309,7 @@ impl Tiny {
             return Ok(None);
         }
         let now_seconds = handle.now_seconds();
-        let object = object(hash, key, value, options, now_seconds)?;
+        let object = object(hash, now_seconds)?;
         let begun = instance.begin_insert(object, now_seconds, handle.journal_of_fences())?;
         Ok(begun.map(|begun| TinyWrite {
             instance: instance.number,
