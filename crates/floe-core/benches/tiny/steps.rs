@@ -42,7 +42,6 @@ struct Calls {
 #[derive(Clone, Copy, Debug)]
 struct Long {
     us: f64,
-    /// Pages of memory that it was the first to touch.
     faults: i64,
 }
 
@@ -79,13 +78,11 @@ impl Calls {
         result
     }
 
-    /// The shorter ones of these calls and of the same ones in another pass.
-    fn shorter(&self, other: &Calls) -> Vec<Long> {
-        let both = self.long.iter().filter_map(|(number, one)| {
-            let two = other.long.get(number)?;
-            Some(if one.us < two.us { *one } else { *two })
-        });
-        both.collect()
+    /// Both times of the calls that were not short in this pass and in another one.
+    fn in_both<'a>(&'a self, other: &'a Calls) -> impl Iterator<Item = [Long; 2]> + 'a {
+        let other = &other.long;
+        let both = self.long.iter();
+        both.filter_map(|(number, one)| Some([*one, *other.get(number)?]))
     }
 }
 
@@ -183,7 +180,8 @@ impl<E: Engine> Engine for Timed<E> {
     }
 }
 
-/// Page faults of this thread that needed no read.
+/// Page faults of this thread that needed no read: memory that was touched for the first time, or
+/// again after the allocator had given it back.
 fn page_faults() -> i64 {
     let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("the kernel counts page faults");
     usage.minor_page_faults()
@@ -247,19 +245,22 @@ pub(crate) fn steps(options: &Options) {
             ("complete", one.complete, two.complete),
             ("memory", one.memory, two.memory),
         ] {
-            let shorter = one.shorter(&two);
-            let without_faults = shorter.iter().filter(|call| call.faults == 0);
-            let without_faults: Vec<Long> = without_faults.copied().collect();
-            let longest =
-                |calls: &[Long]| calls.iter().map(|call| call.us).fold(SHORT_US, f64::max);
-            let long = |calls: &[Long]| calls.iter().filter(|call| call.us > LONG_US).count();
+            let shorter = |passes: [Long; 2]| passes[0].us.min(passes[1].us);
+            let all: Vec<f64> = one.in_both(&two).map(shorter).collect();
+            let without_fault = |passes: [Long; 2]| {
+                let passes = passes.into_iter().filter(|pass| pass.faults == 0);
+                passes.map(|pass| pass.us).reduce(f64::min)
+            };
+            let without_faults: Vec<f64> = one.in_both(&two).filter_map(without_fault).collect();
+            let longest = |calls: &[f64]| calls.iter().copied().fold(SHORT_US, f64::max);
+            let long = |calls: &[f64]| calls.iter().filter(|us| **us > LONG_US).count();
             options.show(&json!({
                 "step": call,
                 "set_groups": format!("{mib} MiB, {name}"),
-                "longest_us": longest(&shorter),
+                "longest_us": longest(&all),
                 "longest_without_page_fault_us": longest(&without_faults),
                 "mean_us": one.seconds.min(two.seconds) * 1e6 / one.count.max(1) as f64,
-                "longer_than_50_us": long(&shorter),
+                "longer_than_50_us": long(&all),
                 "longer_than_50_us_without_page_fault": long(&without_faults),
                 "calls": one.count,
             }));

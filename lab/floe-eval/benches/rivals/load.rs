@@ -18,6 +18,9 @@ const BURST: f64 = 0.4;
 /// The part of flash that is written before the mix.
 const FILLED: f64 = 1.1;
 
+/// Most bytes that are set to write it, as a multiple of it.
+const FILL_PASSES: u64 = 4;
+
 /// Set in the numbers of the keys that fill flash; other keys have smaller numbers.
 const FILL_KEYS: u64 = 1 << 40;
 
@@ -357,11 +360,8 @@ fn steady(case: &Case, peers: &[Peer], values: &Values) -> Result<Vec<Vec<Measur
             if peer.found.is_empty() {
                 continue;
             }
-            let gets = self::measured(peer, || {
-                without_page_cache(peer, || {
-                    timed_gets(case, peer, &next[at], DEPTHS[which], values)
-                })
-            })?;
+            let gets = || timed_gets(case, peer, &next[at], DEPTHS[which], values);
+            let gets = without_page_cache(peer, || self::measured(peer, gets))?;
             measured[at][which].add(&gets)?;
         }
     }
@@ -381,8 +381,8 @@ fn in_turns(peers: &[Peer], round: usize) -> impl Iterator<Item = (usize, &Peer)
 /// values of flash would come from memory that no account includes.
 fn without_page_cache(
     peer: &Peer,
-    work: impl FnOnce() -> Result<Tally, AnyError>,
-) -> Result<Tally, AnyError> {
+    work: impl FnOnce() -> Result<Measured, AnyError>,
+) -> Result<Measured, AnyError> {
     const EVERY: Duration = Duration::from_millis(10);
     let Some(path) = &peer.cached_file else {
         return work();
@@ -399,9 +399,9 @@ fn without_page_cache(
                 std::thread::sleep(EVERY);
             }
         });
-        let tally = work();
+        let measured = work();
         done.store(true, Relaxed);
-        tally
+        measured
     })
 }
 
@@ -429,17 +429,44 @@ fn timed_gets(
     })
 }
 
-/// Sets new keys until each peer has been given its flash once over: a cache that runs
-/// is full, and a file that was never written costs its file system more.
+/// Sets new keys until each peer has written its flash once over: a cache that runs is full,
+/// and a file that was never written costs its file system more. A peer drops what it is given
+/// faster than it writes, so it gets time after each part, and more parts.
 fn fill_flash(case: &Case, peers: &[Peer], values: &Values) -> Result<(), AnyError> {
+    const PARTS: u64 = 64;
+    const PATIENCE: Duration = Duration::from_secs(60);
+    // Some 30 MB of 4 KiB a second, half as much of tiny ones.
+    const PAUSE: Duration = Duration::from_millis(300);
     let object = KEY_BYTES as u64 + u64::from(case.value_bytes);
-    let count = (case.flash_bytes as f64 * FILLED / object as f64) as u64;
-    let sets: Vec<Request> = (0..count)
-        .map(|number| case.request(Ask::Set, mix(FILL_KEYS | number)))
-        .collect();
-    for peer in peers {
-        all(peer, &sets, DEPTHS[1], values)?;
+    let wanted = (case.flash_bytes as f64 * FILLED) as u64;
+    let part = wanted / object / PARTS;
+    for peer in peers.iter().filter(|peer| peer.has_flash) {
+        let end = Instant::now() + PATIENCE;
+        let before = peer.used()?.written_bytes;
+        let mut written = 0;
+        for number in 0..PARTS * FILL_PASSES {
+            if written >= wanted || Instant::now() > end {
+                break;
+            }
+            let keys = number * part..(number + 1) * part;
+            let sets = keys.map(|number| case.request(Ask::Set, mix(FILL_KEYS | number)));
+            let sets: Vec<Request> = sets.collect();
+            all(peer, &sets, DEPTHS[1], values)?;
+            if number >= PARTS {
+                // It drops some: slower.
+                std::thread::sleep(PAUSE);
+            }
+            written = peer.used()?.written_bytes - before;
+        }
         settle(peer)?;
+        written = peer.used()?.written_bytes - before;
+        if written < wanted {
+            eprintln!(
+                "rivals: {} has written {} % of its flash before the mix",
+                peer.name,
+                written * 100 / case.flash_bytes
+            );
+        }
     }
     Ok(())
 }
@@ -460,8 +487,8 @@ fn mixes(case: &Case, peers: &[Peer], values: &Values) -> Result<[Vec<Measured>;
         let per_slice = requests.len().div_ceil(case.slices);
         for (round, slice) in requests.chunks(per_slice).enumerate() {
             for (at, peer) in in_turns(peers, round) {
-                let slice = || all(peer, slice, MIX_DEPTH, values);
-                results[at].add(&measured(peer, || without_page_cache(peer, slice))?)?;
+                let slice = || measured(peer, || all(peer, slice, MIX_DEPTH, values));
+                results[at].add(&without_page_cache(peer, slice)?)?;
             }
         }
         for (at, peer) in peers.iter().enumerate() {

@@ -16,7 +16,7 @@ pub(super) fn steps(text: &mut String, rows: &[&Value]) {
                 .iter()
                 .filter_map(|row| row["longest_without_page_fault_us"].as_f64())
                 .reduce(f64::max)
-                .map(|us| format!("; {} where no page of memory was touched first", round(us)));
+                .map(|us| format!("; {} without page faults", round(us)));
             entry(
                 text,
                 format!(
