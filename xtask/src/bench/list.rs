@@ -70,7 +70,7 @@ pub(super) const BENCHES: &[Bench] = &[
     ),
     Bench {
         name: "tiny-steps",
-        about: "The longest step of Nemo, by processor time, on modelled flash that is filled and a fifth of which is written again: a driver holds its lock for one step. The same steps are done twice, and the shorter time of each counts, since a virtual machine counts what its host takes away. Calls that touch no page of memory first are counted by themselves, too: for such a page the host takes milliseconds now and then",
+        about: "The longest step of Nemo, by processor time, on modelled flash that is filled and a fifth of which is written again: a driver holds its lock for one step. The same steps are done twice, and the shorter time of each counts, since a virtual machine counts what its host takes away",
         cargo: &["bench", "--workspace", "--bench", "tiny", "--"],
         full: &["--steps", "--json"],
         quick: &["--steps", "--json", "--quick"],
@@ -112,7 +112,7 @@ pub(super) const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "rivals",
-        about: "Floe, memcached with and without extstore, and foyer behind the same protocol, with the same memory and flash: a burst of sets, gets from flash, and the mix of Twitter's clusters with a set after every miss on flash that was filled before, of which the second half counts; processor time and bytes written are those of the server's process, between its turns, too",
+        about: "Floe, memcached with and without extstore, and foyer behind the same protocol, with the same memory and flash: a burst of sets, gets from flash, and the mix of Twitter's clusters with a set after every miss; processor time and bytes written are those of the server's process",
         cargo: &["bench", "--workspace", "--bench", "rivals", "--"],
         prepare: Some(rivals),
         ..JSON
