@@ -132,7 +132,7 @@ impl SimMedia {
     }
 
     /// Writes data that no power loss undoes. So none undoes an earlier change that it depends
-    /// on: a reset of the zone, a write to the same bytes, or one below the write pointer of a
+    /// on: a reset that cleared the zone, a write to the same bytes, or one below the write pointer of a
     /// zone that has no other writes.
     pub(crate) fn store_durably(&self, zone: ZoneId, offset: u64, data: &[u8]) {
         let end = offset + data.len() as u64;

@@ -1,6 +1,7 @@
 //! The zones of a file, and the effects on them of requests that have ended.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use floe_core::{Address, Geometry, ZoneId};
 use parking_lot::Mutex;
@@ -100,14 +101,18 @@ impl Operations {
 
     /// Has resets free space from now on if `result` of a write shows that it lacks.
     fn note_shortage(&self, result: &Result<(), DeviceErrorKind>) {
-        if matches!(result, Err(DeviceErrorKind::NoSpace))
-            && self.discards_when_full.swap(false, Relaxed)
+        if !matches!(result, Err(DeviceErrorKind::NoSpace))
+            || !self.discards_when_full.load(Relaxed)
         {
+            return;
+        }
+        // Before the other flag: who finds that one cleared finds this one set.
+        self.discard.store(true, SeqCst);
+        if self.discards_when_full.swap(false, SeqCst) {
             tracing::warn!(
                 device = %self.open.path.display(),
                 "the file system is full: resets free the space of their zones from now on"
             );
-            self.discard.store(true, Relaxed);
         }
     }
 
@@ -144,7 +149,8 @@ impl Operations {
         if let (Transfer::Write(_), Err(DeviceErrorKind::NoSpace)) = (transfer, &result) {
             self.note_shortage(&result);
             let len = self.geometry.zone_size;
-            if self.discard.load(Relaxed) && !self.open.is_block_device {
+            let is_kept = self.kept.lock().contains(&zone);
+            if self.discard.load(SeqCst) && !self.open.is_block_device && !is_kept {
                 let position = self.position(Address::new(zone, 0));
                 let job = Job::Zoned(ZonedJob::Reset(zone, completer));
                 let next = Some(Request::new(Transfer::Punch(len), position, job));
