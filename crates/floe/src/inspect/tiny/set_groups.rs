@@ -70,6 +70,13 @@ impl Places {
         }
     }
 
+    /// Of the set-groups from `oldest` on, which count, those below this one can have been reset
+    /// for the next ones: a zone may have several.
+    fn may_be_reset_below(&self, oldest: u64) -> u64 {
+        let of_zone = self.zone_pages / u64::from(self.extent_pages.max(1));
+        oldest.saturating_add(RESET_EXTENTS_MAX * of_zone.max(1))
+    }
+
     /// The zone of an extent's page, and its offset there.
     fn page(&self, instance: u32, extent: u32, page: u32) -> (ZoneId, u64) {
         let number = u64::from(extent) * u64::from(self.extent_pages) + u64::from(page);
@@ -91,8 +98,9 @@ enum Head {
     Unreadable(String),
 }
 
-/// Most set-groups that are reset before the next one names the oldest.
-const RESET_MAX: u64 = 2;
+/// Most extents whose zones are reset before the next set-group names the oldest: one for it, and
+/// one for an index group.
+const RESET_EXTENTS_MAX: u64 = 2;
 
 struct Walk<'a, 'd> {
     superblock: &'a TinySuperblock,
@@ -154,8 +162,7 @@ impl<'d> Walk<'_, 'd> {
             }),
             Head::Unreadable(why) => self.inspection.damage(zone, offset, "extent", why),
             Head::SetGroup { sequence, .. } => {
-                // Of those that count only the oldest can have been reset, for the next ones.
-                let may_be_reset = sequence < oldest.saturating_add(RESET_MAX);
+                let may_be_reset = sequence < places.may_be_reset_below(oldest);
                 if may_be_reset && self.was_reset(places, place, sequence).await {
                     return self.reset_extent(zone, offset);
                 }
@@ -164,7 +171,7 @@ impl<'d> Walk<'_, 'd> {
             }
             Head::IndexGroup(head) => {
                 let end = head.sequence.saturating_add(u64::from(head.columns));
-                let may_be_reset = end < oldest.saturating_add(RESET_MAX);
+                let may_be_reset = end <= places.may_be_reset_below(oldest);
                 if may_be_reset && self.was_reset(places, place, head.sequence).await {
                     return self.reset_extent(zone, offset);
                 }
