@@ -445,17 +445,17 @@ fn fill_flash(case: &Case, peers: &[Peer], values: &Values) -> Result<(), AnyErr
         let before = peer.used()?.written_bytes;
         let mut written = 0;
         for number in 0..PARTS * FILL_PASSES {
-            if written >= wanted || Instant::now() > end {
-                break;
+            if number >= PARTS {
+                if written >= wanted || Instant::now() > end {
+                    break;
+                }
+                // It drops some: slower.
+                std::thread::sleep(PAUSE);
             }
             let keys = number * part..(number + 1) * part;
             let sets = keys.map(|number| case.request(Ask::Set, mix(FILL_KEYS | number)));
             let sets: Vec<Request> = sets.collect();
             all(peer, &sets, DEPTHS[1], values)?;
-            if number >= PARTS {
-                // It drops some: slower.
-                std::thread::sleep(PAUSE);
-            }
             written = peer.used()?.written_bytes - before;
         }
         settle(peer)?;

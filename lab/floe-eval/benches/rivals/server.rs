@@ -63,7 +63,7 @@ pub(crate) struct Used {
 }
 
 impl Used {
-    /// What was used since `before`.
+    /// The processor time, bytes and hits that the peer added after `before`.
     pub(crate) fn since(&self, before: &Used) -> Used {
         Used {
             cpu_seconds: self.cpu_seconds - before.cpu_seconds,
