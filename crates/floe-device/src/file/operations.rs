@@ -127,14 +127,18 @@ impl Operations {
     /// its first block.
     pub(super) fn start_of_reset(&self, zone: ZoneId, reset: ZonedJob) -> Request {
         let position = self.position(Address::new(zone, 0));
+        Request::new(self.start_transfer(zone), position, Job::Zoned(reset))
+    }
+
+    /// What a reset starts with.
+    fn start_transfer(&self, zone: ZoneId) -> Transfer {
         let len = self.geometry.zone_size;
-        let discards = self.discard.load(Relaxed) && !self.kept.lock().contains(&zone);
-        let transfer = match (discards, self.open.is_block_device) {
+        let discards = self.discard.load(SeqCst) && !self.kept.lock().contains(&zone);
+        match (discards, self.open.is_block_device) {
             (false, _) => Transfer::Write(self.zeros.clone()),
             (true, false) => Transfer::Punch(len),
             (true, true) => Transfer::Discard(len),
-        };
-        Request::new(transfer, position, Job::Zoned(reset))
+        }
     }
 
     /// Continues a reset after `transfer`. Only a punched hole is known to read
@@ -148,12 +152,10 @@ impl Operations {
     ) -> Aftermath {
         if let (Transfer::Write(_), Err(DeviceErrorKind::NoSpace)) = (transfer, &result) {
             self.note_shortage(&result);
-            let len = self.geometry.zone_size;
-            let is_kept = self.kept.lock().contains(&zone);
-            if self.discard.load(SeqCst) && !self.open.is_block_device && !is_kept {
+            if let punch @ Transfer::Punch(_) = self.start_transfer(zone) {
                 let position = self.position(Address::new(zone, 0));
                 let job = Job::Zoned(ZonedJob::Reset(zone, completer));
-                let next = Some(Request::new(Transfer::Punch(len), position, job));
+                let next = Some(Request::new(punch, position, job));
                 return Aftermath { waker: None, next };
             }
         }
