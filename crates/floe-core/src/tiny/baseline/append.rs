@@ -165,6 +165,13 @@ impl AppendLog {
         Some((first, pages, last_of_zone))
     }
 
+    /// True if an append is ready and none is in flight.
+    pub(super) fn has_append(&self) -> bool {
+        self.segments
+            .front()
+            .is_some_and(|segment| segment.state == State::Ready)
+    }
+
     /// Starts the next append, if one is ready. Its objects stay in memory
     /// until [`AppendLog::written`].
     pub(super) fn next_append(&mut self) -> Option<(PageAddress, Vec<Page>)> {

@@ -184,6 +184,16 @@ fn log_never_lies_with_slow_io() {
     };
     let plan = LogPlan::new(&config, &FLASH).unwrap();
     check_unruly(|| Log::new(plan.clone()), FLASH);
+    // Zones are evicted by twos.
+    let flash = Flash {
+        zones: 300,
+        zone_pages: 2,
+        in_place: true,
+    };
+    let plan = LogPlan::new(&config, &flash).unwrap();
+    for seed in 0..3 {
+        check_unruly_with(seed, (30_000, 4_000), || Log::new(plan.clone()), flash);
+    }
 }
 
 #[test]

@@ -22,7 +22,12 @@ pub(super) struct Entry {
     pub(super) hit: bool,
 }
 
-pub(super) const SHARDS: usize = 256;
+/// Fewest and most shards.
+const SHARDS: std::ops::RangeInclusive<u64> = 1 << 8..=1 << 16;
+/// Pages of flash for each shard, whose objects a step under a lock looks through.
+const PAGES_OF_SHARD: u64 = 256;
+/// Slots that are looked at together.
+const CHUNK: usize = 16;
 const SLOTS_LEAST: usize = 8;
 /// Marks an empty slot. Pages have 31 bits; the highest bit marks hits.
 const NONE: u32 = u32::MAX;
@@ -37,20 +42,34 @@ struct Shard {
 }
 
 impl Index {
-    pub(super) fn new() -> Self {
+    /// An index of the objects in `pages` pages.
+    pub(super) fn new(pages: u64) -> Self {
+        let shards = (pages / PAGES_OF_SHARD).next_power_of_two();
+        let shards = shards.clamp(*SHARDS.start(), *SHARDS.end()) as usize;
         let shard = || Shard::with_slots(SLOTS_LEAST);
         Index {
-            shards: std::iter::repeat_with(shard).take(SHARDS).collect(),
+            shards: std::iter::repeat_with(shard).take(shards).collect(),
             len: 0,
         }
     }
 
+    /// The number of the key's shard: there is a power of two of them.
+    fn place(&self, hash: KeyHash) -> usize {
+        hash.0 as usize & (self.shards.len() - 1)
+    }
+
     fn shard(&self, hash: KeyHash) -> &Shard {
-        &self.shards[(hash.0 as u8) as usize]
+        &self.shards[self.place(hash)]
     }
 
     fn shard_mut(&mut self, hash: KeyHash) -> &mut Shard {
-        &mut self.shards[(hash.0 as u8) as usize]
+        let place = self.place(hash);
+        &mut self.shards[place]
+    }
+
+    /// The parts that [`purge`](Index::purge) takes one at a time.
+    pub(super) fn parts(&self) -> usize {
+        self.shards.len()
     }
 
     pub(super) fn get(&self, hash: KeyHash) -> Option<Entry> {
@@ -86,8 +105,8 @@ impl Index {
         }
     }
 
-    /// Removes the objects in the pages `first..end` from one of [`SHARDS`] parts; returns their
-    /// number.
+    /// Removes the objects in the pages `first..end` from one of the [`parts`](Index::parts);
+    /// returns their number.
     pub(super) fn purge(&mut self, part: usize, first: PageAddress, end: PageAddress) -> u64 {
         let purged = self.shards[part].purge(first.0..end.0);
         self.len -= purged;
@@ -193,10 +212,16 @@ impl Shard {
     }
 
     fn purge(&mut self, gone: std::ops::Range<u32>) -> u64 {
+        let is_gone = |page: &u32| gone.contains(&(page & !HIT));
         let mut purged = 0;
         let mut slot = 0;
         while slot < self.pages.len() {
-            if self.pages[slot] != NONE && gone.contains(&(self.pages[slot] & !HIT)) {
+            // Without a branch for each slot, the compiler compares several at a time.
+            if let Some(chunk) = self.pages[slot..].first_chunk::<CHUNK>()
+                && !chunk.iter().fold(false, |any, page| any | is_gone(page))
+            {
+                slot += CHUNK;
+            } else if is_gone(&self.pages[slot]) {
                 // Another entry may have moved here, so the slot is checked
                 // again.
                 self.remove(slot);
@@ -207,18 +232,18 @@ impl Shard {
         }
         // An entry that wrapped around may have moved from the front to the
         // end.
-        while let Some(slot) = self.wrapped(&gone) {
+        while let Some(slot) = self.wrapped(is_gone) {
             self.remove(slot);
             purged += 1;
         }
         purged
     }
 
-    /// A slot of the last run whose page is in `gone`.
-    fn wrapped(&self, gone: &std::ops::Range<u32>) -> Option<usize> {
+    /// A slot of the last run whose page is gone.
+    fn wrapped(&self, is_gone: impl Fn(&u32) -> bool) -> Option<usize> {
         let run = (0..self.pages.len()).rev();
         run.take_while(|slot| self.pages[*slot] != NONE)
-            .find(|slot| gone.contains(&(self.pages[*slot] & !HIT)))
+            .find(|slot| is_gone(&self.pages[*slot]))
     }
 }
 
@@ -233,7 +258,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_agrees_with_a_map(operations in prop::collection::vec((0u8..5, 0u64..80, 0u32..64), 1..600)) {
-            let mut index = Index::new();
+            let mut index = Index::new(0);
             let mut map = BTreeMap::new();
             for (what, key, page) in operations {
                 // All in one shard, with runs that wrap around.
@@ -255,7 +280,7 @@ mod tests {
                     }
                     _ => {
                         let pages = (PageAddress(page), PageAddress(page + 8));
-                        let purged = (0..SHARDS).map(|part| index.purge(part, pages.0, pages.1));
+                        let purged = (0..index.parts()).map(|part| index.purge(part, pages.0, pages.1));
                         let purged: u64 = purged.sum();
                         let before = map.len();
                         map.retain(|_, (at, _)| !(page..page + 8).contains(at));

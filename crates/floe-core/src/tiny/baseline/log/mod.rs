@@ -15,9 +15,11 @@
 
 mod index;
 
+use std::collections::VecDeque;
+
 use serde::{Deserialize, Serialize};
 
-use self::index::{Index, SHARDS};
+use self::index::Index;
 use super::append::AppendLog;
 use crate::hash::KeyHash;
 use crate::tiny::engine::{
@@ -87,7 +89,7 @@ impl LogPlan {
     }
 }
 
-/// The directory: pins of zones, and the zone that is being evicted.
+/// The directory: pins of zones, and the zones that are being evicted.
 #[derive(Debug)]
 pub struct Log {
     plan: LogPlan,
@@ -111,13 +113,14 @@ impl Stripe for Head {
     }
 }
 
-/// The oldest zone, while it is being evicted.
+/// The oldest zones, while they are being evicted.
 #[derive(Debug)]
 struct Leaving {
-    zone: u32,
-    /// Pages to read for hot objects.
-    pages: u32,
-    /// Pages whose read was started.
+    /// The zones that are not reset yet, oldest first.
+    zones: Vec<u32>,
+    /// Zones and their pages to read for hot objects.
+    unread: VecDeque<(u32, u32)>,
+    /// Pages of the first of `unread` whose read was started.
     asked: u32,
     /// Hot objects to append again, with their page, in reverse order.
     readmitted: Vec<(PageAddress, Object)>,
@@ -126,22 +129,46 @@ struct Leaving {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Emptying {
-    /// Its hot objects are being read and appended again.
+    /// Their hot objects are being read and appended again.
     Readmitting {
         reading: bool,
     },
-    /// Its entries are being removed from the parts of the index, from this one on.
+    /// Their entries are being removed from the parts of the index, from this one on.
     Purging {
         part: usize,
     },
-    /// The index has no entries in it any more. Searches may still read it.
+    /// The index has no entries in them any more. Searches may still read them.
     Purged,
-    Resetting,
+    Resetting {
+        zone: u32,
+    },
 }
+
+/// The zones are evicted in at least as many turns, as far as there are as many. Each turn looks
+/// through the whole index, so its cost for each object does not grow with the number of zones.
+const EVICTIONS: u32 = 256;
 
 const APPEND: TaskId = TaskId(0);
 const READMIT: TaskId = TaskId(1);
 const RESET: TaskId = TaskId(2);
+
+impl Leaving {
+    /// The next pages to read for hot objects.
+    fn read_next(&mut self, plan: &LogPlan) -> Option<Vec<PageAddress>> {
+        let &(zone, pages) = loop {
+            let front = self.unread.front()?;
+            if self.asked < front.1 {
+                break front;
+            }
+            self.unread.pop_front();
+            self.asked = 0;
+        };
+        let from = plan.flash.first_page(zone).0 + self.asked;
+        let count = plan.segment_pages.min(pages - self.asked);
+        self.asked += count;
+        Some((from..from + count).map(PageAddress).collect())
+    }
+}
 
 impl Head {
     /// Packs an object and updates the index.
@@ -197,18 +224,24 @@ impl Log {
         }
     }
 
-    /// Begins to evict the oldest zone if less than one zone is free.
+    /// Begins to evict the oldest zones if fewer are free than are evicted at once.
     fn begin_leaving(&mut self, head: &mut Head) {
-        if self.leaving.is_some() || head.log.pages_free() >= u64::from(self.plan.flash.zone_pages)
-        {
+        let at_once = self.plan.flash.zones.div_ceil(EVICTIONS);
+        let enough = u64::from(at_once) * u64::from(self.plan.flash.zone_pages);
+        if self.leaving.is_some() || head.log.pages_free() >= enough {
             return;
         }
-        let Some((zone, pages)) = head.log.take_oldest() else {
+        let oldest = std::iter::from_fn(|| head.log.take_oldest());
+        let oldest: Vec<(u32, u32)> = oldest.take(at_once as usize).collect();
+        if oldest.is_empty() {
             return;
-        };
+        }
         self.leaving = Some(Leaving {
-            zone,
-            pages: if self.plan.readmit_hit { pages } else { 0 },
+            zones: oldest.iter().map(|(zone, _)| *zone).collect(),
+            unread: match self.plan.readmit_hit {
+                true => oldest.into(),
+                false => VecDeque::new(),
+            },
             asked: 0,
             readmitted: Vec::new(),
             state: Emptying::Readmitting { reading: false },
@@ -219,18 +252,13 @@ impl Log {
     fn leave(&mut self, head: &mut Head) -> Option<Task> {
         self.begin_leaving(head);
         let leaving = self.leaving.as_mut()?;
-        let first = self.plan.flash.first_page(leaving.zone);
         if leaving.state == (Emptying::Readmitting { reading: false }) {
             if self.readmit(head).is_err() {
                 return None;
             }
             let leaving = self.leaving.as_mut()?;
-            if leaving.asked < leaving.pages {
-                let count = self.plan.segment_pages.min(leaving.pages - leaving.asked);
-                let from = first.0 + leaving.asked;
-                leaving.asked += count;
+            if let Some(pages) = leaving.read_next(&self.plan) {
                 leaving.state = Emptying::Readmitting { reading: true };
-                let pages = (from..from + count).map(PageAddress).collect();
                 return Some(Task {
                     id: READMIT,
                     work: Work::Read(pages),
@@ -239,30 +267,55 @@ impl Log {
             leaving.state = Emptying::Purging { part: 0 };
         }
         let leaving = self.leaving.as_mut()?;
-        if leaving.state == Emptying::Purged && self.pins.is_free(leaving.zone) {
-            leaving.state = Emptying::Resetting;
+        if leaving.state == Emptying::Purged {
+            let zone = leaving.zones.iter().find(|zone| self.pins.is_free(**zone));
+            let zone = *zone?;
+            leaving.state = Emptying::Resetting { zone };
             return Some(Task {
                 id: RESET,
-                work: Work::Reset(leaving.zone),
+                work: Work::Reset(zone),
             });
         }
         None
     }
 
-    /// Removes the zone's objects from a part of the index. Returns false if there is none.
+    /// Handles the end of a reset.
+    fn reset(&mut self, head: &mut Head, outcome: Outcome) {
+        let Some(leaving) = &mut self.leaving else {
+            return;
+        };
+        let Emptying::Resetting { zone } = leaving.state else {
+            return;
+        };
+        // A zone that cannot be reset is not used any more.
+        if outcome == Outcome::Done {
+            self.statistics.resets += 1;
+            head.log.give_back(zone);
+        }
+        leaving.zones.retain(|left| *left != zone);
+        leaving.state = Emptying::Purged;
+        if leaving.zones.is_empty() {
+            self.leaving = None;
+        }
+    }
+
+    /// Removes the zones' objects from a part of the index. Returns false if there is none.
     fn purge_some(&mut self, head: &mut Head) -> bool {
-        let Some(Leaving { zone, state, .. }) = &mut self.leaving else {
+        let Some(Leaving { zones, state, .. }) = &mut self.leaving else {
             return false;
         };
         let Emptying::Purging { part } = *state else {
             return false;
         };
-        let first = self.plan.flash.first_page(*zone);
-        let end = PageAddress(first.0 + self.plan.flash.zone_pages);
-        self.statistics.evicted += head.index.purge(part, first, end);
-        *state = match part + 1 {
-            SHARDS => Emptying::Purged,
-            part => Emptying::Purging { part },
+        for zone in zones {
+            let first = self.plan.flash.first_page(*zone);
+            let end = PageAddress(first.0 + self.plan.flash.zone_pages);
+            self.statistics.evicted += head.index.purge(part, first, end);
+        }
+        let next = part + 1;
+        *state = match next < head.index.parts() {
+            true => Emptying::Purging { part: next },
+            false => Emptying::Purged,
         };
         true
     }
@@ -286,7 +339,7 @@ impl Log {
                     // evicted.
                     if head.log.pages_free() == 0 {
                         leaving.readmitted.clear();
-                        leaving.asked = leaving.pages;
+                        leaving.unread.clear();
                         return Ok(());
                     }
                     leaving.readmitted.push((page, object));
@@ -308,7 +361,10 @@ impl Log {
             return;
         };
         self.statistics.pages_maintained += pages.len() as u64;
-        let first = self.plan.flash.first_page(leaving.zone).0 + leaving.asked - pages.len() as u32;
+        let Some((zone, _)) = leaving.unread.front() else {
+            return;
+        };
+        let first = self.plan.flash.first_page(*zone).0 + leaving.asked - pages.len() as u32;
         for (page, content) in (first..).map(PageAddress).zip(pages) {
             let Some(Page::Objects(objects)) = content else {
                 continue;
@@ -341,7 +397,7 @@ impl Engine for Log {
                 plan.segment_pages,
                 plan.segments_buffered as usize,
             ),
-            index: Index::new(),
+            index: Index::new(plan.flash.pages()),
             statistics: Statistics::default(),
         }
     }
@@ -401,7 +457,9 @@ impl Engine for Log {
     }
 
     fn advance(&mut self, head: &mut Head) -> Option<Discarded> {
-        self.purge_some(head).then(Discarded::nothing)
+        // Writes wait for the memory of segments, and no append for the purge.
+        let goes_on = !head.log.has_append() && self.purge_some(head);
+        goes_on.then(Discarded::nothing)
     }
 
     fn next_task(&mut self, head: &mut Head) -> Option<Task> {
@@ -421,15 +479,7 @@ impl Engine for Log {
         match id {
             APPEND => head.appended(outcome),
             READMIT => self.collect_hot(head, outcome, now_seconds),
-            _ => {
-                // A zone that cannot be reset is not used any more.
-                if let Some(leaving) = self.leaving.take()
-                    && outcome == Outcome::Done
-                {
-                    self.statistics.resets += 1;
-                    head.log.give_back(leaving.zone);
-                }
-            }
+            _ => self.reset(head, outcome),
         }
     }
 
