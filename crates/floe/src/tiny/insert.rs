@@ -100,7 +100,7 @@ impl Instance {
                 Attempt::Inserted(wait) => return Ok(wait),
                 Attempt::LookUp(write) => {
                     may_look_up = false;
-                    self.state.lock().fences.lookups += 1;
+                    self.lock().fences.lookups += 1;
                     self.look_up(&write, now_seconds).await;
                     write
                 }
@@ -146,7 +146,7 @@ impl Instance {
         place: Option<Place<'_>>,
         may_look_up: bool,
     ) -> Result<Attempt, CacheError> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         // Checked under the lock: its next holder after they were set has seen every write.
         let flags = [&self.closing, &self.stopping, &self.frozen];
         if flags.iter().any(|flag| flag.load(SeqCst)) {

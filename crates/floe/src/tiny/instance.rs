@@ -1,7 +1,10 @@
 //! One engine and its state: searches.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{Relaxed, SeqCst},
+};
 
 use bytes::Bytes;
 use floe_core::hash::KeyHash;
@@ -11,7 +14,7 @@ use floe_core::tiny::{
     PageAddress, Search, Step, Stripe as _, Task, waves,
 };
 use floe_device::IoBuf;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use super::config::LookBeforeFence;
@@ -39,6 +42,8 @@ pub(super) struct Instance {
     pub(super) look_before_fence: LookBeforeFence,
     /// The last insert found no room, or too many fences: a hint.
     pub(super) is_short: AtomicBool,
+    /// A request found the state locked: a hint.
+    pub(super) was_held: AtomicBool,
     /// Notified when there may be a task to run.
     pub(super) work: Notify,
     /// Notified when there may be room, or a flush may be done.
@@ -53,6 +58,14 @@ pub(super) struct Instance {
 }
 
 impl Instance {
+    /// Locks the state for a request.
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.try_lock().unwrap_or_else(|| {
+            self.was_held.store(true, Relaxed);
+            self.state.lock()
+        })
+    }
+
     /// True if no task runs or could begin.
     pub(super) fn is_idle(&self) -> bool {
         let mut state = self.state.lock();
@@ -202,7 +215,7 @@ struct Newest {
 
 impl Drop for Searching<'_> {
     fn drop(&mut self) {
-        let mut guard = self.instance.state.lock();
+        let mut guard = self.instance.lock();
         let state = &mut *guard;
         let Searching {
             search, scratch, ..
@@ -288,7 +301,7 @@ impl Instance {
         key: &[u8],
         now_seconds: u32,
     ) -> Option<PageAddress> {
-        let begun = self.begin_below(&mut self.state.lock(), hash, key, now_seconds);
+        let begun = self.begin_below(&mut self.lock(), hash, key, now_seconds);
         let Begun::OnFlash(mut searching) = begun else {
             return None;
         };
@@ -308,7 +321,7 @@ impl Instance {
         if let Some(hit) = self.hit_in_ram(hash, key, now_seconds) {
             return Some(Some(hit));
         }
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let object = state.stripe.in_memory(hash)?;
         let is_over = object.expires.is_over(now_seconds);
         let hit = in_buffer(object, key, now_seconds);
@@ -319,7 +332,7 @@ impl Instance {
     fn begin<'a>(&'a self, hash: KeyHash, key: &'a [u8], now_seconds: u32) -> Begun<'a> {
         match self.hit_in_ram(hash, key, now_seconds) {
             Some(hit) => Begun::Done(Some(hit)),
-            None => self.begin_below(&mut self.state.lock(), hash, key, now_seconds),
+            None => self.begin_below(&mut self.lock(), hash, key, now_seconds),
         }
     }
 
@@ -377,7 +390,7 @@ impl Instance {
                         let Searching {
                             search, scratch, ..
                         } = searching;
-                        let engine = &mut self.state.lock().engine;
+                        let engine = &mut self.lock().engine;
                         let step = engine.pages_read(search, scratch);
                         self.take_step(searching, engine, step);
                     }
@@ -402,7 +415,7 @@ impl Instance {
             .zip(&*labels)
             .map(|(bytes, label)| self.medium.index(*label, bytes.as_deref()))
             .collect();
-        let engine = &mut self.state.lock().engine;
+        let engine = &mut self.lock().engine;
         let step = engine.index_read(search, scratch, &pages);
         self.take_step(searching, engine, step);
     }
@@ -465,7 +478,7 @@ impl Instance {
             };
             let is_over = hit.expires.is_over(searching.now_seconds);
             if hit.tombstone || is_over {
-                self.state.lock().expired += u64::from(is_over);
+                self.lock().expired += u64::from(is_over);
                 return Verdict::Nothing;
             }
             return Verdict::Found(Newest {

@@ -505,7 +505,12 @@ impl Handle {
             };
             let survey = Arc::clone(instance).survey(now_seconds.clone());
             tasks.push(tokio::spawn(survey));
-            tasks.push(tokio::spawn(Arc::clone(instance).run(now_seconds, note)));
+            let clock = self.clock.clone();
+            tasks.push(tokio::spawn(Arc::clone(instance).run(
+                clock,
+                now_seconds,
+                note,
+            )));
         }
     }
 

@@ -461,6 +461,7 @@ fn instance(
         set_group_sets: plan.engine.set_group_sets(),
         look_before_fence: plan.look_before_fence,
         is_short: AtomicBool::new(false),
+        was_held: AtomicBool::new(false),
         work: Notify::new(),
         room: Notify::new(),
         closing: AtomicBool::new(false),

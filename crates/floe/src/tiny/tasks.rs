@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Duration;
 
 use floe_core::tiny::{
     Discarded, Due, Durability, Engine as _, Label, Outcome, Page, PageAddress, TaskId, Work,
 };
-use floe_device::IoData;
+use floe_device::{Clock, IoData};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use parking_lot::MutexGuard;
@@ -20,6 +21,13 @@ const TASKS_MAX: usize = 64;
 
 /// Pieces of the engine's own work after which other tasks of the thread get their turn.
 const PIECES: usize = 8;
+
+/// How long the engine's own work goes on before requests that found the lock held get a
+/// [`PAUSE`].
+const TURN: Duration = Duration::from_micros(500);
+
+/// How long requests get the lock for themselves.
+const PAUSE: Duration = Duration::from_micros(500);
 
 /// A task of the engine, with the labels of its pages.
 struct Order {
@@ -86,15 +94,24 @@ impl Instance {
     /// note durable, and returns whether it succeeded.
     pub(super) async fn run(
         self: Arc<Self>,
+        clock: Clock,
         now_seconds: impl Fn() -> u32,
         note: impl AsyncFn(Note) -> bool,
     ) {
         let aborted = OnAbort::new(|| self.abort());
-        self.carry_out_all(now_seconds, note).await;
+        if !self.carry_out_all(&clock, now_seconds, note).await {
+            self.freeze();
+        }
         aborted.done();
     }
 
-    async fn carry_out_all(&self, now_seconds: impl Fn() -> u32, note: impl AsyncFn(Note) -> bool) {
+    /// Returns false if a note could not be made durable.
+    async fn carry_out_all(
+        &self,
+        clock: &Clock,
+        now_seconds: impl Fn() -> u32,
+        note: impl AsyncFn(Note) -> bool,
+    ) -> bool {
         let tasks_max = if self.durability.is_ordered() {
             1
         } else {
@@ -104,70 +121,92 @@ impl Instance {
         loop {
             // Volatile objects need not be written at shutdown.
             let goes_on = self.durability.is_persistent() || !self.stopping.load(SeqCst);
-            while goes_on && running.len() < tasks_max {
-                self.advance().await;
-                match self.next_order(running.is_empty()) {
-                    Next::Advanced(discarded) => drop(discarded),
+            let has_room = goes_on && running.len() < tasks_max;
+            if running.is_empty() && !goes_on {
+                return true;
+            }
+            // The next task is prepared while others run.
+            let ended = tokio::select! {
+                biased;
+                Some(ended) = running.next() => Some(ended),
+                () = self.advance(clock) => None,
+            };
+            let ended = match ended {
+                None if has_room => match self.next_order(running.is_empty()) {
+                    Next::Advanced(discarded) => {
+                        drop(discarded);
+                        continue;
+                    }
                     Next::Order(order) => {
                         if let Some(sealing) = order.sealing()
                             && self.durability.is_persistent()
                             && !note(sealing).await
                         {
-                            self.freeze();
-                            return;
+                            return false;
                         }
                         running.push(self.run_task(order));
+                        continue;
                     }
-                    Next::Wait => break,
+                    Next::Wait if running.is_empty() && self.stopping.load(SeqCst) => return true,
+                    Next::Wait => {
+                        tokio::select! {
+                            biased;
+                            Some(ended) = running.next() => Some(ended),
+                            () = self.work.notified() => None,
+                        }
+                    }
                     Next::WornOut => {
                         tracing::error!(
                             "the zones for tiny objects are worn out; the cache rejects further objects"
                         );
                         self.stop();
-                        return;
+                        return true;
                     }
-                }
-            }
-            if running.is_empty() && self.stopping.load(SeqCst) {
-                return;
-            }
-            let has_room = running.len() < tasks_max;
-            let mut advanced = false;
-            let ended = loop {
-                tokio::select! {
-                    biased;
-                    Some(ended) = running.next() => break Some(ended),
-                    // The next task is prepared while others run.
-                    () = self.advance(), if !advanced => advanced = true,
-                    () = self.work.notified(), if has_room => break None,
-                }
+                },
+                None => running.next().await,
+                ended => ended,
             };
-            let Some(ended) = ended else { continue };
-            if self.durability.is_persistent()
-                && let Some(oldest) = ended.emptied
-                && ended.outcome != Outcome::Done
-                && !note(Note::Gone(oldest)).await
+            if let Some(ended) = ended
+                && !self.finish(ended, now_seconds(), &note).await
             {
-                self.freeze();
-                return;
+                return false;
             }
-            if let Some(sequence) = ended.sealed
-                && ended.outcome == Outcome::Done
-            {
-                // The note must precede the end of the fences that this
-                // set-group makes obsolete.
-                if !note(Note::Written(sequence + 1)).await {
-                    self.freeze();
-                    return;
-                }
-            }
-            self.complete_task(ended, now_seconds());
         }
+    }
+
+    /// Completes a task, after the note that it needs. Returns false without one.
+    async fn finish(
+        &self,
+        ended: Ended,
+        now_seconds: u32,
+        note: &impl AsyncFn(Note) -> bool,
+    ) -> bool {
+        if self.durability.is_persistent()
+            && let Some(oldest) = ended.emptied
+            && ended.outcome != Outcome::Done
+            && !note(Note::Gone(oldest)).await
+        {
+            return false;
+        }
+        // The note must precede the end of the fences that this set-group makes obsolete.
+        if let Some(sequence) = ended.sealed
+            && ended.outcome == Outcome::Done
+            && !note(Note::Written(sequence + 1)).await
+        {
+            return false;
+        }
+        self.complete_task(ended, now_seconds);
+        true
     }
 
     /// Lets the engine do the work that needs no device, in pieces. Others may take the lock
     /// after each, and this thread after a few.
-    async fn advance(&self) {
+    ///
+    /// A request that finds the lock held costs a change of threads, so many of them would be
+    /// slow as long as this lasts. Once there was one they get the lock for themselves now and
+    /// then, unless writes wait for room.
+    async fn advance(&self, clock: &Clock) {
+        let mut since = clock.now();
         loop {
             for _ in 0..PIECES {
                 let mut state = self.state.lock();
@@ -177,7 +216,16 @@ impl Instance {
                     return;
                 }
             }
-            tokio::task::yield_now().await;
+            if self.was_held.load(Relaxed)
+                && !self.is_short.load(Relaxed)
+                && clock.now() - since >= TURN
+            {
+                self.was_held.store(false, Relaxed);
+                clock.sleep(PAUSE).await;
+                since = clock.now();
+            } else {
+                tokio::task::yield_now().await;
+            }
         }
     }
 
