@@ -70,7 +70,7 @@ pub(super) const BENCHES: &[Bench] = &[
     ),
     Bench {
         name: "tiny-steps",
-        about: "The longest step of Nemo, by processor time, on modelled flash that is filled and a fifth of which is written again: a driver holds its lock for one step. The same steps are done twice, and the shorter time of each counts, since a virtual machine counts what its host takes away",
+        about: "The longest step of Nemo, by processor time, on modelled flash that is filled and a fifth of which is written again: a driver holds its lock for one step. The same steps are done twice, and the shorter time of each counts, since a virtual machine counts what its host takes away. A step that met memory for the first time took a page fault, which the kernel and the host of a virtual machine answer: the longest without one stands beside it",
         cargo: &["bench", "--workspace", "--bench", "tiny", "--"],
         full: &["--steps", "--json"],
         quick: &["--steps", "--json", "--quick"],
@@ -112,7 +112,7 @@ pub(super) const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "rivals",
-        about: "Floe, memcached with and without extstore, and foyer behind the same protocol, with the same memory and flash: a burst of sets, gets from flash, and the mix of Twitter's clusters with a set after every miss; processor time and bytes written are those of the server's process",
+        about: "Floe, memcached with and without extstore, and foyer behind the same protocol, with the same memory and flash: a burst of sets, gets from flash, and the mix of Twitter's clusters with a set after every miss, once every peer has written all of its flash. The second half of the mix counts, and the first is shown beside it. Processor time and bytes written are those of the server's process, also of what it does between its turns",
         cargo: &["bench", "--workspace", "--bench", "rivals", "--"],
         prepare: Some(rivals),
         ..JSON
@@ -128,7 +128,7 @@ pub(super) const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "scale",
-        about: "The engines for tiny objects on a file of 4 GiB behind memcached's protocol, and Nemo on one of 32 GiB, with Floe's defaults: three turnovers (FairyWREN one) of new keys with values of 230 B, 256 sets in flight; then, once flash is full, gets of the newest half of the keys and sets of new ones, each at its time, from which its latency counts; then a start after a stop, and one after a kill amid sets, until half of the gets of the newest keys hit again. Processor time, bytes written and the most memory (`resident mib`) are those of the server's process, and `announced mib` is what it said at its start of its own and that of tiny objects; the clients run on the same cores",
+        about: "The engines for tiny objects on a file of 4 GiB behind memcached's protocol, and Nemo on one of 32 GiB, with Floe's defaults: three turnovers (FairyWREN one) of new keys with values of 230 B, 256 sets in flight; then, once flash is full, gets of the newest half of the keys and sets of new ones, each at its time, from which its latency counts; then a start after a stop, and one after a kill amid sets, until half of the gets of the newest keys hit again. Processor time, bytes written and the most memory (`resident mib`) are those of the server's process, and `announced mib` is what it said at its start of its own, of tiny objects and of buffers that the kernel pins; the clients run on the same cores",
         cargo: &["bench", "--workspace", "--bench", "rivals", "--"],
         full: &["--scale", "--json"],
         quick: &["--scale", "--json", "--quick"],

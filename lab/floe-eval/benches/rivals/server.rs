@@ -227,8 +227,9 @@ impl Peer {
         let lines = self.announcement.lock().ok()?;
         let line = lines.recv_timeout(START_PATIENCE).ok()?;
         let line: Value = serde_json::from_str(&line).ok()?;
-        let parts = &line["memory"]["parts"];
-        Some(parts["tiny"].as_u64()? + parts["program"].as_u64()?)
+        let parts = ["tiny", "program", "registered_buffers"];
+        let parts = parts.map(|part| line["memory"]["parts"][part].as_u64());
+        parts.into_iter().sum()
     }
 
     /// The most memory that it ever had.
