@@ -129,9 +129,12 @@ impl State {
         next.or_else(|| self.engine.next_task(&mut self.stripe))
     }
 
-    /// Calls the engine's `advance`.
+    /// Calls the engine's `advance`, unless a task waits to begin.
     pub(super) fn advance(&mut self) -> Option<Discarded> {
-        self.engine.advance(&mut self.stripe)
+        match self.next {
+            Some(_) => None,
+            None => self.engine.advance(&mut self.stripe),
+        }
     }
 
     /// Calls the engine's `insert`.

@@ -116,7 +116,7 @@ pub struct TinyStats {
 /// amplification near 1 and a few bits of memory per object. Cheap to clone.
 ///
 /// A get returns the newest acknowledged value or a miss. Requires a tokio
-/// runtime.
+/// runtime with its timer.
 ///
 /// Of the five engines ([`TinyConfig::engine`]) only Nemo recovers its objects.
 /// The others, like those of their papers, keep their index in memory only:

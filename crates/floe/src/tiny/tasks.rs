@@ -26,7 +26,7 @@ const PIECES: usize = 8;
 /// [`PAUSE`].
 const TURN: Duration = Duration::from_micros(500);
 
-/// How long requests get the lock for themselves.
+/// How long requests get the lock for themselves. Tokio's timer makes it one to two milliseconds.
 const PAUSE: Duration = Duration::from_micros(500);
 
 /// A task of the engine, with the labels of its pages.
@@ -167,7 +167,7 @@ impl Instance {
                 ended => ended,
             };
             if let Some(ended) = ended
-                && !self.finish(ended, now_seconds(), &note).await
+                && !self.finish(ended, &now_seconds, &note).await
             {
                 return false;
             }
@@ -178,7 +178,7 @@ impl Instance {
     async fn finish(
         &self,
         ended: Ended,
-        now_seconds: u32,
+        now_seconds: &impl Fn() -> u32,
         note: &impl AsyncFn(Note) -> bool,
     ) -> bool {
         if self.durability.is_persistent()
@@ -195,7 +195,7 @@ impl Instance {
         {
             return false;
         }
-        self.complete_task(ended, now_seconds);
+        self.complete_task(ended, now_seconds());
         true
     }
 
@@ -204,9 +204,10 @@ impl Instance {
     ///
     /// A request that finds the lock held costs a change of threads, so many of them would be
     /// slow as long as this lasts. Once there was one they get the lock for themselves now and
-    /// then, unless writes wait for room.
+    /// then, unless writes wait for room or the engine stops.
     async fn advance(&self, clock: &Clock) {
         let mut since = clock.now();
+        self.was_held.store(false, Relaxed);
         loop {
             for _ in 0..PIECES {
                 let mut state = self.state.lock();
@@ -218,6 +219,7 @@ impl Instance {
             }
             if self.was_held.load(Relaxed)
                 && !self.is_short.load(Relaxed)
+                && !self.stopping.load(Relaxed)
                 && clock.now() - since >= TURN
             {
                 self.was_held.store(false, Relaxed);

@@ -12,6 +12,8 @@ use crate::tiny::statistics::room_bytes;
 pub(super) struct Index {
     shards: Vec<Shard>,
     len: u64,
+    /// Bytes of memory of the shards.
+    bytes: u64,
 }
 
 /// The page of an object, and whether the object was used since it was written
@@ -23,7 +25,7 @@ pub(super) struct Entry {
 }
 
 /// Fewest and most shards.
-const SHARDS: std::ops::RangeInclusive<u64> = 1 << 8..=1 << 16;
+const SHARDS: std::ops::RangeInclusive<u64> = 1 << 8..=1 << 20;
 /// Pages of flash for each shard, whose objects a step under a lock looks through.
 const PAGES_OF_SHARD: u64 = 256;
 /// Slots that are looked at together.
@@ -47,9 +49,12 @@ impl Index {
         let shards = (pages / PAGES_OF_SHARD).next_power_of_two();
         let shards = shards.clamp(*SHARDS.start(), *SHARDS.end()) as usize;
         let shard = || Shard::with_slots(SLOTS_LEAST);
+        let shards: Vec<Shard> = std::iter::repeat_with(shard).take(shards).collect();
+        let tables = shards.iter().map(Shard::memory_bytes).sum::<u64>();
         Index {
-            shards: std::iter::repeat_with(shard).take(shards).collect(),
             len: 0,
+            bytes: room_bytes::<Shard>(shards.capacity()) + tables,
+            shards,
         }
     }
 
@@ -83,7 +88,11 @@ impl Index {
 
     /// Sets the page of an object, which counts as not used yet.
     pub(super) fn set(&mut self, hash: KeyHash, page: PageAddress) {
-        let added = self.shard_mut(hash).set(hash.0, page.0);
+        let shard = self.shard_mut(hash);
+        let before = shard.memory_bytes();
+        let added = shard.set(hash.0, page.0);
+        let grown = shard.memory_bytes() - before;
+        self.bytes += grown;
         self.len += u64::from(added);
     }
 
@@ -118,11 +127,7 @@ impl Index {
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {
-        let of_shard = |shard: &Shard| {
-            room_bytes::<u64>(shard.hashes.capacity()) + room_bytes::<u32>(shard.pages.capacity())
-        };
-        let shards = self.shards.iter().map(of_shard).sum::<u64>();
-        room_bytes::<Shard>(self.shards.capacity()) + shards
+        self.bytes
     }
 }
 
@@ -135,8 +140,14 @@ impl Shard {
         }
     }
 
+    fn memory_bytes(&self) -> u64 {
+        room_bytes::<u64>(self.hashes.capacity()) + room_bytes::<u32>(self.pages.capacity())
+    }
+
+    /// The slot where a hash belongs. Its highest bits are those of the instance, and its lowest
+    /// those of the shard.
     fn home(&self, hash: u64) -> usize {
-        fast_range(hash, self.pages.len())
+        fast_range(hash.rotate_left(20), self.pages.len())
     }
 
     fn after(&self, slot: usize) -> usize {
@@ -262,7 +273,7 @@ mod tests {
             let mut map = BTreeMap::new();
             for (what, key, page) in operations {
                 // All in one shard, with runs that wrap around.
-                let hash = KeyHash((key.wrapping_mul(0x0f0f_1234_5678_9abc) | (key % 3) << 61) & !0xff);
+                let hash = KeyHash((key.wrapping_mul(0x0f0f_1234_5678_9abc) | (key % 3) << 41) & !0xff);
                 match what {
                     0 | 1 => {
                         index.set(hash, PageAddress(page));

@@ -144,8 +144,8 @@ enum Emptying {
     },
 }
 
-/// The zones are evicted in at least as many turns, as far as there are as many. Each turn looks
-/// through the whole index, so its cost for each object does not grow with the number of zones.
+/// The zones are evicted in as many turns, if there are as many. Each turn looks through the
+/// whole index, so its cost for each object hardly grows with the number of zones.
 const EVICTIONS: u32 = 256;
 
 const APPEND: TaskId = TaskId(0);
@@ -307,9 +307,10 @@ impl Log {
         let Emptying::Purging { part } = *state else {
             return false;
         };
-        for zone in zones {
-            let first = self.plan.flash.first_page(*zone);
-            let end = PageAddress(first.0 + self.plan.flash.zone_pages);
+        // Zones that follow each other are one range of pages.
+        for zones in zones.chunk_by(|zone, next| zone + 1 == *next) {
+            let first = self.plan.flash.first_page(zones[0]);
+            let end = PageAddress(first.0 + zones.len() as u32 * self.plan.flash.zone_pages);
             self.statistics.evicted += head.index.purge(part, first, end);
         }
         let next = part + 1;
@@ -495,6 +496,10 @@ impl Engine for Log {
             index_bytes: head.index.memory_bytes(),
             hotness_bytes: 0,
             buffer_bytes: head.log.buffer_bytes()
+                + self.leaving.as_ref().map_or(0, |leaving| {
+                    room_bytes::<u32>(leaving.zones.capacity())
+                        + room_bytes::<(u32, u32)>(leaving.unread.capacity())
+                })
                 + leaving.map_or(0, |list| {
                     room_bytes::<(PageAddress, Object)>(list.capacity())
                 }),
