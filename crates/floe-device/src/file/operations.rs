@@ -130,7 +130,7 @@ impl Operations {
         Request::new(self.start_transfer(zone), position, Job::Zoned(reset))
     }
 
-    /// What a reset starts with.
+    /// The first transfer of a reset: it frees the space of the zone, or zeroes its first block.
     fn start_transfer(&self, zone: ZoneId) -> Transfer {
         let len = self.geometry.zone_size;
         let discards = self.discard.load(SeqCst) && !self.kept.lock().contains(&zone);
